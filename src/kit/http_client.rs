@@ -61,3 +61,33 @@ pub fn in_words(error: impl Error) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Because(&'static str, Option<Box<Because>>);
+
+    impl fmt::Display for Because {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Because {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as &(dyn Error + 'static))
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_with_all_its_causes() {
+        let cause = |words, of| Some(Box::new(Because(words, of)));
+        assert_eq!(in_words(Because("no answer", None)), "no answer");
+        let error = Because("no answer", cause("no connection", cause("refused", None)));
+        assert_eq!(in_words(error), "no answer: no connection: refused");
+    }
+}

@@ -268,3 +268,40 @@ pub fn is_data_error(error: &Error) -> bool {
 pub fn violated_constraint(error: &Error) -> Option<&str> {
     error.as_database_error().and_then(|error| error.constraint())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_keys_has_a_next_one_only_if_it_is_full() {
+        for (keys, limit, last) in [
+            (&[][..], 3, None),
+            (&[4, 7], 3, None),
+            (&[4, 7, 9], 3, Some(9)),
+            (&[4, 7, 9, 12], 3, Some(12)),
+            (&[4], 1, Some(4)),
+        ] {
+            let page = Page { last, deleted: 2 };
+            assert_eq!(Page::of(keys, limit, 2), page, "{keys:?}, {limit} at a time");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pool_waits_for_connections_and_tells_its_place_without_secrets() {
+        let timeout = Duration::from_secs(3);
+        for (url, place) in [
+            ("postgres://user:secret@db.example:5433/shop", "db.example:5433, database shop"),
+            ("postgres://user:secret@db.example", "db.example:5432, database user"),
+        ] {
+            let pool = pool(url, 7, timeout).expect("a valid URL");
+            assert_eq!(address(&pool), place);
+            let options = pool.options();
+            assert_eq!(options.get_max_connections(), 7);
+            let waits = limits::POSTGRES_ACQUIRE_TIMEOUTS * timeout;
+            assert_eq!(options.get_acquire_timeout(), waits);
+            assert!(!options.get_test_before_acquire(), "no ping for each checkout");
+        }
+        assert!(pool("nonsense", 7, timeout).is_err());
+    }
+}

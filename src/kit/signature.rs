@@ -159,4 +159,30 @@ mod tests {
             assert!(!ours.verifies(b"message", wrong), "{wrong}");
         }
     }
+
+    #[test]
+    fn plain_callbacks_are_believed_unless_they_have_to_be_stamped() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let now = DateTime::from_timestamp(1_700_000_000, 0).unwrap();
+        let plain = signatures(secret).sign(b"message");
+        let stamped = |seconds| {
+            signatures(secret).stamp(b"message", now + chrono::TimeDelta::seconds(seconds))
+        };
+        for stamped_only in [false, true] {
+            let callbacks = Callbacks::new(signatures(secret), Clock::manual(now), stamped_only);
+            assert_eq!(callbacks.stamped_only(), stamped_only);
+            for (signature, good) in [
+                (plain.clone(), !stamped_only),
+                (stamped(0), true),
+                (stamped(-300), true),
+                (stamped(-301), false),
+                (stamped(301), false),
+                (signatures("another").sign(b"message"), false),
+                (signatures("another").stamp(b"message", now), false),
+                (String::new(), false),
+            ] {
+                assert_eq!(callbacks.verifies(b"message", &signature), good, "{signature}");
+            }
+        }
+    }
 }

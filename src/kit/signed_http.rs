@@ -99,3 +99,70 @@ impl SignedClient {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::IntoFuture;
+
+    use axum::Router;
+    use axum::http::HeaderMap;
+    use axum::routing::post;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn signatures() -> Signatures {
+        Signatures::new(&"0123456789abcdef0123456789abcdef".into())
+    }
+
+    /// The answer of a server that has this status and this body, signed or not.
+    async fn answered(status: u16, is_signed: bool, body: &'static str) -> Result<Value, NoAnswer> {
+        let clock = Clock::manual(chrono::DateTime::UNIX_EPOCH);
+        let now = clock.now();
+        let answer = async move |headers: HeaderMap| {
+            let stamp = headers[SIGNATURE].as_bytes();
+            let message = [stamp, b".", body.as_bytes()].concat();
+            let signature = signatures().stamp(&message, now);
+            let signature = if is_signed { signature } else { "none".to_owned() };
+            (StatusCode::from_u16(status).expect("a status"), [(SIGNATURE, signature)], body)
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        let base = base.parse().expect("a URL");
+        let client = SignedClient::new(&base, signatures(), clock, Duration::from_secs(30), 1_000);
+        let server = axum::serve(listener, Router::new().route("/do", post(answer)));
+        let request = json!({"a": 1});
+        tokio::select! {
+            _ = server.into_future() => panic!("the server ends"),
+            answer = client.post("/do", &request) => answer,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_with_its_signature_and_an_error_of_the_server_never() {
+        for (status, is_signed, body, outcome) in [
+            (200, true, r#"{"b":2}"#, r#"Ok(Object {"b": Number(2)})"#),
+            (200, false, r#"{"b":2}"#, "without a signature"),
+            (200, true, "no JSON", "Unknown"),
+            (400, true, "no such thing", r#"Err(Refused(400, "no such thing"))"#),
+            (422, false, "no such thing", "without a signature"),
+            (302, true, "elsewhere", r#"Err(Unknown("answered 302 Found"))"#),
+            (500, true, "broken", r#"Err(Unknown("answered 500 Internal Server Error"))"#),
+        ] {
+            let answer = format!("{:?}", answered(status, is_signed, body).await);
+            assert!(answer.contains(outcome), "{status} {is_signed} {body}: {answer}");
+            assert_eq!(answer.starts_with("Ok"), outcome.starts_with("Ok"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_keeps_two_hundred_characters_of_its_words() {
+        const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789\
+            0123456789012345678901234567890123456789012345678901234567890123456789\
+            0123456789012345678901234567890123456789012345678901234567890123456789";
+        let Err(NoAnswer::Refused(_, words)) = answered(409, true, LONG).await else {
+            panic!("it is refused");
+        };
+        assert_eq!((LONG.len(), words.as_str()), (210, &LONG[..200]));
+    }
+}

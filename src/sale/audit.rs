@@ -441,3 +441,56 @@ pub async fn erase_notes(
     .await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_action_is_listed_under_its_kind_alone() {
+        let kinds = [
+            (
+                Kind::Order,
+                &["cancel_order", "refund_order", "charge_back_order", "redeem_order"][..],
+            ),
+            (Kind::DeadLetter, &["discard_dead_letter", "retry_dead_letter"]),
+            (Kind::Payment, &["hand_payment_back", "close_payment"]),
+            (Kind::Postponed, &["retry_postponed"]),
+            (Kind::Comparison, &["repair_stores"]),
+            (Kind::Recovery, &["settle_recovery"]),
+            (Kind::None, &["recover_lane", "erase_user", "switch_log"]),
+        ];
+        for (kind, actions) in kinds {
+            assert_eq!(Action::on(kind), actions, "{kind:?}");
+        }
+        let others: usize = kinds.iter().map(|(_, actions)| actions.len()).sum();
+        let of_coupons = Action::on(Kind::Coupon);
+        assert_eq!(of_coupons.len() + others, Action::value_variants().len());
+        assert_eq!(of_coupons[0], "create_coupon");
+    }
+
+    #[test]
+    fn the_subject_of_an_entry_is_an_order_where_its_action_is_on_one() {
+        for (action, subject, is_order) in [
+            ("cancel_order", Some(7), Some(true)),
+            ("edit_coupon", Some(7), Some(false)),
+            ("unknown", Some(7), Some(false)),
+            ("cancel_order", None, None),
+        ] {
+            let entry = AuditEntry::from(Row {
+                id: AuditId::new(1).expect("an id"),
+                at: DateTime::UNIX_EPOCH,
+                actor: None,
+                scope: "admin".to_owned(),
+                request_id: None,
+                action: action.to_owned(),
+                subject: subject.and_then(|id| SubjectId::new(id).ok()),
+                before: None,
+                after: None,
+            });
+            let found = entry.subject.map(|subject| matches!(subject, Subject::Order(_)));
+            assert_eq!(found, is_order, "{action}");
+            assert_eq!(entry.subject.map(|it| it.to_string()), subject.map(|id| id.to_string()));
+        }
+    }
+}

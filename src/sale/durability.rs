@@ -215,3 +215,160 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
 }
 
 const FIRST_FILE: &str = "Redis is still writing its append-only file for the first time";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::redis_facts::ServerSettings;
+
+    const UNKNOWN: &str = "Redis forbids CONFIG, so its appendfsync can't be known";
+    const NO_SYNC: &str = "Redis has no appendonly yes with appendfsync always";
+    const REWRITES: &str = "Redis has no-appendfsync-on-rewrite yes";
+
+    /// A server that syncs its file before each reply, and isn't rewriting it.
+    fn facts() -> ServerFacts {
+        ServerFacts {
+            program: "Redis 7.2.4".to_owned(),
+            version: (7, 2),
+            is_replica: false,
+            is_cluster: false,
+            replicas: 2,
+            good_replicas: None,
+            maxmemory_bytes: 0,
+            maxmemory_policy: "noeviction".to_owned(),
+            appendonly: true,
+            is_rewriting: false,
+            aof_bytes: 100,
+            failed_writes: Vec::new(),
+            settings: Some(ServerSettings {
+                appendfsync: "always".to_owned(),
+                save: String::new(),
+                no_appendfsync_on_rewrite: false,
+                min_replicas_to_write: 0,
+            }),
+        }
+    }
+
+    fn with_settings(change: impl Fn(&mut ServerSettings)) -> ServerFacts {
+        let mut facts = facts();
+        change(facts.settings.as_mut().expect("there are some"));
+        facts
+    }
+
+    fn seen(has_file: bool, file_bytes: u64, not_on_disk: Option<&'static str>) -> Seen {
+        Seen { server: ServerId::named("a"), not_on_disk, has_file, file_bytes, replicas: 2 }
+    }
+
+    #[test]
+    fn claims_are_on_disk_with_each_of_three_settings() {
+        for (facts, why) in [
+            (facts(), None),
+            (ServerFacts { settings: None, ..facts() }, Some(UNKNOWN)),
+            (ServerFacts { appendonly: false, ..facts() }, Some(NO_SYNC)),
+            (with_settings(|with| with.appendfsync = "everysec".to_owned()), Some(NO_SYNC)),
+            (with_settings(|with| with.no_appendfsync_on_rewrite = true), Some(REWRITES)),
+        ] {
+            assert_eq!(not_on_disk(&facts, None), why, "{facts:?}");
+            assert_eq!(not_on_disk(&facts, Some(&seen(true, 100, None))), why, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_written_for_the_first_time_does_not_count_yet() {
+        let rewriting = ServerFacts { is_rewriting: true, ..facts() };
+        for (last, why) in [
+            (None, Some(FIRST_FILE)),
+            (Some(seen(true, 99, None)), None),
+            (Some(seen(true, 100, None)), None),
+            (Some(seen(true, 101, None)), Some(FIRST_FILE)),
+            (Some(seen(false, 99, None)), Some(FIRST_FILE)),
+            (Some(seen(true, 99, Some(FIRST_FILE))), Some(FIRST_FILE)),
+            (Some(seen(true, 99, Some(NO_SYNC))), None),
+        ] {
+            assert_eq!(not_on_disk(&rewriting, last.as_ref()), why);
+            assert_eq!(not_on_disk(&facts(), last.as_ref()), None, "it isn't being rewritten");
+        }
+        // What was seen in another life of the server counts for nothing.
+        let last = seen(true, 99, None);
+        for (life, why) in [("a", None), ("b", Some(FIRST_FILE))] {
+            let now = Seen::of(&rewriting, ServerId::named(life), Some(&last));
+            assert_eq!(
+                (now.not_on_disk, now.has_file, now.file_bytes, now.replicas),
+                (why, true, 100, 2)
+            );
+        }
+    }
+
+    #[test]
+    fn a_level_lacks_the_disk_or_replicas() {
+        for (level, why, lacks) in [
+            (Level::Memory, Some(NO_SYNC), None),
+            (Level::Postgres, Some(NO_SYNC), None),
+            (Level::Fsync, Some(NO_SYNC), Some(NO_SYNC)),
+            (Level::Fsync, None, None),
+            (Level::Replica(1), Some(NO_SYNC), None),
+            (Level::Replica(2), None, None),
+            (Level::Replica(3), None, Some("Redis has 2 of 3 replicas")),
+        ] {
+            assert_eq!(seen(true, 100, why).lacks(level).as_deref(), lacks, "{level}");
+        }
+        assert_eq!(in_redis(Some(Level::Replica(2))), "replica:2");
+        assert_eq!(in_redis(None), "");
+    }
+
+    #[test]
+    fn conditions_of_the_service_and_of_a_sale_add_up() {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let durability = Durability::new(&redis, Level::Fsync);
+        let conditions = |fsync, replicas, row| Conditions { fsync, replicas, row };
+        assert_eq!(durability.conditions(None), conditions(true, 0, false));
+        assert_eq!(durability.conditions(Some(Level::Replica(2))), conditions(true, 2, false));
+        assert_eq!(durability.conditions(Some(Level::Postgres)), conditions(true, 0, true));
+    }
+
+    #[tokio::test]
+    async fn a_confirmation_needs_the_life_that_was_looked_at_and_its_disk() {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let durability = Durability::new(&redis, Level::Fsync);
+        let [fsync, memory] = [Level::Fsync, Level::Memory].map(Conditions::from);
+        let refusal = |conditions, life| {
+            durability.confirm(conditions, &ServerId::named(life)).err().map(|why| why.to_string())
+        };
+        let anew = "a claim can't be confirmed with the durability that is asked for: Redis has been started anew";
+        assert_eq!(refusal(fsync, "a").as_deref(), Some(anew), "it was never looked at");
+        assert_eq!(durability.report(), (Level::Fsync, None));
+        for (why, life, conditions, refused) in [
+            (None, "a", fsync, None),
+            (None, "b", fsync, Some("Redis has been started anew")),
+            (None, "b", memory, None),
+            (Some(NO_SYNC), "a", fsync, Some(NO_SYNC)),
+            (Some(NO_SYNC), "a", memory, None),
+        ] {
+            *durability.lock() = Some(Arc::new(seen(true, 100, why)));
+            let told = refusal(conditions, life);
+            assert_eq!(told.is_some(), refused.is_some(), "{told:?}");
+            assert!(told.is_none_or(|told| told.ends_with(refused.unwrap_or_default())));
+            assert_eq!(durability.report().1.as_deref(), why);
+            if life == "a" || !conditions.fsync {
+                // This life has been looked at, so Redis isn't asked.
+                let required = durability.require(conditions, &ServerId::named(life)).await;
+                assert_eq!(required.is_err(), refused.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_of_a_call_goes_back_when_the_call_ends() {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let durability = Durability::new(&redis, Level::Memory);
+        let idle = || durability.idle.lock().expect("no holder of this lock panics").len();
+        let (first, second) = (durability.own_connection(), durability.own_connection());
+        assert_eq!(first.redis().address(), redis.address());
+        drop(first);
+        assert_eq!(idle(), 1);
+        drop(second);
+        assert_eq!(idle(), 2);
+        let _again = durability.own_connection();
+        assert_eq!(idle(), 1);
+    }
+}

@@ -264,4 +264,25 @@ mod tests {
         let unreadable = ::redis::from_redis_value::<i64>(reply).expect_err("it is no number");
         assert!(Failure::from(RedisError::from(unreadable)).is_of_item());
     }
+
+    #[test]
+    fn a_failure_of_a_lane_tells_when_it_is_back_also_to_those_that_share_it() {
+        let (lane, wait) = (coupon().lane(), Duration::from_secs(7));
+        let usual = Some(limits::RECOVERING_RETRY_AFTER);
+        for (failure, back_in, is_of_item) in [
+            (Failure::Recovering(lane, wait), Some(wait), false),
+            (Failure::recovering(lane), usual, false),
+            (Failure::NewerEpoch(lane), None, false),
+            (Failure::NoReply, None, false),
+            (Failure::Gateway("busy".to_owned()), None, false),
+            (Failure::RefundRefused("no".to_owned()), None, true),
+            (Failure::NoUnit(coupon()), None, true),
+        ] {
+            let known = (failure.back_in(), failure.is_recovering(), failure.is_of_item());
+            assert_eq!(known, (back_in, back_in.is_some(), is_of_item), "{failure:?}");
+            let shared = Failure::Shared(Arc::new(failure));
+            let known = (shared.back_in(), shared.is_recovering(), shared.is_of_item());
+            assert_eq!(known, (back_in, back_in.is_some(), is_of_item), "{shared:?}");
+        }
+    }
 }

@@ -165,3 +165,33 @@ impl Form {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_to_fit_the_form_of_the_installation() {
+        let [first, other] = ["the first key", "another key"].map(SecretString::from);
+        let keyed = Form::Keyed(check_value(&first).to_vec());
+        for (form, key, is_keyed) in [
+            (&Form::Undecided, None, Ok(false)),
+            (&Form::Undecided, Some(&first), Ok(true)),
+            (&Form::Plain, None, Ok(false)),
+            (&Form::Plain, Some(&first), Err("--order-id-key is given, but")),
+            (&keyed, None, Err("--order-id-key (FLASH_SALE_ORDER_ID_KEY) is missing")),
+            (&keyed, Some(&first), Ok(true)),
+            (&keyed, Some(&other), Err("--order-id-key is not the key of this installation")),
+        ] {
+            match (form.with(key), is_keyed) {
+                (Ok(ids), Ok(expected)) => assert_eq!(ids.are_keyed(), expected, "{form:?}"),
+                (Err(unfit), Err(expected)) => {
+                    assert!(unfit.to_string().starts_with(expected), "{unfit}");
+                    assert!(unfit.is_of_setting());
+                }
+                (found, _) => panic!("{form:?}: {:?}", found.map(|ids| ids.are_keyed())),
+            }
+        }
+        assert!(!UnfitKey::Postgres(sqlx::Error::PoolTimedOut).is_of_setting());
+    }
+}

@@ -218,4 +218,20 @@ mod tests {
         assert_eq!(keys.process("a-1"), "fs:process:a-1");
         assert_eq!(keys.process_past("a-1"), "fs:process:a-1:past");
     }
+
+    #[test]
+    fn names_of_shards_and_logs_tell_them_apart() {
+        let keys = Keys::new("fs");
+        let coupon = CouponId::compose(7, 4);
+        for (generation, names) in [
+            (0, ["fs:{3}:buyers:7171:0", "fs:{3}:buyers:7171:12", "fs:{3}:buyers:7171:3"]),
+            (1, ["fs:{3}:buyers:7171:1:0", "fs:{3}:buyers:7171:1:12", "fs:{3}:buyers:7171:1:3"]),
+        ] {
+            let mut shards = keys.shards(coupon, generation);
+            assert_eq!([0, 12, 3].map(|shard| shards.name(shard).to_owned()), names);
+        }
+        assert_eq!(LogLayout::ALL.map(LogLayout::name), ["claims", "calls"]);
+        assert_eq!(keys.log(LogId::of_calls(coupon.lane())), "fs:{3}:calls");
+        assert_eq!(Keys::log_aside("fs:{3}:calls", 9), "fs:{3}:calls:9");
+    }
 }

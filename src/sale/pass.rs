@@ -228,4 +228,30 @@ mod tests {
             assert!(what_to_do.ends_with('.') && what_to_do.len() > 40, "{what_to_do}");
         }
     }
+
+    #[test]
+    fn kinds_are_named_as_in_json_and_passes_that_postpone_have_one() {
+        for kind in [ItemKind::Coupon, ItemKind::Order, ItemKind::Payment] {
+            assert_eq!(serde_json::to_value(kind).expect("a word"), kind.as_str());
+        }
+        let of = |kind| {
+            let passes = Pass::ALL.into_iter();
+            let passes = passes.filter(|pass| pass.postpones().map(|(of, _)| of) == kind);
+            passes.map(Pass::name).collect::<Vec<_>>()
+        };
+        let orders = ["expiry", "cancellations", "openings", "history"];
+        assert_eq!(of(Some(ItemKind::Order)), orders);
+        assert_eq!(of(Some(ItemKind::Payment)), ["refunds"]);
+        let never = [
+            "write",
+            "recover",
+            "tidy_up",
+            "numbers",
+            "reconcile",
+            "revisions",
+            "audit",
+            "retention",
+        ];
+        assert_eq!(of(None), never);
+    }
 }

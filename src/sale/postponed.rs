@@ -482,3 +482,45 @@ impl Tries<'_> {
         self.postponed.end_wait(self.pass, &self.due()).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(pass: &str, is_settled: bool) -> PostponedItem {
+        let at = DateTime::UNIX_EPOCH;
+        PostponedItem::from(Row {
+            id: PostponedId::new(1).expect("an id"),
+            pass: pass.to_owned(),
+            item: 77,
+            since: at,
+            tries: 2,
+            next_try_at: (!is_settled).then_some(at),
+            error: "no".to_owned(),
+            settled_at: is_settled.then_some(at),
+        })
+    }
+
+    #[test]
+    fn an_item_is_of_the_kind_of_its_pass_and_has_its_remedy_until_it_is_settled() {
+        let order = ItemId::Order(OrderId::new(77).expect("an id"));
+        let other = ItemId::Other("77".to_owned());
+        for (pass, is_settled, kind, id, begin) in [
+            ("expiry", false, Some(ItemKind::Order), &order, "The order stays unpaid"),
+            ("expiry", true, Some(ItemKind::Order), &order, "Nothing is left to do."),
+            ("refunds", false, Some(ItemKind::Payment), &other, "If the gateway refuses"),
+            ("archive", false, Some(ItemKind::Coupon), &other, "The sale is over"),
+            ("order_counts", true, Some(ItemKind::Coupon), &other, "The counts are right again"),
+            ("new_pass", false, None, &other, "This version doesn't know the pass"),
+            ("new_pass", true, None, &other, "Nothing is left to do."),
+            ("write", false, None, &other, "This version doesn't know the pass"),
+        ] {
+            let item = item(pass, is_settled);
+            assert_eq!((item.item_kind, &item.item), (kind, id), "{pass}");
+            assert!(item.what_to_do.starts_with(begin), "{pass}: {}", item.what_to_do);
+            assert!(!item.what_to_do.contains("ID"), "{}", item.what_to_do);
+            assert_eq!(item.item.to_string(), "77");
+        }
+        assert!(item("archive", false).what_to_do.contains("`flash-sale coupon archive 77`"));
+    }
+}

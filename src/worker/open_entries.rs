@@ -204,4 +204,58 @@ mod tests {
         assert_eq!(open.entries_for(100), 25);
         assert_eq!(open.entries_for(1), 1);
     }
+
+    /// An entry whose second pair is no claim.
+    fn entry_with_junk(sequence: u64) -> Entry {
+        let fields = ["coupon", "1024", "first", "1", "claims", "1 1 junk 2 3 3"];
+        let fields = fields.map(|field| field.as_bytes().to_vec());
+        Entry::decode(EntryId { ms: 1, sequence }, Some(fields.into()))
+    }
+
+    #[test]
+    fn positions_that_can_not_be_read_count_and_come_with_the_next_batch() {
+        let mut open = OpenEntries::default();
+        open.add(vec![entry_with_junk(0), entry(1, &[4])]);
+        assert_eq!((open.waiting(), open.is_empty(), open.has_contended()), (3, false, false));
+        let batch = open.take(1);
+        assert_eq!((batch.len(), batch.unreadable.len(), open.waiting()), (2, 1, 2));
+        let id = batch.unreadable[0].place.entry;
+        open.put_back(batch);
+        let batch = open.take(2);
+        assert_eq!((users(&batch.claims), batch.unreadable.len()), (vec![1, 3], 1));
+        assert_eq!(finish(&mut open, &batch.claims), [], "a position is left");
+        assert_eq!(open.finish([id]), [(id, 3)]);
+        assert_eq!(open.finish([id]), [], "an entry is finished once");
+        assert_eq!(open.take(5).len(), 1);
+        assert_eq!(Batch::default().len(), 0);
+    }
+
+    #[test]
+    fn the_next_read_is_as_large_as_the_last_entries_suggest() {
+        let mut open = OpenEntries::default();
+        assert_eq!(
+            (open.entries_for(7), open.entries_for(256), open.entries_for(257)),
+            (7, 256, 256)
+        );
+        open.add(vec![entry(0, &[1, 2, 3]), entry(1, &[4, 5, 6])]);
+        for (claims, entries) in [(0, 1), (1, 1), (5, 1), (6, 2), (9, 3), (3_000, 256)] {
+            assert_eq!(open.entries_for(claims), entries, "{claims} claims");
+        }
+        open.add(Vec::new());
+        assert_eq!(open.entries_for(9), 3, "nothing was read");
+        open.add(vec![entry(2, &[7])]);
+        assert_eq!(open.entries_for(9), 9);
+    }
+
+    #[test]
+    fn contended_claims_wait_behind_the_others_until_they_are_retried() {
+        let mut open = OpenEntries::default();
+        open.add(vec![entry(0, &[1, 2, 3])]);
+        let batch = open.take(1);
+        open.contend(batch.claims);
+        assert_eq!((open.has_contended(), open.waiting()), (true, 2));
+        open.retry_contended();
+        assert_eq!((open.has_contended(), open.waiting()), (false, 3));
+        assert_eq!(users(&open.take(9).claims), [2, 3, 1]);
+    }
 }

@@ -473,3 +473,42 @@ impl LaneWorker {
         metrics.lock_contended.increment(report.contended as u64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sale::ids::UserId;
+
+    fn claim(coupon: i64, order: i64) -> LoggedClaim {
+        let (user, order) =
+            (UserId::new(order).expect("an id"), OrderId::new(order).expect("an id"));
+        LoggedClaim::without_entry(CouponId::compose(coupon, 1), user, order)
+    }
+
+    /// The orders of each part, and whether they may be too many.
+    fn orders(parts: &[Part]) -> Vec<(Vec<i64>, bool)> {
+        let ids = |part: &Part| part.claims.iter().map(|claim| claim.order_id.get()).collect();
+        parts.iter().map(|part| (ids(part), part.overflows)).collect()
+    }
+
+    /// The last part is tried first.
+    #[test]
+    fn a_refused_part_is_taken_apart_by_coupon_and_then_in_halves() {
+        let one = [(1, 11), (1, 12), (1, 13)];
+        let two = [(1, 11), (2, 21), (1, 12)];
+        for (claims, overflows, reason, parts) in [
+            (&one[..], false, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
+            (&one, false, Reason::Oversold, vec![(vec![11, 12, 13], true)]),
+            (&one, true, Reason::Oversold, vec![(vec![12, 13], false), (vec![11], false)]),
+            (&one, true, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
+            (&two, false, Reason::Invalid, vec![(vec![11, 12], false), (vec![21], false)]),
+            (&two, false, Reason::Oversold, vec![(vec![11, 12], true), (vec![21], true)]),
+            (&one[..1], false, Reason::Oversold, vec![(vec![11], true)]),
+            (&one[..2], false, Reason::Conflict, vec![(vec![12], false), (vec![11], false)]),
+        ] {
+            let part =
+                Part { claims: claims.iter().map(|(c, o)| claim(*c, *o)).collect(), overflows };
+            assert_eq!(orders(&part.taken_apart(reason)), parts, "{claims:?} {overflows} {reason}");
+        }
+    }
+}

@@ -314,4 +314,77 @@ mod tests {
             assert!(matches!(compose(at(time), 1), Err(IdError::ClockOutOfRange(_))), "{time}");
         }
     }
+
+    #[test]
+    fn ids_and_times_meet_at_the_bounds() {
+        let (last, second) = (EPOCH_SECONDS + SECONDS_MAX, |seconds| {
+            DateTime::from_timestamp(seconds, 0).expect("a valid time")
+        });
+        for (seconds, id) in [
+            (EPOCH_SECONDS - 1, None),
+            (EPOCH_SECONDS, Some(5)),
+            (EPOCH_SECONDS + 2, Some((2 << 32) | 5)),
+            (last, Some((((1 << 31) - 1) << 32) | 5)),
+            (last + 1, None),
+        ] {
+            assert_eq!(compose(second(seconds), 5).ok(), id, "{seconds}");
+        }
+        for (seconds, id) in [
+            (0, 0),
+            (EPOCH_SECONDS - 1, 0),
+            (EPOCH_SECONDS, 0),
+            (EPOCH_SECONDS + 1, 1 << 32),
+            (last - 1, ((1 << 31) - 2) << 32),
+            (last, ((1 << 31) - 1) << 32),
+            (last + 1, ((1 << 31) - 1) << 32),
+        ] {
+            assert_eq!(first_at(second(seconds)), id, "{seconds}");
+        }
+        for (id, seconds) in [
+            (0, EPOCH_SECONDS),
+            ((1 << 32) - 1, EPOCH_SECONDS),
+            (1 << 32, EPOCH_SECONDS + 1),
+            (i64::MAX, last),
+        ] {
+            assert_eq!(time_of(id), second(seconds), "{id}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_block_counts_for_its_day_and_its_era_up_to_its_last_number() {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let timeout = std::time::Duration::from_secs(1);
+        let ceilings = Ceilings::new(pool.expect("a valid URL"), timeout);
+        let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+        let ids = IdGenerator::new("numbers".to_owned(), 3, clock.clone(), ceilings);
+        let day = clock.now().date_naive();
+        assert_eq!(ids.names(day), ["numbers:2026:11:21", "{numbers:2026:11:21}:ceiling"]);
+        let take =
+            || ids.take_from_block().expect("the clock is in range").map(|id| id & SEQUENCE_MAX);
+        let put = |era, next, last| {
+            let block = Block { day, era, next, last };
+            *ids.block.lock().expect("no holder of this lock panics") = Some(block);
+        };
+        assert_eq!((take(), ids.last_of(day)), (None, 0));
+        put(0, 8, 9);
+        let days = [day, day.succ_opt().expect("a day")];
+        assert_eq!(days.map(|day| ids.last_of(day)), [9, 0]);
+        assert_eq!([take(), take(), take()], [Some(8), Some(9), None]);
+        for (time, era, taken) in [
+            ("2026-11-21T00:00:00Z", 0, Some(8)),
+            ("2026-11-21T23:59:59Z", 0, Some(8)),
+            ("2026-11-22T00:00:00Z", 0, None),
+            ("2026-11-20T23:59:59Z", 0, None),
+            ("2026-11-21T12:00:00Z", 1, None),
+            // Eras are counted up.
+            ("2026-11-21T12:00:00Z", 0, None),
+        ] {
+            put(0, 8, 9);
+            clock.set(at(time));
+            ids.enter(era);
+            assert_eq!(take(), taken, "{time}, era {era}");
+        }
+        put(1, 8, 9);
+        assert_eq!(take(), Some(8));
+    }
 }

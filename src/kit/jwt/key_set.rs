@@ -93,3 +93,51 @@ fn usable(key: Value) -> Option<(Algorithm, Key)> {
     let verify = DecodingKey::from_jwk(&key).ok().filter(|_| signs && fits)?;
     Some((algorithm, Key { id: common.key_id.clone(), verify }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RSA: &str = r#""kty":"RSA","n":"AQAB","e":"AQAB""#;
+    const X: &str = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
+    const Y: &str = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
+
+    /// Each key stands beside one that counts: a set without any is refused.
+    #[test]
+    fn a_key_counts_for_its_algorithm_curve_and_use() {
+        let ec = |curve: &str| format!(r#""kty":"EC","crv":"{curve}","x":"{X}","y":"{Y}""#);
+        let okp = |curve: &str| format!(r#""kty":"OKP","crv":"{curve}","x":"{X}""#);
+        for (key, more, [rs256, es256, eddsa]) in [
+            (RSA.to_owned(), "", [1, 0, 0]),
+            (RSA.to_owned(), r#","use":"sig","alg":"RS256""#, [1, 0, 0]),
+            (RSA.to_owned(), r#","use":"enc""#, [0, 0, 0]),
+            (RSA.to_owned(), r#","alg":"RS512""#, [0, 0, 0]),
+            (ec("P-256"), "", [0, 1, 0]),
+            (ec("P-256"), r#","alg":"ES256","use":"sig""#, [0, 1, 0]),
+            (ec("P-256"), r#","alg":"RS256""#, [0, 0, 0]),
+            (ec("P-384"), "", [0, 0, 0]),
+            (okp("Ed25519"), r#","alg":"EdDSA""#, [0, 0, 1]),
+            (okp("Ed25519"), r#","use":"enc""#, [0, 0, 0]),
+            (okp("P-256"), "", [0, 0, 0]),
+            (r#""kty":"oct","k":"AAAA""#.to_owned(), "", [0, 0, 0]),
+            (r#""kty":"new""#.to_owned(), "", [0, 0, 0]),
+        ] {
+            let beside = okp("Ed25519");
+            let set = format!(r#"{{"keys":[{{{beside},"kid":"d"}},{{{key}{more},"kid":"k"}}]}}"#);
+            let keys = KeySet::parse(set.as_bytes()).expect("one key counts");
+            let algorithms = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
+            let counts = algorithms.map(|algorithm| keys.of(algorithm).len());
+            assert_eq!(counts, [rs256, es256, eddsa + 1], "{set}");
+            assert!(keys.of(Algorithm::HS256).is_empty() && keys.of(Algorithm::ES384).is_empty());
+            let words = format!(
+                "public keys: {rs256} for RS256, {es256} for ES256, {} for EdDSA",
+                eddsa + 1
+            );
+            assert_eq!(keys.to_string(), words);
+            assert_eq!(keys.of(Algorithm::EdDSA)[0].id.as_deref(), Some("d"));
+        }
+        for refused in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#] {
+            assert!(KeySet::parse(refused.as_bytes()).is_err(), "{refused}");
+        }
+    }
+}

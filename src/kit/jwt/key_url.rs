@@ -170,6 +170,11 @@ pub fn is_unprotected(url: &Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use tokio::time::timeout;
+
+    use super::super::{TokenError, Tokens};
     use super::*;
 
     #[test]
@@ -184,6 +189,53 @@ mod tests {
             ("http://localhost.example/keys", true),
         ] {
             assert_eq!(is_unprotected(&url.parse().unwrap()), unprotected, "{url}");
+        }
+    }
+
+    /// A token that no key has signed.
+    fn token(algorithm: &str, kid: Option<&str>) -> String {
+        let mut header = serde_json::json!({ "alg": algorithm });
+        if let Some(kid) = kid {
+            header["kid"] = kid.into();
+        }
+        let part = |json: serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let payload = serde_json::json!({"sub": "42", "exp": 4_000_000_000_i64});
+        format!("{}.{}.AAAA", part(header), part(payload))
+    }
+
+    #[tokio::test]
+    async fn a_look_is_asked_for_by_a_token_with_an_unknown_key_and_by_no_other() {
+        let set = |ids: &[&str]| {
+            let key = |id: &&str| {
+                format!(
+                    r#"{{"kty":"OKP","crv":"Ed25519","kid":"{id}","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}}"#
+                )
+            };
+            let keys: Vec<String> = ids.iter().map(key).collect();
+            KeySet::parse(format!(r#"{{"keys":[{}]}}"#, keys.join(",")).as_bytes()).expect("a set")
+        };
+        for (ids, algorithm, kid, refusal, is_missed) in [
+            (&[][..], "EdDSA", Some("a"), TokenError::NoKeys, true),
+            (&[], "EdDSA", None, TokenError::NoKeys, false),
+            (&["a"], "EdDSA", Some("a"), TokenError::Invalid, false),
+            (&["a", "b"], "EdDSA", Some("a"), TokenError::Invalid, false),
+            (&["a", "b"], "EdDSA", Some("c"), TokenError::Invalid, true),
+            (&["a"], "EdDSA", None, TokenError::Invalid, false),
+            (&["a"], "RS256", Some("a"), TokenError::Invalid, true),
+            (&[], "ES256", Some("a"), TokenError::NoKeys, true),
+            (&[], "HS512", Some("a"), TokenError::Invalid, false),
+            (&[], "HS256", Some("a"), TokenError::Invalid, false),
+        ] {
+            let url = Uri::from_static("http://localhost/keys");
+            let url = Arc::new(KeyUrl::new(url, Pace::default()));
+            url.keys.store((!ids.is_empty()).then(|| Arc::new(set(ids))));
+            let mut tokens = Tokens::new(&"0123456789abcdef0123456789abcdef".into());
+            tokens.accept_keys_under(url.clone());
+            assert!(tokens.key_url().is_some());
+            let verdict = tokens.verify(&token(algorithm, kid));
+            assert_eq!(verdict, Err(refusal), "{ids:?} {algorithm} {kid:?}");
+            let missed = timeout(Duration::ZERO, url.missed.notified()).await.is_ok();
+            assert_eq!(missed, is_missed, "{ids:?} {algorithm} {kid:?}");
         }
     }
 }

@@ -70,3 +70,47 @@ pub(super) fn config(timeout: Duration) -> AsyncConnectionConfig {
         .set_response_timeout(Some(timeout))
         .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn push(kind: PushKind) -> PushInfo {
+        PushInfo { kind, data: Vec::new() }
+    }
+
+    fn state(line: &Line) -> (bool, bool) {
+        (line.is_alive(), line.is_replaced())
+    }
+
+    #[test]
+    fn a_line_for_commands_ends_with_its_connection_or_on_request() {
+        let ends: [fn(&Line); 2] = [Line::end, |line| {
+            line.send(push(PushKind::Disconnection)).expect("no listener");
+        }];
+        for end in ends {
+            let line = Line::for_commands();
+            assert_eq!(state(&line), (true, false));
+            line.send(push(PushKind::Message)).expect("no listener");
+            assert_eq!(state(&line), (true, false));
+            end(&line);
+            assert_eq!(state(&line), (false, false));
+        }
+    }
+
+    #[test]
+    fn a_listener_hears_messages_and_the_end_of_a_line_that_is_replaced() {
+        let (heard, messages) = mpsc::channel();
+        let line = Line::for_messages(heard);
+        line.send(push(PushKind::Message)).expect("a listener");
+        assert_eq!(state(&line), (true, false));
+        line.replace();
+        assert_eq!(state(&line), (false, true));
+        let kinds: Vec<PushKind> = messages.try_iter().map(|push| push.kind).collect();
+        assert_eq!(kinds, [PushKind::Message, PushKind::Disconnection]);
+        drop(messages);
+        assert!(line.send(push(PushKind::Message)).is_err(), "the listener has gone");
+    }
+}

@@ -562,3 +562,73 @@ fn tcp_settings() -> TcpSettings {
 fn unreachable() -> RedisError {
     RedisError::from((ErrorKind::Io, "Redis can't be reached"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server_error(kind: ServerErrorKind) -> RedisError {
+        RedisError::from((ErrorKind::Server(kind), "it says"))
+    }
+
+    #[test]
+    fn a_server_that_is_unfit_or_in_trouble_is_told_from_others() {
+        use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, NoScript, ReadOnly};
+        for (kind, is_unfit, words) in [
+            (ReadOnly, true, "is a replica, which takes no writes"),
+            (BusyLoading, true, "is loading its data"),
+            (MasterDown, true, "can't be reached"),
+            (ClusterDown, true, "can't be reached"),
+            (Moved, true, "can't be reached"),
+            (NoScript, false, "can't be reached"),
+        ] {
+            let error = server_error(kind);
+            assert_eq!((is_unfit_server(&error), trouble(&error)), (is_unfit, words), "{kind:?}");
+        }
+        assert_eq!(
+            (is_unfit_server(&unreachable()), trouble(&unreachable())),
+            (false, "can't be reached")
+        );
+    }
+
+    #[test]
+    fn replies_about_the_data_are_known_by_their_code_and_words() {
+        for (code, words, is_of_data) in [
+            ("WRONGTYPE", None, true),
+            ("WRONGTYPE", Some("Operation against a key"), true),
+            ("ERR", None, false),
+            ("ERR", Some("user_script:12: attempt to call a nil value"), true),
+            ("ERR", Some("hash value is not an integer"), true),
+            ("ERR", Some("value is not a valid float"), true),
+            ("ERR", Some("unknown command"), false),
+            ("OOM", Some("user_script:12: not allowed"), false),
+        ] {
+            assert_eq!(is_data_reply(code, words), is_of_data, "{code} {words:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_told_without_user_and_password() {
+        let timeout = Duration::from_secs(3);
+        let sentinel: HostPort = "a:1".parse().expect("host and port");
+        for (redis, place, has_sentinels) in [
+            (Redis::with_timeout("redis://user:secret@host:6380/7", timeout), "host:6380", false),
+            (
+                Redis::behind_sentinels("redis://u:s@main/7", &[sentinel], "main", timeout),
+                "the master main of the sentinels a:1",
+                true,
+            ),
+        ] {
+            let redis = redis.expect("a valid URL");
+            for redis in [redis.another(), redis] {
+                assert_eq!(redis.address(), format!("{place}, database 7"));
+                let known = (redis.has_sentinels(), redis.timeout(), redis.get_db());
+                assert_eq!(known, (has_sentinels, timeout, 7));
+            }
+        }
+        assert_eq!(
+            Redis::new("redis://host").expect("a valid URL").timeout(),
+            limits::REDIS_TIMEOUT
+        );
+    }
+}

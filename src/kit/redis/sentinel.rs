@@ -295,3 +295,120 @@ fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
 pub(super) fn replaced() -> RedisError {
     RedisError::from((ErrorKind::Io, "another master of Redis has taken over"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use redis::IntoConnectionInfo;
+
+    use super::*;
+
+    fn place(text: &str) -> HostPort {
+        text.parse().expect("host and port")
+    }
+
+    fn named(url: &str, places: &[&str]) -> RedisResult<Sentinels> {
+        let places: Vec<HostPort> = places.iter().map(|text| place(text)).collect();
+        let to_master = url.into_connection_info().expect("a valid URL");
+        Sentinels::new(to_master, &places, "main", Duration::from_secs(5))
+    }
+
+    fn sentinels(places: &[&str]) -> Sentinels {
+        named("redis://user:secret@main/7", places).expect("a master and sentinels")
+    }
+
+    fn word(by: usize, master: &str, changes: u64) -> Word {
+        Word { by, place: place(master), changes }
+    }
+
+    #[test]
+    fn a_url_names_the_master_in_place_of_a_host_and_no_port() {
+        for (url, places, is_valid) in [
+            ("redis://main/0", &["a:1"][..], true),
+            ("rediss://main/0", &["a:1"], true),
+            ("redis://user:secret@main", &["a:1", "b:2"], true),
+            ("redis://main/0", &[], false),
+            ("redis://other/0", &["a:1"], false),
+            ("redis://main:6380/0", &["a:1"], false),
+            ("redis+unix:///main", &["a:1"], false),
+        ] {
+            assert_eq!(named(url, places).is_ok(), is_valid, "{url} {places:?}");
+        }
+        let sentinels = sentinels(&["a:1", "b:2"]);
+        assert_eq!(sentinels.address(), "the master main of the sentinels a:1, b:2");
+        assert_eq!(sentinels.database(), 7);
+    }
+
+    #[test]
+    fn a_master_is_reached_as_the_url_says_at_the_place_that_is_named() {
+        for (url, is_tls) in [("redis://main/7", false), ("rediss://main/7", true)] {
+            let sentinels = named(url, &["a:1"]).expect("a master and a sentinel");
+            let client = sentinels.client(&word(0, "m:6390", 0)).expect("a valid place");
+            let (host, port, tls) = match client.get_connection_info().addr() {
+                ConnectionAddr::Tcp(host, port) => (host, port, false),
+                ConnectionAddr::TcpTls { host, port, .. } => (host, port, true),
+                other => panic!("{other}"),
+            };
+            assert_eq!((host.as_str(), *port, tls), ("m", 6_390, is_tls));
+            assert_eq!(client.get_connection_info().redis_settings().db(), 7);
+        }
+    }
+
+    #[test]
+    fn the_next_sentinel_takes_the_place_of_the_current_one_and_of_no_other() {
+        let sentinels = sentinels(&["a:1", "b:2", "c:3"]);
+        for (doubted, current) in [(1, 0), (2, 0), (0, 1), (0, 1), (1, 2), (2, 0)] {
+            sentinels.doubt(&word(doubted, "m:1", 0));
+            assert_eq!(*sentinels.current.borrow(), current, "after {doubted}");
+        }
+    }
+
+    #[test]
+    fn connections_end_when_their_master_is_replaced_and_only_then() {
+        let sentinels = sentinels(&["a:1"]);
+        let lines = [(); 3].map(|()| Arc::new(Line::for_commands()));
+        let enter = |line: usize, master: &str, changes| {
+            sentinels.enter(&word(0, master, changes), &lines[line]).is_ok()
+        };
+        assert!(enter(0, "m:1", 0), "nothing has been learned yet");
+        sentinels.learn(&place("m:1"));
+        assert!(enter(1, "m:1", 0), "an older word names the same master");
+        assert!(lines.iter().all(|line| line.is_alive()));
+        sentinels.learn(&place("n:1"));
+        let replaced = lines.each_ref().map(|line| (line.is_alive(), line.is_replaced()));
+        assert_eq!(replaced, [(false, true), (false, true), (true, false)]);
+        assert!(!enter(2, "m:1", 1), "another master has taken over since the question");
+        assert!(enter(2, "n:1", 2));
+        sentinels.learn(&place("n:1"));
+        assert!(lines[2].is_alive());
+        assert!(enter(2, "m:1", 3), "the sentinel was asked after the last change");
+    }
+
+    #[test]
+    fn connections_that_have_gone_are_forgotten() {
+        let sentinels = sentinels(&["a:1"]);
+        let kept = Arc::new(Line::for_commands());
+        for line in [kept.clone(), Arc::new(Line::for_commands())] {
+            sentinels.enter(&word(0, "m:1", 0), &line).expect("nothing has changed");
+        }
+        let new = Arc::new(Line::for_commands());
+        sentinels.enter(&word(0, "m:1", 0), &new).expect("nothing has changed");
+        assert_eq!(sentinels.lines().open.len(), 2, "one has gone");
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+
+    /// Each sentinel that does not answer hands over to the next one.
+    #[tokio::test]
+    async fn without_an_answer_the_reason_of_each_sentinel_is_told() {
+        let closed = [(); 2].map(|()| {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            listener.local_addr().expect("it is bound").to_string()
+        });
+        let sentinels = sentinels(&closed.each_ref().map(String::as_str));
+        let current = sentinels.current.subscribe();
+        let error = sentinels.ask().await.err().expect("the ports are closed").to_string();
+        assert!(closed.iter().all(|place| error.contains(place)), "{error}");
+        assert!(current.has_changed().expect("the sentinels are there"));
+    }
+}

@@ -223,3 +223,91 @@ fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde:
 fn cny() -> String {
     "CNY".to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sale::coupon::model::CouponState;
+
+    #[test]
+    fn a_new_coupon_has_a_sale_if_it_is_a_flash_coupon_and_the_sale_a_window() {
+        let sale =
+            |opens: &str, closes: &str| json!({"total": 1, "opens_at": opens, "closes_at": closes});
+        let (opens, closes) = ("2026-11-21T12:00:00.000Z", "2026-11-21T12:00:00.001Z");
+        for (kind, sale, complaint) in [
+            ("flash", Some(sale(opens, closes)), None),
+            ("regular", None, None),
+            ("flash", None, Some("a flash coupon needs `sale`")),
+            ("regular", Some(sale(opens, closes)), Some("a regular coupon has no `sale`")),
+            ("flash", Some(sale(opens, opens)), Some("the window has to end after it opens")),
+            (
+                "flash",
+                Some(sale(opens, "2026-11-21T12:00:00.0009Z")),
+                Some("the window has to end"),
+            ),
+            ("flash", Some(sale(closes, opens)), Some("the window has to end")),
+        ] {
+            let mut coupon = json!({"kind": kind, "title": "t", "pay_cents": 1, "value_cents": 2});
+            if let Some(sale) = sale {
+                coupon["sale"] = sale;
+            }
+            let new: NewCoupon = serde_json::from_value(coupon.clone()).expect("it can be read");
+            assert_eq!((new.currency.as_str(), new.sub_title.as_str()), ("CNY", ""));
+            let complaints = new.validate().err().map(|report| report.to_string());
+            match complaint {
+                None => assert_eq!(complaints, None, "{coupon}"),
+                Some(words) => {
+                    let complaints = complaints.expect("it is not valid");
+                    assert!(complaints.contains(words), "{coupon}: {complaints}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_of_an_edit_has_a_value_or_is_left_out() {
+        let read = |edit| serde_json::from_value::<CouponEdit>(edit);
+        assert!(read(json!({"title": null})).is_err());
+        assert!(read(json!({"sale": {"total": null}})).is_err());
+        assert_eq!(read(json!({"title": "new"})).expect("an edit").title.as_deref(), Some("new"));
+        assert_eq!(read(json!({})).expect("an edit").title, None);
+        let revision: Move = serde_json::from_value(json!({"revision": 3})).expect("a revision");
+        assert_eq!(revision.revision, Some(3));
+    }
+
+    #[test]
+    fn an_edit_changes_what_it_names_and_leaves_the_rest() {
+        let row = CouponRow {
+            kind: CouponKind::Flash,
+            title: "t".to_owned(),
+            sub_title: "s".to_owned(),
+            rules: "r".to_owned(),
+            pay_cents: 1,
+            currency: "CNY".to_owned(),
+            value_cents: 2,
+            state: CouponState::Paused,
+            revision: 5,
+        };
+        assert_eq!(CouponEdit::default().of(&row), row);
+        let edit =
+            json!({"title": "T", "sub_title": "S", "rules": "R", "pay_cents": 3, "value_cents": 4});
+        let edit: CouponEdit = serde_json::from_value(edit).expect("an edit");
+        let edited = edit.of(&row);
+        let words = [&edited.title, &edited.sub_title, &edited.rules].map(|text| text.as_str());
+        assert_eq!((words, edited.pay_cents, edited.value_cents), (["T", "S", "R"], 3, 4));
+        assert_eq!((edited.state, edited.revision), (CouponState::Paused, 5));
+
+        let time = |text: &str| text.parse::<DateTime<Utc>>().expect("a time");
+        let (opens_at, closes_at) = (time("2026-11-21T12:00:00Z"), time("2026-11-22T12:00:00Z"));
+        let terms = SaleTerms { total: 5, opens_at, closes_at };
+        assert_eq!(SaleEdit::default().of(&terms), terms);
+        let nanoseconds = Some(time("2026-11-20T12:00:00.123456789Z"));
+        let edit = SaleEdit { total: Some(6), opens_at: nanoseconds, closes_at: None };
+        let opens_at = time("2026-11-20T12:00:00.123456Z");
+        assert_eq!(edit.of(&terms), SaleTerms { total: 6, opens_at, closes_at });
+        let edit = SaleEdit { closes_at: nanoseconds, ..SaleEdit::default() };
+        assert_eq!(edit.of(&terms), SaleTerms { closes_at: opens_at, ..terms });
+    }
+}

@@ -277,3 +277,50 @@ pub(super) struct Newest {
     /// Lanes, which only grow.
     pub(super) lanes: i32,
 }
+
+#[cfg(test)]
+impl StoredRow {
+    /// A sale of which one unit is sold, or a regular coupon.
+    pub(super) fn example(total: Option<i64>, in_redis: bool, revision: i64) -> Self {
+        let time = total.map(|_| DateTime::UNIX_EPOCH);
+        Self {
+            id: CouponId::compose(1, 1),
+            kind: if total.is_some() { CouponKind::Flash } else { CouponKind::Regular },
+            title: "t".to_owned(),
+            sub_title: String::new(),
+            rules: String::new(),
+            pay_cents: 1,
+            currency: "CNY".to_owned(),
+            value_cents: 2,
+            state: CouponState::Active,
+            revision,
+            total,
+            sold: total.map(|_| 1),
+            opens_at: time,
+            closes_at: time,
+            durability: None,
+            in_redis,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_left_are_those_of_redis_while_it_holds_the_sale_and_of_postgres_otherwise() {
+        for (total, in_redis, in_redis_left, left) in [
+            (Some(10), true, Some(7), Some(Some(7))),
+            (Some(10), true, None, Some(None)),
+            (Some(10), false, Some(7), Some(Some(9))),
+            (None, false, Some(7), None),
+        ] {
+            let coupon = StoredRow::example(total, in_redis, 3).coupon(in_redis_left);
+            let sale = coupon.sale.as_ref();
+            assert_eq!(sale.map(|sale| sale.left), left, "{total:?} {in_redis}");
+            assert_eq!(sale.map(|sale| sale.total), total);
+            assert_eq!((coupon.row.revision, coupon.row.title.as_str()), (3, "t"));
+        }
+    }
+}

@@ -148,4 +148,49 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_headline_has_a_character_that_can_be_seen_and_no_control() {
+        for (text, is_headline, is_line, are_lines) in [
+            ("a", true, true, true),
+            (" \u{3000}a\u{200b}", true, true, true),
+            ("", false, true, true),
+            ("  ", false, true, true),
+            ("\u{200b}\u{2800}\u{ad}\u{3164}", false, true, true),
+            ("a\u{7f}", false, false, false),
+            ("a\nb\tc\r", false, false, true),
+            ("a\u{202e}b", false, false, false),
+            ("a\u{2069}b", false, false, false),
+            ("a\u{61c}", false, false, false),
+            ("a\0", false, false, false),
+        ] {
+            let checks = [headline(text, &()), one_line(text, &()), lines(text, &())];
+            let passed = checks.map(|check| check.is_ok());
+            assert_eq!(passed, [is_headline, is_line, are_lines], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_currency_has_three_capital_letters() {
+        for (code, is_valid) in [
+            ("CNY", true),
+            ("EUR", true),
+            ("cny", false),
+            ("CN", false),
+            ("CNYX", false),
+            ("C1Y", false),
+        ] {
+            assert_eq!(iso_4217(code, &()).is_ok(), is_valid, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_from_1970_on_and_before_the_year_10000() {
+        for (ms, is_valid) in
+            [(-1, false), (0, true), (253_402_300_799_999, true), (253_402_300_800_000, false)]
+        {
+            let time = DateTime::from_timestamp_millis(ms).expect("a time");
+            assert_eq!(a_time_redis_can_count(&time, &()).is_ok(), is_valid, "{time}");
+        }
+    }
 }

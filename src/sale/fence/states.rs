@@ -163,3 +163,78 @@ impl LaneStates {
         Ok(stored)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that knows three lanes: open, recovering, and open under another life of Redis.
+    fn states() -> LaneStates {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let states = LaneStates::new(pool.expect("a valid URL"));
+        let state = |epoch, is_open, server| LaneState {
+            epoch,
+            is_open,
+            server: Some(ServerId::named(server)),
+        };
+        states.known.store(Arc::new(vec![
+            state(5, true, "a"),
+            state(6, false, "a"),
+            state(7, true, "b"),
+        ]));
+        states
+    }
+
+    fn waits(failure: &Failure) -> Option<Duration> {
+        failure.back_in()
+    }
+
+    #[tokio::test]
+    async fn claims_are_admitted_to_open_lanes_of_the_approved_life() {
+        let states = states();
+        let life = ServerId::named("a");
+        assert!(states.take_suspicion(), "nothing has been looked at");
+        for (lane, admitted) in [(0, Some(5)), (1, None), (2, None), (3, None), (-1, None)] {
+            assert_eq!(states.admit(Lane::numbered(lane), &life).ok(), admitted, "lane {lane}");
+            assert_eq!(states.take_suspicion(), admitted.is_none(), "lane {lane}");
+        }
+        let epochs = [0, 1, 2, 3].map(|lane| states.epoch(Lane::numbered(lane)));
+        assert_eq!(epochs, [5, 6, 7, 0]);
+        let known: Vec<(i32, i64)> =
+            states.all().iter().map(|(lane, state)| (lane.get(), state.epoch)).collect();
+        assert_eq!(known, [(0, 5), (1, 6), (2, 7)]);
+        assert_eq!(states.recovering(), [Lane::numbered(1)]);
+        assert_eq!(states.of(Lane::numbered(3)), None);
+        assert_eq!(states.era(), 0, "the epochs have not been read from Postgres");
+    }
+
+    #[tokio::test]
+    async fn a_suspicion_brings_a_look_forward_and_tells_the_time_of_recoveries() {
+        let states = states();
+        let lane = Lane::numbered(0);
+        let [first, second] = [(); 2].map(|()| states.take_suspicion());
+        assert_eq!((first, second), (true, false));
+        assert_eq!(waits(&states.suspect(lane)), Some(limits::RECOVERING_RETRY_AFTER));
+        assert!(states.take_suspicion());
+        states.note_recovery_time(Duration::from_millis(1_234));
+        assert_eq!(waits(&states.suspect(lane)), Some(Duration::from_millis(1_234)));
+        states.take_suspicion();
+        states.suspect_all();
+        assert!(states.take_suspicion());
+    }
+
+    #[tokio::test]
+    async fn so_many_suspected_sales_are_remembered_and_each_suspicion_counts() {
+        let states = states();
+        states.take_suspicion();
+        let coupons = |count: usize| (1..=count as i64).map(|n| CouponId::compose(n, 1));
+        for coupon in coupons(limits::SUSPECTED_SALES_MAX + 2) {
+            states.suspect_sale(coupon);
+            assert!(states.take_suspicion());
+        }
+        assert_eq!(states.take_suspected_sales(), coupons(1_000).collect());
+        assert_eq!(states.take_suspected_sales(), BTreeSet::new());
+        states.suspect_sale(CouponId::compose(1, 1));
+        assert_eq!(states.take_suspected_sales(), coupons(1).collect());
+    }
+}

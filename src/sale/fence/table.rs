@@ -406,3 +406,24 @@ pub async fn give_up(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     .await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_is_allowed_if_it_is_the_noted_one_or_the_next() {
+        let at = DateTime::UNIX_EPOCH;
+        let noted = NotedBeat { lane: Lane::numbered(0), beat: 7, promised: 0, settled: None, at };
+        let allowed = [5, 6, 7, 8, 9].map(|beat| noted.allows(beat));
+        assert_eq!(allowed, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn a_settled_state_has_its_number_and_its_time() {
+        let at = DateTime::UNIX_EPOCH;
+        let found = |promised, at| settled(promised, at).map(|of| (of.promised, of.at));
+        assert_eq!(found(Some(7), Some(at)), Some((7, at)));
+        assert_eq!([found(None, Some(at)), found(Some(7), None), found(None, None)], [None; 3]);
+    }
+}

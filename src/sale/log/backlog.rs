@@ -134,3 +134,37 @@ impl Seen {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backlog(orders_max: u64) -> Backlog {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        Backlog::new(redis, Keys::new("fs"), 1, orders_max)
+    }
+
+    #[test]
+    fn there_is_room_below_the_bound() {
+        let backlog = backlog(3);
+        assert_eq!((backlog.orders(), backlog.orders_max()), (0, 3));
+        for (orders, has_room) in [(0, true), (2, true), (3, false), (4, false)] {
+            backlog.orders.store(orders, Ordering::Relaxed);
+            assert_eq!((backlog.orders(), backlog.has_room()), (orders, has_room));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_builds_on_a_young_one_at_the_same_logs_in_the_same_life() {
+        let [life, other] = ["a", "b"].map(ServerId::named);
+        let states = vec![LogState::default(); 2];
+        let seen = Seen { states, at: Instant::now(), server: life.clone() };
+        let can = |server, logs| seen.can_be_built_on(server, logs);
+        assert_eq!([can(&life, 2), can(&life, 3), can(&other, 2)], [true, false, false]);
+        let nearly = limits::BACKLOG_FULL_LOOK_PERIOD - Duration::from_millis(1);
+        tokio::time::advance(nearly).await;
+        assert!(can(&life, 2));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!can(&life, 2));
+    }
+}

@@ -375,4 +375,53 @@ mod tests {
             }
         });
     }
+
+    #[test]
+    fn ids_are_read_as_they_are_written_and_have_a_highest_one_before_them() {
+        for (text, before) in [
+            ("5-2", "5-1"),
+            ("5-1", "5-0"),
+            ("5-0", "4-18446744073709551615"),
+            ("1-0", "0-18446744073709551615"),
+            ("0-0", "0-18446744073709551615"),
+        ] {
+            let id: EntryId = text.parse().expect("an id");
+            assert_eq!((id.to_string(), id.before().to_string()), (text.into(), before.into()));
+        }
+        for text in ["", "5", "5-", "-2", "x-2", "5-x", "5-2-1", "18446744073709551616-0"] {
+            assert!(text.parse::<EntryId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_claim_without_its_entry_has_the_time_of_its_order_id_until_an_entry_tells_more() {
+        let coupon = CouponId::new(1_024).expect("an id");
+        let [user, order, other] = [42, (7 << 32) | 5, 9];
+        let user = UserId::new(user).expect("an id");
+        let claim =
+            |order| LoggedClaim::without_entry(coupon, user, OrderId::new(order).expect("an id"));
+        let alone = claim(order);
+        assert_eq!(alone.claimed_at.to_rfc3339(), "2022-01-01T00:00:07+00:00");
+        let entry = EntryId { ms: 1_640_995_207_000, sequence: order.unsigned_abs() };
+        let place = Place { epoch: 0, entry, position: 0 };
+        assert_eq!((alone.revision, alone.place), (None, place));
+        let claims = format!("41 8 42 {order}");
+        let entry = decode(&["coupon", "1024", "revision", "3", "first", "1", "claims", &claims]);
+        let at_entry = alone.at_time_of(Some(&entry));
+        assert_eq!(at_entry.claimed_at.timestamp_millis(), 1_700_000_000_123);
+        assert_eq!((at_entry.revision, at_entry.place), (Some(3), place));
+        assert_eq!((at_entry.order_id, at_entry.user_id), (alone.order_id, alone.user_id));
+        assert_eq!(claim(other).at_time_of(Some(&entry)), claim(other), "no claim of the entry");
+        assert_eq!(alone.at_time_of(None), alone);
+    }
+
+    #[test]
+    fn an_entry_without_fields_is_lost() {
+        let id = EntryId { ms: 1, sequence: 1 };
+        for fields in [None, Some(Vec::new())] {
+            let entry = Entry::decode(id, fields);
+            assert_eq!(entry.unreadable, [Entry::lost(id)]);
+            assert_eq!((entry.positions(), entry.counted(), entry.first), (1, 0, None));
+        }
+    }
 }

@@ -128,4 +128,16 @@ mod tests {
         assert_eq!(oldest.note(log, None), Duration::ZERO);
         assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "nothing waited in between");
     }
+
+    #[test]
+    fn two_logs_together_have_the_sum_of_their_orders_and_the_older_entry() {
+        let numbers =
+            |pending, unread, oldest_entry_ms| LogNumbers { pending, unread, oldest_entry_ms };
+        for (one, other) in
+            [(numbers(1, 20, 300), numbers(4, 50, 600)), (numbers(4, 50, 600), numbers(1, 20, 300))]
+        {
+            let LogNumbers { pending, unread, oldest_entry_ms } = one.with(other);
+            assert_eq!((pending, unread, oldest_entry_ms), (5, 70, 600));
+        }
+    }
 }

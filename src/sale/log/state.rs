@@ -334,4 +334,53 @@ mod tests {
             assert_eq!((found.unwritten, found.is_settled()), (unwritten, settled), "{counts:?}");
         }
     }
+
+    #[test]
+    fn a_log_is_settled_if_its_last_entry_is_acknowledged() {
+        let id = |sequence| EntryId { ms: 5, sequence };
+        for (last, delivered, pending, has_unread, is_settled) in [
+            (EntryId::default(), None, 0, false, true),
+            (id(2), None, 0, true, false),
+            (id(2), Some(id(1)), 0, true, false),
+            (id(2), Some(id(2)), 0, false, true),
+            (id(2), Some(id(2)), 1, false, false),
+            (id(2), Some(id(3)), 0, false, true),
+        ] {
+            let state = LogState { last, delivered, pending, ..LogState::default() };
+            assert_eq!(
+                (state.has_unread(), state.is_settled()),
+                (has_unread, is_settled),
+                "{state:?}"
+            );
+            let counts = Counts { last, delivered, pending, ..Counts::default() };
+            assert_eq!(counts.are_settled(), is_settled, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_missing_key_is_no_answer() {
+        let refused = |words: &'static str| {
+            Err(redis::make_extension_error("ERR".to_owned(), Some(words.to_owned())))
+        };
+        assert_eq!(answer::<i64>(&Ok(Value::Int(7))).expect("a number"), Some(7));
+        assert_eq!(answer::<i64>(&refused("no such key")).expect("no answer"), None);
+        assert!(answer::<i64>(&refused("something else")).is_err());
+        assert!(answer::<i64>(&Ok(Value::SimpleString("x".to_owned()))).is_err());
+    }
+
+    #[test]
+    fn our_group_is_found_among_others() {
+        let text = |text: &str| Value::SimpleString(text.to_owned());
+        let group = |name, pending| {
+            Value::Map(vec![(text("name"), text(name)), (text("pending"), Value::Int(pending))])
+        };
+        for (groups, pending) in [
+            (vec![], None),
+            (vec![group("relay", 3)], None),
+            (vec![group("relay", 3), group(GROUP, 4), group("other", 5)], Some(4)),
+        ] {
+            let found = our_group(&Ok(Value::Array(groups))).expect("groups");
+            assert_eq!(found.and_then(|group| fact::<i64>(&group, "pending")), pending);
+        }
+    }
 }

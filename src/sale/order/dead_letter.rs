@@ -554,4 +554,63 @@ mod tests {
         assert_eq!(array_literal(&payload), r#"{"\\x6122","\\x00ff5c","\\x"}"#);
         assert_eq!(array_literal(&[]), "{}");
     }
+
+    #[test]
+    fn only_the_value_of_order_is_translated_in_an_entry() {
+        let ids = crate::sale::ids::public::PublicIds::keyed(&"a key of a test".into());
+        let public = ids.public(OrderId::new(77).expect("an id")).to_string();
+        let texts =
+            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let letter = Letter {
+            id: DeadLetterId::new(1).expect("an id"),
+            lane: 0,
+            entry_id: "1-1".to_owned(),
+            position: 0,
+            entry: texts(&["coupon", "77", "order", "77", "user", "77", "order", "junk", "order"]),
+            reason: "conflict".to_owned(),
+            detail: String::new(),
+            coupon_id: None,
+            user_id: None,
+            order_id: None,
+            created_at: DateTime::UNIX_EPOCH,
+            closed_at: None,
+        };
+        let written = serde_json::to_value(ids.outside(&letter)).expect("JSON");
+        let entry = ["coupon", "77", "order", &public, "user", "77", "order", "junk", "order"];
+        assert_eq!(written["entry"], json!(entry));
+    }
+
+    #[test]
+    fn a_letter_keeps_its_claim_or_what_stands_in_its_place() {
+        let entry = EntryId { ms: 5, sequence: 2 };
+        let lane = Lane::numbered(3);
+        let place = Place { epoch: 4, entry, position: 6 };
+        let payload = vec![b"junk".to_vec()];
+        let malformed =
+            Unreadable { place, payload: payload.clone(), why: Why::Malformed("no id") };
+        let letter = DeadLetter::unreadable(lane, &malformed, "numbers");
+        assert_eq!((letter.reason(), letter.detail()), (Reason::Undecodable, "no id"));
+        assert_eq!((letter.entry(), letter.place, letter.payload), (entry, place, payload));
+        assert_eq!((letter.lane, letter.claim), (lane, None));
+        let lost = DeadLetter::unreadable(lane, &Entry::lost(entry), "its orders are 7 to 9");
+        assert_eq!(lost.reason(), Reason::DeletedFromLog);
+        let detail =
+            "the entry was deleted from the log while it was pending; its orders are 7 to 9";
+        assert_eq!((lost.detail(), lost.payload.is_empty()), (detail, true));
+        let (user, order) = (UserId::new(42).expect("an id"), OrderId::new(77).expect("an id"));
+        let claim = LoggedClaim::without_entry(CouponId::compose(1, 1), user, order);
+        let letter = DeadLetter::of_claim(lane, &claim, Reason::Oversold, "no unit");
+        assert_eq!((letter.claim, letter.entry()), (Some(claim), claim.place.entry));
+        assert_eq!((letter.reason(), letter.detail()), (Reason::Oversold, "no unit"));
+        assert_eq!(letter.payload, claim.payload());
+    }
+
+    #[test]
+    fn reasons_are_written_as_they_are_read() {
+        use clap::ValueEnum;
+        for reason in Reason::value_variants() {
+            let word = json!(reason.to_string());
+            assert_eq!(serde_json::from_value::<Reason>(word).expect("a reason"), *reason);
+        }
+    }
 }

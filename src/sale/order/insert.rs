@@ -278,3 +278,52 @@ pub(super) async fn existing(
     .await?;
     Ok(rows.into_iter().map(|row| (row.id, Owner { coupon: row.coupon, user: row.user })).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(coupon: i64, user: i64, order: i64) -> LoggedClaim {
+        let user = UserId::new(user).expect("an id");
+        let order = OrderId::new(order).expect("an id");
+        LoggedClaim::without_entry(CouponId::compose(coupon, 1), user, order)
+    }
+
+    #[test]
+    fn a_row_is_the_claim_s_own_by_coupon_and_user_also_once_the_user_is_erased() {
+        let user = |user| UserId::new(user).ok();
+        for (coupon, user, is_own) in [
+            (1, user(42), true),
+            (1, user(43), false),
+            (2, user(42), false),
+            (1, None, true),
+            (2, None, false),
+        ] {
+            let owner = Owner { coupon: CouponId::compose(coupon, 1), user };
+            assert_eq!(owner.is_of(&claim(1, 42, 7)), is_own, "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn columns_keep_the_order_of_the_claims_and_a_price_where_there_is_one() {
+        let claims = [claim(1, 42, 7), claim(2, 41, 6)];
+        let price = Price { pay_cents: 5, currency: "EUR".to_owned() };
+        let columns = Columns::of(&claims, vec![Some(price), None]);
+        assert_eq!((columns.ids, columns.users), (vec![7, 6], vec![42, 41]));
+        assert_eq!(columns.coupons, claims.map(|claim| claim.coupon_id.get()));
+        assert_eq!(columns.times, claims.map(|claim| claim.claimed_at));
+        assert_eq!(columns.cents, [Some(5), None]);
+        assert_eq!(columns.currencies, [Some("EUR".to_owned()), None]);
+    }
+
+    #[test]
+    fn only_an_error_about_the_data_is_poison() {
+        let away = NotWritten::from(sqlx::Error::PoolTimedOut);
+        assert!(matches!(away, NotWritten::Postgres(_)), "{away:?}");
+        let missing = NotWritten::from(NoPrices::Missing(CouponId::compose(1, 1), 3));
+        assert_eq!(missing.to_string(), "coupon 1024 has no price at revision 3");
+        assert!(matches!(missing, NotWritten::Poison(Reason::Invalid, _)));
+        let away = NotWritten::from(NoPrices::Postgres(sqlx::Error::PoolTimedOut));
+        assert!(matches!(away, NotWritten::Postgres(_)), "{away:?}");
+    }
+}

@@ -196,6 +196,31 @@ impl OrderStatus {
 }
 
 #[cfg(test)]
+impl Order {
+    /// A plain order of this user.
+    pub(in crate::sale::order) fn example(order: i64, user: i64, status: OrderStatus) -> Self {
+        Self {
+            order_id: OrderId::new(order).expect("an id"),
+            coupon_id: CouponId::compose(1, 1),
+            user_id: UserId::new(user).ok(),
+            status,
+            pay_method: None,
+            pay_cents: 1,
+            currency: "CNY".to_owned(),
+            pay_by: None,
+            claimed_at: DateTime::UNIX_EPOCH,
+            paid_at: None,
+            redeemed_at: None,
+            cancelled_at: None,
+            expired_at: None,
+            refunding_at: None,
+            refunded_at: None,
+            redemption_code: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -212,5 +237,17 @@ mod tests {
             assert_eq!(RedemptionCode::typed(text), code, "{text:?}");
         }
         assert_eq!(RedemptionCode::typed("-'\0").canonical(), "");
+    }
+
+    #[test]
+    fn names_are_those_in_json() {
+        for status in OrderStatus::ALL {
+            assert_eq!(serde_json::to_value(status).expect("a word"), status.as_str());
+        }
+        for method in [PayMethod::Balance, PayMethod::Alipay, PayMethod::Wechat] {
+            assert_eq!(serde_json::to_value(method).expect("a word"), method.as_str());
+        }
+        let code = RedemptionCode::read("0o1l-2345", &PublicIds::plain());
+        assert_eq!(code, Some(RedemptionCode("00112345".to_owned())));
     }
 }

@@ -293,3 +293,33 @@ impl Orders {
         .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(orders: &[Order]) -> Vec<i64> {
+        orders.iter().map(|order| order.order_id.get()).collect()
+    }
+
+    #[test]
+    fn a_page_that_is_cut_goes_on_behind_its_last_order_or_at_an_older_month() {
+        for (found, limit, older, page, next) in [
+            (&[][..], 2, None, &[][..], None),
+            (&[], 2, Some(4), &[], Some(4)),
+            (&[9, 8], 2, None, &[9, 8], None),
+            (&[9, 8], 2, Some(4), &[9, 8], Some(4)),
+            (&[9, 8, 7], 2, None, &[9, 8], Some(8)),
+            (&[9, 8, 7], 2, Some(4), &[9, 8], Some(8)),
+            // An order that has moved between two looks is found twice.
+            (&[9, 9, 8], 2, None, &[9, 8], None),
+            (&[9, 8, 8, 7], 2, None, &[9, 8], Some(8)),
+            (&[9], 2, Some(0), &[9], None),
+        ] {
+            let orders = found.iter().map(|id| Order::example(*id, 1, OrderStatus::Unpaid));
+            let cut = Listed::cut(orders.collect(), limit, older);
+            assert_eq!(ids(&cut.orders), page, "{found:?}");
+            assert_eq!(cut.next.map(OrderId::get), next, "{found:?}, older: {older:?}");
+        }
+    }
+}

@@ -202,3 +202,85 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::sale::order::model::OrderStatus;
+
+    /// Requests whose looking task ends at once.
+    fn waiters() -> OrderWaiters {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let time = Duration::from_secs(1);
+        let orders = Orders::new(pool.expect("a valid URL"), time, time);
+        let metrics = Metrics::new(std::iter::empty(), std::iter::empty()).expect("metrics");
+        let shutdown = Shutdown::default();
+        shutdown.stop_token().cancel();
+        OrderWaiters::new(orders, &metrics, shutdown)
+    }
+
+    fn user(user: i64) -> UserId {
+        UserId::new(user).expect("an id")
+    }
+
+    fn order(order: i64) -> OrderId {
+        OrderId::new(order).expect("an id")
+    }
+
+    #[tokio::test]
+    async fn an_order_is_handed_to_each_request_of_its_buyer_and_to_no_other() {
+        let waiters = waiters();
+        let (_one, mut first) = waiters.enter(user(1), order(7)).expect("a place");
+        let (_two, mut again) = waiters.enter(user(1), order(7)).expect("a place");
+        let (_three, mut stranger) = waiters.enter(user(2), order(7)).expect("a place");
+        let (four, mut other) = waiters.enter(user(1), order(8)).expect("a place");
+        assert_eq!(waiters.count(), 4);
+        assert_eq!(waiters.0.sought(), Some(vec![order(7), order(8)]));
+        waiters.0.tell(vec![Order::example(7, 0, OrderStatus::Unpaid)]);
+        assert_eq!(waiters.count(), 4, "an erased user's order is no answer");
+        let written = Order::example(7, 1, OrderStatus::Unpaid);
+        waiters.0.tell(vec![written.clone(), Order::example(9, 1, OrderStatus::Unpaid)]);
+        assert_eq!([first.try_recv(), again.try_recv()], [Ok(written.clone()), Ok(written)]);
+        assert!(stranger.try_recv().is_err() && other.try_recv().is_err());
+        assert_eq!(waiters.count(), 2);
+        drop(four);
+        assert_eq!((waiters.count(), waiters.0.sought()), (1, Some(vec![order(7)])));
+    }
+
+    #[tokio::test]
+    async fn a_worker_tells_of_orders_for_which_requests_wait_and_of_no_others() {
+        let waiters = waiters();
+        let told = |orders: &[i64]| {
+            waiters.written(orders.iter().map(|id| order(*id)));
+            waiters.0.written.notified().now_or_never().is_some()
+        };
+        assert!(!told(&[7]), "no request waits");
+        let (place, _told) = waiters.enter(user(1), order(7)).expect("a place");
+        for (orders, is_told) in
+            [(&[][..], false), (&[6], false), (&[8, 9], false), (&[7], true), (&[6, 7, 8], true)]
+        {
+            assert_eq!(told(orders), is_told, "{orders:?}");
+        }
+        drop(place);
+        assert!(!told(&[7]));
+        assert_eq!(waiters.0.sought(), None);
+        assert!(!waiters.0.lock().is_looked_for);
+    }
+
+    #[tokio::test]
+    async fn so_many_requests_wait_and_none_while_the_service_stops() {
+        let waiters = waiters();
+        let places: Vec<_> = (1..=256)
+            .map_while(|n| waiters.enter(user(n), order(n)).map(|(place, _)| place))
+            .collect();
+        assert_eq!((places.len(), waiters.count()), (256, 256));
+        assert!(waiters.enter(user(300), order(300)).is_none());
+        drop(places);
+        assert_eq!(waiters.count(), 0);
+        let patience = Duration::from_secs(3_600);
+        assert_eq!(waiters.wait(user(1), order(7), patience).await, None);
+        assert_eq!(waiters.count(), 0);
+    }
+}

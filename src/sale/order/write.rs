@@ -320,3 +320,23 @@ async fn no_units(
     };
     Ok(NotWritten::Poison(reason, detail))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_order_counts_for_an_hour_and_a_second_from_the_second_in_its_id() {
+        let closed = ClosedOrders { most: 3 };
+        let id = kit::id::first_at("2026-11-21T12:00:00Z".parse().expect("a time"));
+        let time = kit::id::time_of(id);
+        for (age, rest) in [(0, 3_601), (1, 3_600), (3_600, 1), (3_601, 0), (4_000, 0), (-5, 3_601)]
+        {
+            let now = time + chrono::TimeDelta::seconds(age);
+            assert_eq!(closed.wait(now, id + 77), Duration::from_secs(rest), "after {age} s");
+        }
+        let counted = |age| closed.counted_behind(time + chrono::TimeDelta::seconds(age));
+        assert_eq!([3_599, 3_600, 3_601].map(|age| counted(age) <= id), [true, true, false]);
+        assert_eq!(counted(3_600), id);
+    }
+}

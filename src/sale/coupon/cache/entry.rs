@@ -135,3 +135,94 @@ impl Shown {
         self.counted_at.is_some_and(|at| now < at + limits::LEFT_SHOWN_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NS: Duration = Duration::from_nanos(1);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn record(row: Option<StoredRow>, asked_at: Instant) -> Arc<Record> {
+        Arc::new(Record::new(row, asked_at, Duration::ZERO))
+    }
+
+    #[test]
+    fn a_record_is_renewed_and_forgotten_at_the_age_of_its_kind() {
+        let asked_at = Instant::now();
+        for (row, renewed_after, shown_max, needs_confirmation) in [
+            (None, ms(900), ms(1_000), false),
+            (Some(StoredRow::example(None, false, 3)), ms(900), ms(1_000), false),
+            (Some(StoredRow::example(Some(9), false, 3)), ms(900), ms(200), false),
+            (Some(StoredRow::example(Some(9), true, 3)), ms(1_000), ms(1_200), true),
+        ] {
+            let entry = Entry::default();
+            assert!(entry.record(asked_at).is_none() && entry.record_since(asked_at).is_none());
+            let kept = record(row.clone(), asked_at);
+            entry.keep_record(kept.clone());
+            let shown = [asked_at, asked_at + shown_max - NS, asked_at + shown_max]
+                .map(|now| entry.record(now).is_some());
+            assert_eq!(shown, [true, true, false], "up to {shown_max:?}");
+            let spread = Record::new(row, asked_at, ms(7));
+            let due = asked_at + renewed_after;
+            assert_eq!([due - NS, due].map(|now| kept.is_due(now)), [false, true]);
+            assert_eq!(
+                [due + ms(7) - NS, due + ms(7)].map(|now| spread.is_due(now)),
+                [false, true]
+            );
+            let old = asked_at + ms(1_000);
+            let needs = [old - NS, old].map(|now| kept.needs_confirmation(now));
+            assert_eq!(needs, [false, needs_confirmation]);
+            assert_eq!(kept.is_in_redis(), needs_confirmation);
+            let since =
+                [asked_at, asked_at + NS].map(|moment| entry.record_since(moment).is_some());
+            assert_eq!(since, [true, false]);
+        }
+    }
+
+    #[test]
+    fn redis_confirms_a_record_with_its_revision_or_an_older_one() {
+        let of = |row| record(row, Instant::now());
+        let sale = of(Some(StoredRow::example(Some(9), true, 3)));
+        let confirmed = [Some(2), Some(3), Some(4), None].map(|it| sale.is_confirmed_by(it));
+        assert_eq!(confirmed, [true, true, false, false]);
+        assert!(!of(None).is_confirmed_by(Some(1)));
+    }
+
+    #[test]
+    fn a_body_is_shown_with_its_own_record_while_its_units_count() {
+        let asked_at = Instant::now();
+        let sale = record(Some(StoredRow::example(Some(9), true, 3)), asked_at);
+        let regular = record(Some(StoredRow::example(None, false, 3)), asked_at);
+        let again = record(Some(StoredRow::example(Some(9), true, 3)), asked_at);
+        for (of, asked, counted_at, is_confirmed, now, is_shown, counts) in [
+            (&sale, &sale, Some(0), true, 199, true, true),
+            (&sale, &sale, Some(0), true, 200, false, false),
+            (&sale, &sale, None, true, 0, false, false),
+            (&sale, &sale, Some(900), false, 999, true, true),
+            (&sale, &sale, Some(900), false, 1_000, false, true),
+            (&sale, &sale, Some(900), true, 1_000, true, true),
+            (&sale, &again, Some(0), true, 0, false, true),
+            (&regular, &regular, None, false, 5_000, true, false),
+        ] {
+            let entry = Entry::default();
+            let now = asked_at + ms(now);
+            assert!(entry.shown(asked, now).is_none() && entry.counted(now).is_none());
+            let body = TaggedJson::of_revision(3, &"body");
+            let counted_at = counted_at.map(|at| asked_at + ms(at));
+            entry.keep_shown(Shown {
+                record: of.clone(),
+                left: Some(8),
+                counted_at,
+                is_confirmed,
+                body,
+            });
+            let case = format!("{counted_at:?} {is_confirmed} {now:?}");
+            assert_eq!(entry.shown(asked, now).is_some(), is_shown, "{case}");
+            assert_eq!(entry.counted(now).is_some(), counts, "{case}");
+        }
+    }
+}

@@ -247,3 +247,15 @@ fn spread(coupon: CouponId) -> Duration {
     let places = limits::COUPON_RENEWAL_SPREAD.as_millis() as i64;
     Duration::from_millis((coupon.sequence() % places).unsigned_abs())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewals_of_neighbours_are_spread_over_eighty_milliseconds() {
+        for (sequence, ms) in [(1, 1), (2, 2), (79, 79), (80, 0), (81, 1), (1_601, 1)] {
+            assert_eq!(spread(CouponId::compose(sequence, 4)), Duration::from_millis(ms));
+        }
+    }
+}

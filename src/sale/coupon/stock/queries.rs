@@ -372,3 +372,22 @@ pub async fn archived(
     .await?;
     Ok(sales.into_iter().map(|sale| (sale.coupon_id, sale.total)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_things_of_a_sale_are_told_if_there_are_any() {
+        let words = |unpaid, stock_returns, dead_letters| {
+            OpenOfSale { unpaid, stock_returns, dead_letters }.in_words()
+        };
+        assert_eq!(words(0, 0, 0), [""; 0]);
+        let unpaid = "1 orders are unpaid, and may be paid or expire";
+        let returns = "2 units are on their way back to Redis";
+        let letters = "3 dead letters are open: decide about them";
+        assert_eq!(words(1, 2, 3), [unpaid, returns, letters]);
+        assert_eq!((words(1, 0, 0), words(0, 2, 0)), (vec![unpaid.into()], vec![returns.into()]));
+        assert_eq!(words(0, 0, 3), [letters]);
+    }
+}

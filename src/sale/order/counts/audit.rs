@@ -111,3 +111,17 @@ fn in_words(wrong: &[(String, i64)]) -> String {
     let parts: Vec<String> = parts.collect();
     format!("the running counts of orders were wrong, and are corrected: {}", parts.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_correction_is_told_with_its_sign_or_as_that_of_a_digest() {
+        let wrong = [("expired", 2), ("paid", -3), ("unpaid", 0)];
+        let wrong = wrong.map(|(status, orders)| (status.to_owned(), orders));
+        let begin = "the running counts of orders were wrong, and are corrected: ";
+        let words = format!("{begin}expired: +2, paid: -3, unpaid: the digest alone");
+        assert_eq!(in_words(&wrong), words);
+    }
+}

@@ -337,3 +337,21 @@ async fn lock_live(
     .await?;
     Ok(live.into_iter().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_tells_the_fate_of_a_place() {
+        for (code, expected) in [
+            ("PASSED_ON", Some(Fate::Done)),
+            ("NOT_HELD", Some(Fate::Done)),
+            ("TAKEN", Some(Fate::Waits)),
+            ("", None),
+            ("passed_on", None),
+        ] {
+            assert_eq!(fate(code).ok(), expected, "{code}");
+        }
+    }
+}

@@ -134,3 +134,44 @@ async fn of_all(
     .fetch_all(tx)
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().expect("a time")
+    }
+
+    #[test]
+    fn ids_are_searched_from_a_day_before_the_times_to_a_day_and_a_second_behind() {
+        let [first, middle, last] =
+            ["2026-11-10T00:00:00Z", "2026-11-20T00:00:00Z", "2026-11-30T00:00:00Z"].map(at);
+        let [from, end] =
+            ["2026-11-09T00:00:00Z", "2026-12-01T00:00:01Z"].map(|text| id::first_at(at(text)));
+        let early_end = id::first_at(at("2026-11-21T00:00:01Z"));
+        for (from_time, to_time, behind, ids_from, ids_end) in [
+            (None, None, None, 0, i64::MAX),
+            (Some(first), None, None, from, i64::MAX),
+            (None, Some(last), None, 0, end),
+            (None, Some(last), Some(middle), 0, early_end),
+            (Some(first), Some(middle), Some(last), from, early_end),
+            (None, None, Some(last), 0, end),
+        ] {
+            let filter = OrderFilter { from: from_time, to: to_time, ..OrderFilter::default() };
+            let found = ids(&filter, behind.map(|time| (time, 7)));
+            assert_eq!(found, (ids_from, ids_end), "{filter:?} {behind:?}");
+        }
+    }
+
+    #[test]
+    fn moved_orders_have_one_of_four_statuses() {
+        for (status, asked) in [
+            (None, &["redeemed", "cancelled", "expired", "refunded"][..]),
+            (Some(OrderStatus::Expired), &["expired"]),
+            (Some(OrderStatus::Unpaid), &[]),
+        ] {
+            assert_eq!(statuses(&OrderFilter { status, ..OrderFilter::default() }), asked);
+        }
+    }
+}

@@ -63,3 +63,29 @@ impl Move {
         Moved::Impossible { from: order.status, to: self.there[0] }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CANCEL, PAY, REFUND};
+    use super::*;
+
+    #[test]
+    fn a_move_has_happened_in_the_statuses_that_it_leads_to() {
+        use OrderStatus::{Cancelled, Paid, Redeemed, Refunded, Refunding, Unpaid};
+        for (the_move, there, to) in [
+            (PAY, &[Paid, Redeemed][..], Paid),
+            (REFUND, &[Refunding, Refunded], Refunding),
+            (CANCEL, &[Cancelled], Cancelled),
+        ] {
+            for status in OrderStatus::ALL {
+                let order = Order::example(7, 1, status);
+                let answer = match there.contains(&status) {
+                    true => Moved::There(Box::new(order.clone())),
+                    false => Moved::Impossible { from: status, to },
+                };
+                assert_eq!(the_move.judge(order), answer);
+            }
+        }
+        assert_eq!([PAY.from, REFUND.from, CANCEL.from], [Unpaid, Paid, Unpaid]);
+    }
+}

@@ -128,3 +128,15 @@ impl OrderMoves {
         Ok(if counted < part.len() { counted } else { half })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_closed_with_the_status_of_their_cause_and_postponed_for_its_pass() {
+        let job = Closing::Job(JobId::new(7).expect("an id"));
+        let known = [Closing::Expiry, job].map(|closing| (closing.status(), closing.pass()));
+        assert_eq!(known, [("expired", Pass::Expiry), ("cancelled", Pass::Cancellations)]);
+    }
+}

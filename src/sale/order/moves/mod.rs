@@ -425,3 +425,28 @@ fn returns_of(closed: &[Closed]) -> Vec<StockReturn> {
     };
     flash.map(unit).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_orders_of_flash_coupons_give_a_unit_back() {
+        let closed = |order, kind| Closed {
+            order_id: OrderId::new(order).expect("an id"),
+            coupon_id: CouponId::compose(order, 1),
+            user_id: UserId::new(40 + order).expect("an id"),
+            kind,
+        };
+        let closed = [
+            closed(1, CouponKind::Flash),
+            closed(2, CouponKind::Regular),
+            closed(3, CouponKind::Flash),
+        ];
+        let returns: Vec<_> = returns_of(&closed)
+            .iter()
+            .map(|one| (one.order_id.get(), one.coupon_id.sequence(), one.user_id.get()))
+            .collect();
+        assert_eq!(returns, [(1, 1, 41), (3, 3, 43)]);
+    }
+}
