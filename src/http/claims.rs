@@ -315,12 +315,15 @@ mod tests {
     fn prefer_wait_is_found_among_other_preferences() {
         assert_eq!(wait_of("wait=5"), Some(5));
         assert_eq!(wait_of("respond-async, WAIT = \"7\""), Some(7));
+        assert_eq!(wait_of("return=5, wait=3; x=9"), Some(3));
+        assert_eq!(wait_of("wait=10"), Some(10));
         assert_eq!(wait_of("wait=3600"), Some(10));
     }
 
     #[test]
     fn what_is_not_a_wait_is_ignored() {
-        for value in ["", "wait", "wait=", "wait=-1", "wait=x", "return=minimal"] {
+        for value in ["", "wait", "wait=", "wait=-1", "wait=x", "return=minimal", "waits=5", "x=5"]
+        {
             assert_eq!(wait_of(value), None, "{value}");
         }
     }

@@ -213,12 +213,15 @@ fn refused(rejection: JsonRejection) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use axum::body;
+    use axum::extract::DefaultBodyLimit;
+    use axum::http::{HeaderName, HeaderValue};
     use serde::Serialize;
     use serde_json::Value;
 
     use super::*;
     use crate::base::fuzzing::Fuzz;
-    use crate::sale::coupon::input::{CouponEdit, NewCoupon, Restock};
+    use crate::sale::coupon::input::{CouponEdit, Move, NewCoupon, Restock};
 
     const COUPON: &str = r#"{"kind":"flash","title":"A cup of tea","sub_title":"or coffee","rules":"one\neach","pay_cents":100,"currency":"EUR","value_cents":250,"sale":{"total":10,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-02T00:00:00+02:00","durability":"replica:2"}}"#;
     const WORDS: &[&str] = &[
@@ -275,6 +278,220 @@ mod tests {
         // What is written names members without a value, too.
         let again: T = serde_json::from_value(once.clone()).expect("it can be read");
         assert_eq!(serde_json::to_value(&again).expect("it can be written"), once);
+    }
+
+    /// The problem as its client gets it.
+    fn told(problem: &Problem) -> Value {
+        serde_json::from_slice(&problem.body("x")).expect("it is JSON")
+    }
+
+    fn refusal<T>(read: Result<T, Problem>) -> (u64, String) {
+        let problem = told(&read.err().expect("it is refused"));
+        let code = problem["code"].as_str().expect("a code").to_owned();
+        (problem["status"].as_u64().expect("a status"), code)
+    }
+
+    fn request(content_type: &str, body: impl Into<body::Body>) -> Request {
+        let request = Request::builder().header("content-type", content_type);
+        request.body(body.into()).expect("a request")
+    }
+
+    #[test]
+    fn an_idempotency_key_is_one_visible_word() {
+        let (longest, too_long) = ("k".repeat(255), "k".repeat(256));
+        let rows: [(&[&str], Option<Option<&str>>); 11] = [
+            (&[], Some(None)),
+            (&["a"], Some(Some("a"))),
+            (&["!~"], Some(Some("!~"))),
+            (&[&longest], Some(Some(&longest))),
+            (&[&too_long], None),
+            (&[""], None),
+            (&["a b"], None),
+            (&[" "], None),
+            (&["\u{e9}"], None),
+            (&["a\u{e9}"], None),
+            (&["a", "a"], None),
+        ];
+        for (values, expected) in rows {
+            let name = HeaderName::from_static("idempotency-key");
+            let value = |text: &&str| HeaderValue::from_bytes(text.as_bytes()).expect("a value");
+            let headers: HeaderMap =
+                values.iter().map(|text| (name.clone(), value(text))).collect();
+            match expected {
+                Some(expected) => {
+                    assert_eq!(key(&headers).unwrap().as_deref(), expected, "{values:?}")
+                }
+                None => {
+                    let refused = (400, "invalid_idempotency_key".to_owned());
+                    assert_eq!(refusal(key(&headers)), refused, "{values:?}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_may_be_missing_is_the_default_without_it() {
+        for (body, revision) in
+            [("", None), ("null", None), ("{}", None), (r#"{"revision":3}"#, Some(3))]
+        {
+            let request = request("application/json", body);
+            let ValidOrDefault(read) =
+                ValidOrDefault::<Move>::from_request(request, &()).await.unwrap();
+            assert_eq!(read.revision, revision, "{body}");
+        }
+        // Without a body there is no type of one.
+        let bare = Request::new(body::Body::empty());
+        let ValidOrDefault(read) = ValidOrDefault::<Move>::from_request(bare, &()).await.unwrap();
+        assert_eq!(read.revision, None);
+        let zero = ValidOrDefault::<Move>::from_request(
+            request("application/json", r#"{"revision":0}"#),
+            &(),
+        );
+        assert_eq!(refusal(zero.await), (422, "invalid_body".into()));
+        let null = Valid::<Move>::from_request(request("application/json", "null"), &());
+        assert_eq!(
+            refusal(null.await),
+            (422, "invalid_body".into()),
+            "only where it may be missing"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_keyed_body_is_kept_as_it_was_sent() {
+        let sent = r#" {"revision": 3.0} "#;
+        let mut keyed = request("application/json", sent);
+        keyed.headers_mut().insert("idempotency-key", HeaderValue::from_static("k"));
+        let Keyed(read, key) = Keyed::<Move>::from_request(keyed, &()).await.unwrap();
+        let Key { key, body } = key.expect("it has a key");
+        assert_eq!((read.revision, &*key, &*body), (Some(3), "k", sent.trim().as_bytes()));
+        let Keyed(_, key) =
+            Keyed::<Move>::from_request(request("application/json", sent), &()).await.unwrap();
+        assert!(key.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_can_not_be_read_is_refused_by_its_fault() {
+        let broken = futures_util::stream::iter([Ok("{"), Err("broken off")]);
+        let mut large = request("application/json", "{}  ");
+        DefaultBodyLimit::max(3).apply(&mut large);
+        let mut fits = request("application/json", "{} ");
+        DefaultBodyLimit::max(3).apply(&mut fits);
+        for (what, request, expected) in [
+            (
+                "no type",
+                Request::new(body::Body::from("{}")),
+                Some((415, "unsupported_media_type")),
+            ),
+            ("another type", request("text/plain", "{}"), Some((415, "unsupported_media_type"))),
+            ("too large", large, Some((413, "body_too_large"))),
+            ("as large as may be", fits, None),
+            (
+                "broken off",
+                request("application/json", body::Body::from_stream(broken)),
+                Some((400, "malformed_json")),
+            ),
+            ("no JSON", request("application/json", "{"), Some((400, "malformed_json"))),
+            ("JSON", request("application/json; charset=utf-8", "{}"), None),
+        ] {
+            let read = Valid::<Move>::from_request(request, &()).await;
+            match expected {
+                Some((status, code)) => {
+                    assert_eq!(refusal(read), (status, code.to_owned()), "{what}")
+                }
+                None => assert!(read.is_ok(), "{what}"),
+            }
+        }
+        let broken = futures_util::stream::iter([Ok("{"), Err("broken off")]);
+        let broken = request("application/json", body::Body::from_stream(broken));
+        let problem = Valid::<Move>::from_request(broken, &()).await.err().expect("it is refused");
+        assert_eq!(told(&problem)["detail"], "the body breaks off, or its chunks are malformed");
+    }
+
+    /// A body whose type takes lists and unknown members, which no body of a request is.
+    #[derive(Debug, serde::Deserialize, ToSchema, Validate)]
+    struct Lax {
+        /// Words.
+        #[serde(default)]
+        #[garde(skip)]
+        words: String,
+    }
+
+    #[test]
+    fn each_wrong_member_is_named_once_and_by_the_first_rule_that_finds_it() {
+        let window = |title: &str, closes: &str| {
+            COUPON.replace("A cup of tea", title).replace("2030-01-02T00:00:00+02:00", closes)
+        };
+        let title = "has to be 1 to 200 characters in one line, at least one of which can be seen, without control characters and those that turn the direction of text";
+        let closes = "/sale/closes_at";
+        let early = "2029-01-01T00:00:00Z";
+        for (body, expected) in [
+            (window("", "2030-01-02T00:00:00Z"), vec![("/title", Some(title))]),
+            // A rule between members is looked at once each of them is right.
+            (window("t", early), vec![(closes, None)]),
+            (window("", early), vec![("/title", Some(title))]),
+            (
+                COUPON.replace("\"kind\":\"flash\"", "\"kind\":\"flash\",\"kind\":\"flash\""),
+                vec![("/kind", Some("stands there twice"))],
+            ),
+            (
+                window("", early).replace("{\"kind\"", "{\"kind\":1,\"kind\""),
+                vec![("/kind", Some("stands there twice")), ("/title", Some(title))],
+            ),
+        ] {
+            let problem = told(&valid_json::<NewCoupon>(body.as_bytes()).expect_err("it is wrong"));
+            let errors = problem["errors"].as_array().expect("errors");
+            assert_eq!(errors.len(), expected.len(), "{body}: {problem}");
+            for (error, (pointer, detail)) in errors.iter().zip(expected) {
+                assert_eq!(error["pointer"], pointer, "{body}");
+                assert!(detail.is_none_or(|detail| error["detail"] == detail), "{problem}");
+            }
+        }
+        assert_eq!(valid_json::<Lax>(br#"{"words":"x","y":1}"#).expect("it is right").words, "x");
+        let problem =
+            told(&valid_json::<Lax>(br#"{"words":"x","y":[]}"#).expect_err("it has a list"));
+        assert_eq!(
+            problem["errors"],
+            serde_json::json!([{"pointer": "", "detail": "can't be read"}])
+        );
+        assert_eq!(problem["detail"], "the body can't be read");
+    }
+
+    /// A query whose schema knows less than its type.
+    #[derive(Debug, serde::Deserialize, IntoParams)]
+    #[into_params(parameter_in = Query)]
+    struct Small {
+        #[param(nullable = false)]
+        limit: Option<u8>,
+    }
+
+    #[tokio::test]
+    async fn a_query_is_read_or_its_faults_are_told() {
+        for (query, expected) in [
+            ("", Ok(None)),
+            ("limit=255", Ok(Some(255))),
+            ("limit=x", Err("`limit` has to be a whole number from ")),
+            ("limit=1&limit=2", Err("`limit` stands there twice")),
+            ("limit=256", Err("the query can't be read")),
+        ] {
+            let uri = format!("/x?{query}");
+            let (mut parts, ()) =
+                Request::builder().uri(&uri).body(()).expect("a request").into_parts();
+            let read = Params::<Small>::from_request_parts(&mut parts, &()).await;
+            match expected {
+                Ok(limit) => assert_eq!(read.ok().expect("it is right").0.limit, limit, "{uri}"),
+                Err(begins) => {
+                    let problem = told(&read.err().expect("it is wrong"));
+                    assert_eq!(
+                        (&problem["status"], &problem["code"]),
+                        (&400.into(), &"invalid_query".into())
+                    );
+                    assert!(
+                        problem["detail"].as_str().is_some_and(|it| it.starts_with(begins)),
+                        "{problem}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

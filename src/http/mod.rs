@@ -529,19 +529,103 @@ mod tests {
         let response = bounded(std::future::pending(), || false).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(problem(&response).contains("\"unavailable\""));
+        // The client is at fault where the body is missing.
+        let response = bounded(std::future::pending(), || true).await;
+        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+        assert!(problem(&response).contains("\"body_too_slow\""));
+        let reply = bounded(async { Ok(StatusCode::NO_CONTENT.into_response()) }, || true).await;
+        assert_eq!(reply.status(), StatusCode::NO_CONTENT);
     }
 
     #[test]
     fn an_id_of_the_client_is_kept_if_it_is_fit_for_a_log_line() {
+        const LONGEST: &str = "0123456789012345678901234567890123456789012345678901234567890123";
         const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789";
         let ids = RequestIds::default();
         let named = |id: &'static str| {
             let headers = HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_static(id))]);
             request_id(&headers, &ids)
         };
-        assert_eq!(named("a-1_b.C"), "a-1_b.C");
-        for unfit in ["", "a b", "a\"b", LONG] {
+        for fit in ["a", "-", "_", ".", "7", "a-1_b.C", LONGEST] {
+            assert_eq!(named(fit), fit);
+        }
+        for unfit in ["", " ", "a b", "a\"b", "a/", "/", &LONG[..65], LONG] {
             assert_eq!(named(unfit).len(), 36, "{unfit}");
+        }
+    }
+
+    #[test]
+    fn the_length_that_a_client_declares_is_a_number_or_none() {
+        for (value, bytes) in
+            [(None, 0), (Some("0"), 0), (Some("65537"), 65_537), (Some("x"), 0), (Some("-1"), 0)]
+        {
+            let length =
+                value.map(|value| (header::CONTENT_LENGTH, HeaderValue::from_static(value)));
+            assert_eq!(declared_bytes(&length.into_iter().collect()), bytes, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_unfit_for_a_request_is_told_by_its_status() {
+        for (status, code) in [
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large"),
+            (StatusCode::URI_TOO_LONG, "uri_too_long"),
+            (StatusCode::BAD_REQUEST, "malformed_request"),
+        ] {
+            let problem = unfit(status);
+            let body: serde_json::Value = serde_json::from_slice(&problem.body("x")).expect("JSON");
+            assert_eq!((problem.code(), &body["status"]), (code, &status.as_u16().into()));
+        }
+    }
+
+    /// A head of this target, for this host, with a header of so many bytes in its value, and so many headers of 34 bytes.
+    fn oversized_by(
+        host: &str,
+        path: usize,
+        value: Option<usize>,
+        more: usize,
+    ) -> Option<&'static str> {
+        let authority = if host.is_empty() { String::new() } else { format!("http://{host}") };
+        let mut request = Request::get(format!("{authority}/{}", "p".repeat(path - 1)));
+        for number in 0..more {
+            // As many bytes as the shortest name and value: each counts 32 more.
+            let name = char::from(b'a' + u8::try_from(number % 26).expect("a letter")).to_string();
+            request = request.header(name, "1");
+        }
+        if let Some(bytes) = value {
+            request = request.header("x-long", "v".repeat(bytes));
+        }
+        oversized(&request.body(()).expect("a request")).map(|problem| problem.code())
+    }
+
+    /// As HTTP/2 counts: each header has 32 bytes more than its name and its value.
+    #[test]
+    fn a_head_is_oversized_beyond_its_bytes_and_its_number_of_headers() {
+        const MAX: usize = limits::HEADER_BYTES_MAX;
+        let of_value = "x-long".len() + 32;
+        let (head, uri) = (Some("head_too_large"), Some("uri_too_long"));
+        for (host, path, value, more, expected) in [
+            ("", 1, None, 0, None),
+            // A target that is too long by itself.
+            ("", MAX - 1, None, 0, None),
+            ("", MAX, None, 0, uri),
+            ("", MAX + 1, None, 0, uri),
+            ("", MAX, Some(10), 0, uri),
+            // All of it together.
+            ("", 100, Some(MAX - 100 - of_value), 0, None),
+            ("", 100, Some(MAX - 100 - of_value + 1), 0, head),
+            ("host.example", 100, Some(MAX - 100 - of_value - 12), 0, None),
+            ("host.example", 100, Some(MAX - 100 - of_value - 11), 0, head),
+            ("host.example", MAX - 12, None, 0, None),
+            ("host.example", MAX - 11, None, 0, head),
+            ("", 100, Some(MAX - 100 - of_value - 34 * 10), 10, None),
+            ("", 100, Some(MAX - 100 - of_value - 34 * 10 + 1), 10, head),
+            // However short they are.
+            ("", 1, None, limits::HEADERS_MAX, None),
+            ("", 1, None, limits::HEADERS_MAX + 1, head),
+        ] {
+            let found = oversized_by(host, path, value, more);
+            assert_eq!(found, expected, "{host:?} {path} {value:?} {more}");
         }
     }
 }

@@ -157,3 +157,18 @@ impl FromRef<HttpState> for Arc<App> {
         http.shared.app.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_of_a_demo_is_good_once() {
+        let codes = ["first", "second"].map(SecretString::from).to_vec();
+        let demo = Demo::new(&config::Demo { codes, crowd: None });
+        let takes = ["", "third", "firs", "second", "second", "first", "first"]
+            .map(|code| demo.take_code(code));
+        assert_eq!(takes, [false, false, false, true, false, true, false]);
+        assert!(!Demo::new(&config::Demo::default()).take_code(""), "there is none");
+    }
+}

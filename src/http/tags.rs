@@ -146,3 +146,139 @@ pub fn values(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<It
 fn listed(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim)
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderName;
+
+    use super::*;
+
+    fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
+        values.iter().map(|value| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    /// A reply with a body, its type and this tag.
+    fn reply(status: StatusCode, tag: Option<&'static str>) -> Response {
+        let mut reply = (status, [(header::CONTENT_TYPE, JSON)], "{}").into_response();
+        reply.headers_mut().insert(header::CONTENT_LENGTH, 2.into());
+        reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        if let Some(tag) = tag {
+            reply.headers_mut().insert(header::ETAG, HeaderValue::from_static(tag));
+        }
+        reply
+    }
+
+    #[test]
+    fn tags_are_held_for_reads_alone() {
+        for (method, is_read) in [
+            (Method::GET, true),
+            (Method::HEAD, true),
+            (Method::POST, false),
+            (Method::PATCH, false),
+            (Method::DELETE, false),
+        ] {
+            let request = Request::builder().method(method.clone());
+            let request = request.header(header::IF_NONE_MATCH, "\"a\"").body(()).unwrap();
+            let held = Held::of(&request).map(|held| held.0);
+            let expected = is_read.then(|| vec![HeaderValue::from_static("\"a\"")]);
+            assert_eq!(held, expected, "{method}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_the_client_holds_is_shortened_to_its_tag() {
+        let (ok, made) = (StatusCode::OK, StatusCode::CREATED);
+        for (held, status, tag, is_short) in [
+            (&["\"a\""][..], ok, Some("\"a\""), true),
+            (&["W/\"a\""], ok, Some("\"a\""), true),
+            (&["\"a\""], ok, Some("W/\"a\""), true),
+            (&["\"b\", \"a\""], ok, Some("\"a\""), true),
+            (&["\"a\", \"b\""], ok, Some("\"a\""), true),
+            (&["\"b\"", "\"a\""], ok, Some("\"a\""), true),
+            (&["*"], ok, Some("\"a\""), true),
+            (&["\"b\""], ok, Some("\"a\""), false),
+            (&[], ok, Some("\"a\""), false),
+            (&["*"], ok, None, false),
+            (&["*"], made, Some("\"a\""), false),
+        ] {
+            let held = headers(header::IF_NONE_MATCH, held);
+            let held = Held(held.into_iter().map(|(_, value)| value).collect());
+            let mut reply = reply(status, tag);
+            held.shorten(&mut reply);
+            let what = format!("{:?} {status} {tag:?}", held.0);
+            assert_eq!(
+                reply.status(),
+                if is_short { StatusCode::NOT_MODIFIED } else { status },
+                "{what}"
+            );
+            for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
+                assert_eq!(reply.headers().contains_key(&name), !is_short, "{what}: {name}");
+            }
+            assert_eq!(reply.headers().contains_key(header::ETAG), tag.is_some(), "{what}");
+            let body = axum::body::to_bytes(reply.into_body(), 10).await.unwrap();
+            assert_eq!(body, if is_short { "" } else { "{}" }, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_condition_is_one_tag_of_one_revision() {
+        let rows: [(&[&'static str], Option<Option<i64>>); 22] = [
+            (&[], Some(None)),
+            (&["*"], Some(None)),
+            (&[" * "], Some(None)),
+            (&[""], Some(Some(0))),
+            (&["\"revision-3\""], Some(Some(3))),
+            (&[" \"revision-3\" "], Some(Some(3))),
+            (&["\"revision-12.5f2b\""], Some(Some(12))),
+            (&["\"revision-+3\""], Some(Some(0))),
+            (&["\"revision--3\""], Some(Some(0))),
+            (&["\"revision-\""], Some(Some(0))),
+            (&["\"revision-3x\""], Some(Some(0))),
+            (&["\"revision-99999999999999999999\""], Some(Some(0))),
+            (&["W/\"revision-3\""], Some(Some(0))),
+            (&["\"another\""], Some(Some(0))),
+            (&["\"\""], Some(Some(0))),
+            (&["revision-3"], None),
+            (&["\"revision-3"], None),
+            (&["\""], None),
+            (&["\"a b\""], None),
+            (&["\"a\"b\""], None),
+            (&["\"revision-3\", \"revision-4\""], None),
+            (&["\"revision-3\"", "\"revision-3\""], None),
+        ];
+        for (values, expected) in rows {
+            let (mut parts, ()) = Request::new(()).into_parts();
+            parts.headers = headers(header::IF_MATCH, values);
+            let read = IfMatch::from_request_parts(&mut parts, &()).await;
+            let revision = read.as_ref().ok().map(|read| read.revision);
+            assert_eq!(revision, expected, "{values:?}");
+            if let Err(problem) = read {
+                assert_eq!(problem.code(), "invalid_if_match", "{values:?}");
+            }
+        }
+    }
+
+    /// Revision of the header, of the body, and of both; no revision is 0.
+    #[test]
+    fn header_and_body_ask_for_one_revision() {
+        for (revision, in_body, both) in [
+            (None, None, Some(None)),
+            (None, Some(3), Some(Some(3))),
+            (Some(3), None, Some(Some(3))),
+            (Some(3), Some(3), Some(Some(3))),
+            (Some(3), Some(4), None),
+            (Some(1), Some(2), None),
+            (Some(0), None, Some(Some(0))),
+            (Some(0), Some(4), Some(Some(0))),
+        ] {
+            let with = IfMatch { revision }.with(in_body);
+            assert_eq!(with.as_ref().ok(), both.as_ref(), "{revision:?} {in_body:?}");
+            if let Err(problem) = with {
+                let body: serde_json::Value = serde_json::from_slice(&problem.body("x")).unwrap();
+                assert_eq!(body["errors"][0]["pointer"], "/revision");
+            }
+        }
+        let told = |revision| IfMatch { revision }.conflict("x".to_owned()).code();
+        assert_eq!([told(None), told(Some(3))], ["revision_conflict", "precondition_failed"]);
+    }
+}

@@ -60,6 +60,12 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
     }
+
+    /// Keys that are not back at their full quota, or have not been forgotten yet.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.limiter.len()
+    }
 }
 
 /// The part of an address that names one client: a household has a whole /64 of IPv6.

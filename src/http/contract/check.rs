@@ -218,3 +218,277 @@ fn in_words(schema: &Value) -> String {
     let sentence = words.split(". ").next().unwrap_or(words).trim_end_matches('.');
     format!("has to be {}", sentence.replace('\n', " "))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::http::operators::payments;
+    use crate::http::orders::Asked;
+    use crate::sale::coupon::input::NewCoupon;
+
+    const WHOLE: &str = "has to be a whole number from 1 to 3";
+
+    /// Faults of a value by a schema: each as its pointer and its words, in the order of the pointers.
+    fn faults(schema: &Value, value: &Value) -> Vec<(String, String)> {
+        let of_kind = |kind: &str, min: i32| {
+            json!({
+                "type": "object",
+                "required": ["kind", "size"],
+                "properties": {
+                    "kind": {"type": "string", "enum": [kind]},
+                    "size": {"type": "integer", "minimum": min, "maximum": min + 2},
+                },
+            })
+        };
+        let schemas = json!({
+            "Name": {"type": "string", "minLength": 1, "description": "Name: 1 character or more."},
+            "A": of_kind("a", 1),
+            "B": of_kind("b", 5),
+        });
+        let mut check = Check { schemas: &schemas, wrong: Vec::new() };
+        check.value(schema, value, "");
+        let mut told: Vec<_> =
+            check.wrong.into_iter().map(|wrong| (wrong.pointer, wrong.detail)).collect();
+        told.sort_unstable();
+        told
+    }
+
+    fn assert_faults(schema: &Value, value: &Value, expected: &[(&str, &str)]) {
+        let told = faults(schema, value);
+        let told: Vec<(&str, &str)> = told.iter().map(|(at, words)| (&**at, &**words)).collect();
+        assert_eq!(told, expected, "{schema} {value}");
+    }
+
+    /// Each row is a schema, and values with the words about them; without words the value fits.
+    #[test]
+    fn each_fault_of_a_value_is_told_in_words() {
+        let text = json!({"type": "string", "minLength": 2, "maxLength": 3,
+                          "description": "Name: two or\nthree characters. More words."});
+        let whole = json!({"type": "integer", "minimum": 1, "maximum": 3});
+        let two = "has to be two or three characters";
+        let any = "has to be a whole number from -9223372036854775808 to 9223372036854775807";
+        let (object, string) = ("has to be an object", "has to be a string");
+        for (schema, values) in [
+            (json!({}), vec![(json!([1]), "")]),
+            (
+                json!({"type": "string", "enum": ["a", "b"]}),
+                vec![
+                    (json!("a"), ""),
+                    (json!("b"), ""),
+                    (json!("c"), "has to be one of a, b"),
+                    (json!(1), "has to be one of a, b"),
+                ],
+            ),
+            (
+                json!({"type": "object"}),
+                vec![(json!({}), ""), (json!([]), object), (json!("x"), object)],
+            ),
+            (
+                json!({"type": "boolean"}),
+                vec![
+                    (json!(true), ""),
+                    (json!(false), ""),
+                    (json!("true"), "has to be true or false"),
+                    (json!(null), "has to be true or false"),
+                ],
+            ),
+            (json!({"type": "null"}), vec![(json!(null), ""), (json!(1), "is not allowed here")]),
+            (
+                json!({"type": "string"}),
+                vec![(json!(""), ""), (json!(null), string), (json!(5), string)],
+            ),
+            (json!({"type": ["string", "integer"]}), vec![(json!(null), string)]),
+            (
+                json!({"type": ["string", "null"]}),
+                vec![(json!(null), ""), (json!("x"), ""), (json!(5), string)],
+            ),
+            (
+                json!({"type": ["null", "integer"], "minimum": 1, "maximum": 3}),
+                vec![(json!(null), ""), (json!(2), ""), (json!("x"), WHOLE)],
+            ),
+            (
+                whole,
+                vec![
+                    (json!(0), WHOLE),
+                    (json!(1), ""),
+                    (json!(3), ""),
+                    (json!(4), WHOLE),
+                    (json!(1.5), WHOLE),
+                    (json!("2"), WHOLE),
+                    (json!(null), WHOLE),
+                ],
+            ),
+            (
+                json!({"type": "integer"}),
+                vec![(json!(i64::MIN), ""), (json!(i64::MAX), ""), (json!(u64::MAX), any)],
+            ),
+            (
+                text,
+                vec![
+                    (json!("é"), two),
+                    (json!("éé"), ""),
+                    (json!("ééé"), ""),
+                    (json!("éééé"), two),
+                ],
+            ),
+            (
+                json!({"type": "string", "pattern": "^[a-z]+$", "description": "lower case"}),
+                vec![(json!("a"), ""), (json!("A"), "has to be lower case")],
+            ),
+            (
+                json!({"type": "string", "format": "date-time"}),
+                vec![
+                    (json!("2030-01-01T00:00:00Z"), ""),
+                    (json!("1969-12-31T23:59:59Z"), TIME),
+                    (json!("soon"), TIME),
+                    (json!(5), string),
+                ],
+            ),
+            // The pattern bounds the time as it is written.
+            (
+                json!({"type": "string", "format": "date-time", "pattern": "^19"}),
+                vec![
+                    (json!("1969-12-31T23:59:59Z"), ""),
+                    (json!("2030-01-01T00:00:00Z"), TIME),
+                    (json!("19"), TIME),
+                ],
+            ),
+        ] {
+            for (value, words) in values {
+                let expected: &[(&str, &str)] = if words.is_empty() { &[] } else { &[("", words)] };
+                assert_faults(&schema, &value, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_variant_is_chosen_by_its_kind_or_stands_beside_null() {
+        let name = json!({"$ref": format!("{SCHEMAS}Name")});
+        let one = "has to be 1 character or more";
+        assert_faults(&name, &json!("x"), &[]);
+        assert_faults(&name, &json!(""), &[("", one)]);
+        let or_null = json!({"oneOf": [{"type": "null"}, name]});
+        for (value, expected) in [
+            (json!(null), &[][..]),
+            (json!("x"), &[]),
+            (json!(""), &[("", one)]),
+            (json!(5), &[("", "has to be a string")]),
+        ] {
+            assert_faults(&or_null, &value, expected);
+        }
+        let kinds = ["A", "B"].map(|name| json!({"$ref": format!("{SCHEMAS}{name}")}));
+        let by_kind = json!({"oneOf": kinds});
+        let other = "has to be one of a, b";
+        for (value, expected) in [
+            (json!({"kind": "a", "size": 3}), &[][..]),
+            (json!({"kind": "a", "size": 4}), &[("/size", WHOLE)]),
+            (json!({"kind": "b", "size": 7}), &[]),
+            (json!({"kind": "b", "size": 3}), &[("/size", "has to be a whole number from 5 to 7")]),
+            (json!({"kind": "b"}), &[("/size", "is missing")]),
+            (json!({"kind": "c", "size": 3}), &[("/kind", other)]),
+            (json!({}), &[("/kind", other)]),
+            (json!([]), &[("", "has to be an object")]),
+            (json!(null), &[("", "has to be an object")]),
+        ] {
+            assert_faults(&by_kind, &value, expected);
+        }
+    }
+
+    #[test]
+    fn each_wrong_member_of_an_object_is_named_by_its_pointer() {
+        let sale = json!({
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["total", "name"],
+            "properties": {
+                "name": {"type": "string"},
+                "note": {"type": ["string", "null"]},
+                "total": {"type": "integer", "minimum": 1, "maximum": 3, "x-former-name": "stock"},
+            },
+        });
+        let twice = "is the former name of `total`; send one of them";
+        for (value, expected) in [
+            (json!({"total": 1, "name": "n"}), &[][..]),
+            (json!({"total": 1, "name": "n", "note": null}), &[]),
+            (json!({"stock": 1, "name": "n"}), &[]),
+            (json!({"stock": 9, "name": "n"}), &[("/stock", WHOLE)]),
+            (json!({"stock": 9, "total": 1, "name": "n"}), &[("/stock", twice)]),
+            (json!({"total": 1}), &[("/name", "is missing")]),
+            (json!({"name": "n"}), &[("/total", "is missing")]),
+            (json!({}), &[("/name", "is missing"), ("/total", "is missing")]),
+            (
+                json!({"total": 1, "name": 5, "a/b~": 1}),
+                &[("/a~1b~0", "is unknown"), ("/name", "has to be a string")],
+            ),
+        ] {
+            assert_faults(&sale, &value, expected);
+            // Where further members are allowed, each of them is.
+            let open = json!({"type": "object", "properties": {"in": sale}});
+            let inside: Vec<(String, &str)> =
+                expected.iter().map(|(at, words)| (format!("/in{at}"), *words)).collect();
+            let inside: Vec<(&str, &str)> =
+                inside.iter().map(|(at, words)| (&**at, *words)).collect();
+            assert_faults(&open, &json!({"in": value, "x": 1}), &inside);
+        }
+    }
+
+    #[test]
+    fn wrong_members_of_a_new_coupon_are_found_by_the_schemas_of_the_contract() {
+        let sale = |total: i64| json!({"total": total, "opens_at": "2030-01-01T00:00:00Z", "closes_at": "2031-01-01T00:00:00Z"});
+        let coupon = |kind: &str, sale: Value| json!({"kind": kind, "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
+        for (body, expected) in [
+            (coupon("flash", sale(1)), vec![]),
+            (
+                coupon("flash", sale(0)),
+                vec![("/sale/total", "has to be a whole number from 1 to 100000000")],
+            ),
+            (coupon("regular", sale(1)), vec![("/sale", "is not allowed here")]),
+            (
+                json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2}),
+                vec![("/sale", "is missing")],
+            ),
+        ] {
+            let wrong = wrong_members::<NewCoupon>(&body);
+            let told: Vec<_> = wrong.iter().map(|it| (&*it.pointer, &*it.detail)).collect();
+            assert_eq!(told, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_of_a_query_are_told_in_its_order() {
+        let told = |query: &[(&str, &str)]| {
+            let pairs: Vec<(String, String)> =
+                query.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+            (wrong_parameters::<Asked>(&pairs), wrong_parameters::<payments::Asked>(&pairs))
+        };
+        let limit = "`limit` has to be a whole number from 1 to 100";
+        let status = "`status` has to be one of unpaid, ";
+        for (query, expected) in [
+            (&[][..], &[][..]),
+            (&[("limit", "5"), ("user", "7")], &[]),
+            (&[("limit", "x")], &[limit]),
+            (&[("limit", "101"), ("colour", "red")], &[limit, "`colour` is unknown"]),
+            (&[("limit", "1"), ("user", "7"), ("limit", "2")], &["`limit` stands there twice"]),
+            (&[("limit", "1"), ("limit", "x")], &["`limit` stands there twice", limit]),
+            (
+                &[("status", "x"), ("user", "0")],
+                &[status, "`user` has to be a whole number from 1 "],
+            ),
+            (&[("from", "soon")], &["`from` has to be a time such as "]),
+        ] {
+            let (wrong, _) = told(query);
+            assert_eq!(wrong.len(), expected.len(), "{query:?}: {wrong:?}");
+            for (wrong, begins) in wrong.iter().zip(expected) {
+                assert!(wrong.starts_with(begins), "{query:?}: {wrong:?}");
+            }
+        }
+        for (value, is_right) in [("true", true), ("false", true), ("1", false), ("", false)] {
+            let (_, wrong) = told(&[("settled", value)]);
+            let expected: &[&str] =
+                if is_right { &[] } else { &["`settled` has to be true or false"] };
+            assert_eq!(wrong, expected, "{value}");
+        }
+    }
+}

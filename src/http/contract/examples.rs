@@ -92,3 +92,108 @@ pub fn problem(kind: &Kind) -> Value {
     merge(&mut example, &more);
     example
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = "application/json";
+
+    /// The example that a reply of an operation gets; `content` is what the reply has without it.
+    fn example(id: &str, status: &str, content: Value) -> Value {
+        let media_type = content.as_object().and_then(|it| it.keys().next().cloned());
+        let response = json!({"description": "x", "content": content});
+        let operation = json!({"operationId": id, "responses": {status: response, "204": {"description": "y"}}});
+        let mut document = json!({"paths": {"/v1/things": {"get": operation}}});
+        add(&mut document);
+        let responses = document["paths"]["/v1/things"]["get"]["responses"].take();
+        assert_eq!(
+            responses["204"],
+            json!({"description": "y"}),
+            "without a body there is no example"
+        );
+        responses[status]["content"][media_type.expect("a type")]["example"].clone()
+    }
+
+    fn of_schema(name: &str) -> Value {
+        json!({JSON: {"schema": {"$ref": format!("#/components/schemas/{name}")}}})
+    }
+
+    #[test]
+    fn a_reply_has_the_example_of_its_schema_with_the_changes_of_its_operation() {
+        let all: Value = serde_json::from_str(EXAMPLES).expect("JSON");
+        let job = &all["Job"];
+        assert!(job["job_id"].is_string() && job["retry_after_ms"].is_null(), "{job}");
+        assert_eq!(&example("getJob", "200", of_schema("Job")), job);
+        // Work that goes on has the time to ask again beside its value.
+        let parts = json!([{"$ref": "#/components/schemas/Job"}, {"type": "object"}]);
+        let mut later = job.clone();
+        later["retry_after_ms"] = json!(1_000);
+        let content = json!({JSON: {"schema": {"allOf": parts}}});
+        assert_eq!(example("cancelUnpaidOrders", "202", content), later);
+        // Those of an operation count for each status, and some for one status alone.
+        let restocked = example("restockCoupon", "200", of_schema("Coupon"));
+        assert_eq!(restocked["revision"], 2);
+        assert_eq!(restocked["title"], all["Coupon"]["title"]);
+        let sale = &restocked["sale"];
+        assert_eq!(
+            [&sale["total"], &sale["stock"], &sale["left"]],
+            [150, 150, 50].map(Value::from).each_ref()
+        );
+        assert_eq!(sale["opens_at"], all["Coupon"]["sale"]["opens_at"]);
+        for (status, expected) in [("200", "paid"), ("202", "unpaid")] {
+            assert_eq!(example("payOrder", status, of_schema("Order"))["status"], expected);
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_no_json_has_a_text_or_an_event_and_a_problem_has_none_here() {
+        let text =
+            |id: &str, media_type: &str| example(id, "200", json!({media_type: {"schema": {}}}));
+        assert_eq!(text("getLiveness", "text/plain"), "ok\n");
+        let event = text("watchSale", "text/event-stream");
+        assert_eq!(event["event"], "sale");
+        let data: Value =
+            serde_json::from_str(event["data"].as_str().expect("a text")).expect("JSON");
+        assert_eq!(data["coupon_id"], "1048577");
+        assert_eq!(text("getLiveness", "application/problem+json"), Value::Null);
+    }
+
+    /// Each kind, with the members that its problem has beside those of all.
+    #[test]
+    fn the_example_of_a_problem_has_the_members_of_its_kind() {
+        for kind in Kind::all() {
+            let mut example = problem(kind);
+            for (name, value) in [
+                ("type", json!(format!("/docs/problems/{}", kind.code))),
+                ("title", json!(kind.title)),
+                ("status", json!(kind.status)),
+                ("code", json!(kind.code)),
+                ("detail", json!(kind.detail)),
+                ("request_id", json!("0b8f6c1e-6a0f-4d53-9d7e-2f6a1c9b7e10")),
+            ] {
+                assert_eq!(example[name], value, "{}", kind.code);
+                example.as_object_mut().expect("an object").remove(name);
+            }
+            let members: Vec<&str> =
+                example.as_object().expect("an object").keys().map(String::as_str).collect();
+            let expected: &[&str] = match (kind.code, kind.status) {
+                ("already_claimed", _) => &["order_id"],
+                ("already_redeemed", _) => &["redeemed_at", "redeemed_by"],
+                ("price_differs", _) => &["currency", "pay_cents"],
+                ("invalid_transition", _) => &["from", "to"],
+                ("invalid_body", _) => &["errors"],
+                ("sale_not_started" | "too_many_closed_orders", _) | (_, 429 | 503) => {
+                    &["retry_after_ms"]
+                }
+                _ => &[],
+            };
+            assert_eq!(members, expected, "{}", kind.code);
+        }
+        let of = |code| problem(Kind::of(code).expect("a kind"));
+        assert_eq!(of("sale_not_started")["retry_after_ms"], 86_400_000);
+        assert_eq!(of("too_many_closed_orders")["retry_after_ms"], 1_800_000);
+        assert_eq!(of("unavailable")["retry_after_ms"], 1_000);
+        assert_eq!(of("invalid_body")["errors"][1]["pointer"], "/pay_cents");
+    }
+}

@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_noticed_wherever_it_is_and_read_item_by_item() {
+        for (text, has_list) in [
+            ("{}", false),
+            (r#"{"a":"[]","b":{"c":null}}"#, false),
+            ("[]", true),
+            (r#"{"a":{"b":[]}}"#, true),
+        ] {
+            assert_eq!(read(text).has_list, has_list, "{text}");
+        }
+        assert_eq!(read(r#"[1,[true,"x"],{}]"#).value, json!([1, [true, "x"], {}]));
+        let steps = ["a", "a/b", "a~b", "~1/"].map(step);
+        assert_eq!(steps, ["/a", "/a~1b", "/a~0b", "/~01~1"]);
+    }
+
+    #[test]
     fn what_is_no_json_is_none() {
         for text in ["", "{", "1e999", "NaN", r#"{"a":1,}"#, r#""\ud800""#, &"[".repeat(200)] {
             assert!(serde_json::from_str::<Read>(text).is_err(), "{text}");

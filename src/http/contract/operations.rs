@@ -290,3 +290,286 @@ fn camel_case(code: &str) -> String {
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     code.split('_').map(capital).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = "application/json";
+    /// Codes that each operation has.
+    const EACH: [&str; 3] = ["method_not_allowed", "body_too_large", "internal"];
+
+    fn of(name: &str) -> Value {
+        json!({"$ref": format!("#/components/schemas/{name}")})
+    }
+
+    /// The document of one operation, completed; with the schemas that the tests name.
+    fn completed(method: &str, path: &str, operation: &Value) -> Value {
+        let timed =
+            json!({"type": "object", "properties": {"retry_after_ms": {"type": "integer"}}});
+        let mut document = json!({
+            "paths": {path: {method: operation}},
+            "components": {"schemas": {"Accepted": timed, "Job": {"type": "object"}}},
+        });
+        complete(&mut document);
+        document
+    }
+
+    fn in_place(document: &Value, method: &str, path: &str) -> Value {
+        document["paths"][path][method].clone()
+    }
+
+    fn names(object: &Value) -> Vec<&str> {
+        object.as_object().into_iter().flat_map(Map::keys).map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_form_of_an_operation_implies_its_refusals() {
+        let path = json!({"name": "id", "in": "path"});
+        let header = json!({"name": "Prefer", "in": "header"});
+        let query = json!({"name": "limit", "in": "query"});
+        let stores = &["unavailable"][..];
+        let bounded = &["rate_limited", "unavailable"][..];
+        let body = &["malformed_json", "invalid_body", "body_too_slow"][..];
+        let of_type = &["unsupported_media_type"][..];
+        let token = &["invalid_token", "forbidden", "unavailable"][..];
+        let rate = &["rate_limited"][..];
+        for (place, operation, parts) in [
+            ("/livez", json!({}), vec![]),
+            ("/metrics", json!({}), vec![]),
+            ("/readyz", json!({}), vec![stores]),
+            ("/v1/x", json!({}), vec![bounded]),
+            ("/v1/x", json!({"parameters": []}), vec![bounded]),
+            ("/v1/x", json!({"parameters": [header]}), vec![bounded]),
+            (
+                "/v1/x/{id}",
+                json!({"parameters": [path, header]}),
+                vec![&["invalid_id"][..], bounded],
+            ),
+            ("/v1/days/{day}", json!({"parameters": [path]}), vec![&["invalid_day"][..], bounded]),
+            (
+                "/v1/x",
+                json!({"parameters": [header, query]}),
+                vec![&["invalid_query"][..], bounded],
+            ),
+            ("/v1/x", json!({"requestBody": {}}), vec![rate, body, of_type, stores]),
+            (
+                "/v1/payments/callback",
+                json!({"requestBody": {}, "security": [{"signature": []}]}),
+                vec![body, stores],
+            ),
+            ("/v1/x", json!({"security": [{"user": []}]}), vec![rate, &["invalid_token"], stores]),
+            ("/v1/x", json!({"security": [{"other": []}, {"clerk": []}]}), vec![rate, token]),
+            ("/v1/x", json!({"security": [{"operator": []}]}), vec![rate, token]),
+            ("/v1/x", json!({"security": [{"admin": []}]}), vec![rate, token]),
+            ("/v1/x", json!({"security": []}), vec![bounded]),
+        ] {
+            let expected = [parts.concat(), EACH.to_vec()].concat();
+            assert_eq!(implied(place, &operation), expected, "{place} {operation}");
+        }
+    }
+
+    #[test]
+    fn an_operation_has_its_own_refusals_by_status_and_says_that_it_needs_no_token() {
+        let operation = json!({
+            "parameters": [{"name": "limit", "in": "query", "schema": {"type": ["integer", "null"]}}],
+            "responses": {"200": {"description": "It", "headers": {"Location": {"schema": {}}, "X-Other": {"schema": {}}}}},
+            "x-problems": ["sold_out", "sale_ended", "coupon_not_found"],
+        });
+        let document = completed("post", "/v1/things", &operation);
+        let operation = in_place(&document, "post", "/v1/things");
+        assert_eq!(names(&operation), ["parameters", "responses", "security"]);
+        assert_eq!(operation["security"], json!([]));
+        assert_eq!(operation["parameters"][0]["schema"], json!({"type": "integer"}));
+        let headers = json!({
+            "Location": {"$ref": "#/components/headers/Location"},
+            "x-request-id": {"$ref": "#/components/headers/RequestId"},
+        });
+        assert_eq!(operation["responses"]["200"]["headers"], headers);
+        let shared = &document["components"]["responses"];
+        let mut named = Vec::new();
+        for (status, response) in operation["responses"].as_object().expect("responses") {
+            let Some(reference) = response["$ref"].as_str() else { continue };
+            let name = reference.strip_prefix("#/components/responses/").expect("a shared one");
+            let codes = &shared[name]["content"][PROBLEM_JSON]["schema"]["allOf"][1]["properties"];
+            assert_eq!(codes["status"]["const"].to_string(), *status);
+            named.push((status.as_str(), name));
+        }
+        let expected = [
+            ("400", "InvalidQuery"),
+            ("404", "CouponNotFound"),
+            ("405", "MethodNotAllowed"),
+            ("410", "SoldOutOrSaleEnded"),
+            ("413", "BodyTooLarge"),
+            ("429", "RateLimited"),
+            ("500", "Internal"),
+            ("503", "Unavailable"),
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(names(shared).len(), expected.len());
+        // A token that is needed stays as it is said.
+        let needed = json!({"security": [{"user": []}], "responses": {}});
+        let document = completed("post", "/v1/things", &needed);
+        assert_eq!(in_place(&document, "post", "/v1/things")["security"], json!([{"user": []}]));
+    }
+
+    /// Replies of the script tell its times, and no other refusals of the same operation.
+    #[test]
+    fn refusals_of_a_measured_operation_tell_its_times() {
+        let trace =
+            |name: &str| json!({"name": name, "in": "header", "schema": {"type": "string"}});
+        for (names_of, is_measured) in
+            [(&["Prefer", "X-Trace"][..], true), (&["Prefer"], false), (&[], false)]
+        {
+            let parameters: Vec<Value> = names_of.iter().map(|name| trace(name)).collect();
+            let operation = json!({
+                "parameters": parameters,
+                "security": [{"user": []}],
+                "responses": {"202": {"description": "x", "headers": {"Server-Timing": {"schema": {}}}}},
+                "x-problems": ["sold_out"],
+            });
+            let document = completed("post", "/v1/things", &operation);
+            let shared = &document["components"]["responses"];
+            let name = if is_measured { "SoldOutMeasured" } else { "SoldOut" };
+            let responses = in_place(&document, "post", "/v1/things")["responses"].clone();
+            let reference = json!({"$ref": format!("#/components/responses/{name}")});
+            assert_eq!(responses["410"], reference, "{names_of:?}");
+            let timing = &shared[name]["headers"]["Server-Timing"];
+            let expected = if is_measured { header("ServerTiming") } else { Value::Null };
+            assert_eq!(timing, &expected, "{names_of:?}");
+            assert_eq!(shared["InvalidToken"]["headers"]["Server-Timing"], Value::Null);
+            assert_eq!(responses["202"]["headers"]["Server-Timing"], header("ServerTiming"));
+        }
+    }
+
+    #[test]
+    fn a_problem_joins_a_reply_that_the_operation_has_itself() {
+        let report = json!({"description": "not ready", "content": {JSON: {"schema": of("Job")}}});
+        let operation = json!({"responses": {"503": report}});
+        let document = completed("get", "/readyz", &operation);
+        let own = in_place(&document, "get", "/readyz")["responses"]["503"].clone();
+        assert_eq!(own["description"], "not ready");
+        assert_eq!(names(&own["content"]), [JSON, PROBLEM_JSON]);
+        assert_eq!(names(&own["content"][PROBLEM_JSON]["examples"]), ["unavailable"]);
+        assert_eq!(names(&own["headers"]), ["Retry-After", "x-request-id"]);
+        assert!(document["components"]["responses"]["Unavailable"].is_null());
+    }
+
+    #[test]
+    fn a_refusal_has_the_headers_of_its_status_and_each_of_its_kinds() {
+        let refusal_of = |codes: &[&str]| {
+            let kinds: Vec<_> = codes.iter().map(|code| kind(code)).collect();
+            refusal(kinds[0].status, &kinds)
+        };
+        for (codes, headers) in [
+            (&["invalid_token"][..], &["WWW-Authenticate"][..]),
+            (&["method_not_allowed"], &["Allow"]),
+            (&["rate_limited"], &["RateLimit", "RateLimit-Policy", "Retry-After"]),
+            (&["unavailable"], &["Retry-After"]),
+            (&["already_claimed", "sale_not_started"], &["Retry-After"]),
+            (&["already_claimed", "sale_paused"], &[]),
+            (&["coupon_not_found"], &[]),
+        ] {
+            let refusal = refusal_of(codes);
+            let expected = [headers, &["x-request-id"]].concat();
+            assert_eq!(names(&refusal["headers"]), expected, "{codes:?}");
+            let content = &refusal["content"][PROBLEM_JSON];
+            let own = &content["schema"]["allOf"][1]["properties"];
+            let pages: Vec<String> =
+                codes.iter().map(|code| format!("/docs/problems/{code}")).collect();
+            assert_eq!(
+                (&own["code"]["enum"], &own["type"]["enum"]),
+                (&json!(codes), &json!(pages))
+            );
+            for code in codes {
+                assert_eq!(content["examples"][code]["value"]["code"], *code);
+            }
+        }
+        let told = |code: &str| kind(code).meaning;
+        assert_eq!(refusal_of(&["sold_out"])["description"], told("sold_out"));
+        let both =
+            format!("* `sold_out`: {}\n* `sale_ended`: {}", told("sold_out"), told("sale_ended"));
+        assert_eq!(refusal_of(&["sold_out", "sale_ended"])["description"], both);
+        assert_eq!(names(&refusal_of(&["rate_limited"])["headers"]["RateLimit"]), ["$ref"]);
+    }
+
+    #[test]
+    fn each_read_with_a_json_body_knows_tags_and_no_other_operation_does() {
+        let reply = |media_type: &str| json!({"200": {"description": "It", "content": {media_type: {"schema": of("Job")}}}});
+        let tag = json!({"$ref": "#/components/headers/ETag"});
+        let id = json!({"name": "id", "in": "path", "schema": {"type": "string"}});
+        for (method, media_type, parameters, knows) in [
+            ("get", JSON, json!([id]), true),
+            ("get", JSON, json!(null), true),
+            ("get", "text/plain", json!([id]), false),
+            ("post", JSON, json!([id]), false),
+        ] {
+            let operation = json!({"parameters": parameters, "responses": reply(media_type)});
+            let document = completed(method, "/v1/things", &operation);
+            let operation = in_place(&document, method, "/v1/things");
+            let responses = &operation["responses"];
+            let expected = if knows { &tag } else { &Value::Null };
+            assert_eq!(&responses["200"]["headers"]["ETag"], expected, "{method} {media_type}");
+            assert_eq!(&responses["304"]["headers"]["ETag"], expected, "{method} {media_type}");
+            let given = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+            let named: Vec<&str> = given.iter().filter_map(|it| it["name"].as_str()).collect();
+            let mut all: Vec<&str> = if parameters.is_null() { vec![] } else { vec!["id"] };
+            all.extend(knows.then_some("If-None-Match"));
+            assert_eq!(named, all, "{method} {media_type}");
+        }
+    }
+
+    #[test]
+    fn a_202_tells_the_milliseconds_beside_a_value_that_does_not() {
+        let operation = |schema: Value| json!({"responses": {"202": {"description": "later", "content": {JSON: {"schema": schema}}}}});
+        let told = |schema: Value| {
+            let document = completed("post", "/v1/things", &operation(schema));
+            let reply = in_place(&document, "post", "/v1/things")["responses"]["202"].clone();
+            assert_eq!(reply["headers"]["Retry-After"], header("RetryAfter"));
+            reply["content"][JSON]["schema"].clone()
+        };
+        assert_eq!(told(of("Accepted")), of("Accepted"));
+        for schema in [of("Job"), json!({"type": "object"})] {
+            let parts = told(schema.clone())["allOf"].clone();
+            assert_eq!(parts[0], schema);
+            assert_eq!(parts[1]["required"], json!(["retry_after_ms"]));
+            assert_eq!(parts[1]["properties"]["retry_after_ms"]["type"], "integer");
+        }
+        // One without a body, and an operation without a 202.
+        let bare = completed(
+            "post",
+            "/v1/things",
+            &json!({"responses": {"202": {"description": "later"}}}),
+        );
+        let reply = in_place(&bare, "post", "/v1/things")["responses"]["202"].clone();
+        assert_eq!(names(&reply["headers"]), ["Retry-After", "x-request-id"]);
+        let none = completed("post", "/v1/things", &json!({"responses": {}}));
+        assert!(in_place(&none, "post", "/v1/things")["responses"]["202"].is_null());
+    }
+
+    #[test]
+    fn a_stream_lists_its_events_and_the_last_one() {
+        let stream = json!({"200": {"description": "Events", "content": {"text/event-stream": {"schema": of("Job")}}}});
+        let operation = json!({"responses": stream, "x-events": ["past", "board"]});
+        let document = completed("get", "/v1/things/live", &operation);
+        let operation = in_place(&document, "get", "/v1/things/live");
+        assert!(operation["x-events"].is_null(), "{operation}");
+        let schema = &operation["responses"]["200"]["content"]["text/event-stream"]["schema"];
+        let event = &schema["properties"];
+        assert_eq!(event["event"]["enum"], json!(["past", "board", "bye"]));
+        assert_eq!(event["data"]["contentSchema"]["anyOf"][0], of("Job"));
+        assert_eq!(schema["required"], json!(["event", "data"]));
+    }
+
+    #[test]
+    fn the_headers_that_operations_name_are_among_those_of_the_document() {
+        let known = headers();
+        for (_, shared) in OWN_HEADERS.iter().chain(&BOUND) {
+            assert!(known[shared]["schema"].is_object(), "{shared}");
+        }
+        assert_eq!(
+            ["sold_out", "a", "too_many_unpaid_orders"].map(camel_case),
+            ["SoldOut", "A", "TooManyUnpaidOrders"]
+        );
+    }
+}

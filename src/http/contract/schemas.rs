@@ -88,3 +88,113 @@ fn may_be_null(member: &Value) -> bool {
     member["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
         || member["oneOf"].as_array().is_some_and(|any| any.iter().any(is_null))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_coupon_is_one_of_two_kinds() {
+        let any = json!({
+            "type": "object",
+            "description": "A coupon to be created.",
+            "required": ["kind"],
+            "properties": {"kind": {"type": "string"}, "sale": {"type": ["object", "null"]}},
+        });
+        let mut schemas = json!({"NewCoupon": any});
+        complete(&mut schemas);
+        let expected = json!({
+            "NewCoupon": {
+                "description": "A coupon to be created.",
+                "oneOf": [
+                    {"$ref": "#/components/schemas/NewFlashCoupon"},
+                    {"$ref": "#/components/schemas/NewRegularCoupon"},
+                ],
+                "discriminator": {
+                    "propertyName": "kind",
+                    "mapping": {
+                        "flash": "#/components/schemas/NewFlashCoupon",
+                        "regular": "#/components/schemas/NewRegularCoupon",
+                    },
+                },
+            },
+            "NewFlashCoupon": {
+                "type": "object",
+                "description": "A flash coupon to be created: it has a sale.",
+                "required": ["kind", "sale"],
+                "properties": {
+                    "kind": {"type": "string", "enum": ["flash"]},
+                    "sale": {"$ref": "#/components/schemas/NewSale"},
+                },
+            },
+            "NewRegularCoupon": {
+                "type": "object",
+                "description": "A regular coupon to be created: it has no sale.",
+                "required": ["kind"],
+                "properties": {
+                    "kind": {"type": "string", "enum": ["regular"]},
+                    "sale": {"type": "null"},
+                },
+            },
+        });
+        assert_eq!(schemas, expected);
+    }
+
+    #[test]
+    fn schemas_are_completed_only_where_they_are() {
+        let mut none = json!({});
+        complete(&mut none);
+        assert_eq!(none, json!({}));
+        let mut schemas = json!({"Problem": {"properties": {"code": {"type": "string"}}}});
+        complete(&mut schemas);
+        let codes: Vec<&str> = Kind::all().map(|kind| kind.code).collect();
+        let code = json!({"type": "string", "enum": codes});
+        assert_eq!(schemas, json!({"Problem": {"properties": {"code": code}}}));
+    }
+
+    #[test]
+    fn members_of_replies_that_may_be_null_are_always_there() {
+        let string = json!({"type": "string"});
+        let or_null = json!({"type": ["string", "null"]});
+        let one_of = json!({"oneOf": [{"type": "null"}, {"$ref": "#/components/schemas/Sale"}]});
+        let properties = json!({"a": string, "b": or_null, "c": one_of, "d": {"oneOf": [string]}});
+        for (schema, required) in [
+            (json!({"properties": properties}), json!(["b", "c"])),
+            (json!({"properties": properties, "required": ["a"]}), json!(["a", "b", "c"])),
+            (json!({"properties": properties, "additionalProperties": true}), json!(["b", "c"])),
+            // A request, which refuses unknown members.
+            (json!({"properties": properties, "additionalProperties": false}), Value::Null),
+            (json!({"properties": {"a": string}}), Value::Null),
+            (json!({"type": "string"}), Value::Null),
+        ] {
+            let mut schemas = json!({"Reply": schema});
+            complete_replies(&mut schemas);
+            let mut expected = schema;
+            if required.is_array() {
+                expected["required"] = required;
+            }
+            assert_eq!(schemas, json!({"Reply": expected}));
+        }
+    }
+
+    #[test]
+    fn null_is_taken_out_of_the_schema_of_a_parameter() {
+        for (mut schema, expected) in [
+            (json!({"type": ["string", "null"]}), json!({"type": "string"})),
+            (json!({"type": ["null"]}), json!({"type": []})),
+            (
+                json!({"type": ["string", "integer", "null"]}),
+                json!({"type": ["string", "integer"]}),
+            ),
+            (json!({"type": "string"}), json!({"type": "string"})),
+            (
+                json!({"oneOf": [{"type": "null"}, {"$ref": "x"}, {"type": "string"}]}),
+                json!({"oneOf": [{"$ref": "x"}, {"type": "string"}]}),
+            ),
+            (json!(true), json!(true)),
+        ] {
+            take_null_out(&mut schema);
+            assert_eq!(schema, expected);
+        }
+    }
+}

@@ -105,18 +105,7 @@ mod tests {
     fn lines_for_which_the_queue_has_no_room_are_counted() {
         let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
         let (log, mut queue) = AccessLog::new(1).expect("there is a log");
-        let hand_over = || {
-            let access = Access {
-                method: Method::GET,
-                route: "/livez".to_owned(),
-                status: 200,
-                code: None,
-                took: Duration::ZERO,
-                authorization: None,
-                request_id: HeaderValue::from_static("a"),
-            };
-            log.hand_over(access, &metrics);
-        };
+        let hand_over = || log.hand_over(access(None), &metrics);
         let lost = || {
             let page = metrics.page();
             let line =
@@ -134,5 +123,49 @@ mod tests {
         queue.try_recv().expect("a line");
         hand_over();
         assert_eq!(lost(), "2", "there is room again");
+    }
+
+    fn access(token: Option<&'static str>) -> Access {
+        Access {
+            method: Method::GET,
+            route: "/livez".to_owned(),
+            status: 200,
+            code: None,
+            took: Duration::ZERO,
+            authorization: token.map(HeaderValue::from_static),
+            request_id: HeaderValue::from_static("a"),
+        }
+    }
+
+    /// The tokens whose users were looked for, until the writer has ended.
+    async fn written(queue: Receiver<Access>, stop: CancellationToken) -> Vec<String> {
+        let tokens = std::sync::Mutex::new(Vec::new());
+        let actor_of = |token: &HeaderValue| {
+            tokens.lock().expect("one at a time").push(token.to_str().expect("text").to_owned());
+            "user 7".to_owned()
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), write(queue, stop, actor_of));
+        ended.await.expect("it ends with its queue, or with the service");
+        tokens.into_inner().expect("one at a time")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lines_in_the_queue_are_written_before_the_end() {
+        let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
+        let begin = || {
+            let (log, queue) = AccessLog::new(1).expect("there is a log");
+            for token in [Some("first"), None, Some("second")] {
+                log.hand_over(access(token), &metrics);
+            }
+            (log, queue)
+        };
+        let (log, queue) = begin();
+        drop(log);
+        assert_eq!(written(queue, CancellationToken::new()).await, ["first", "second"]);
+        // The service stops, and requests could still come.
+        let (_log, queue) = begin();
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert_eq!(written(queue, stop).await, ["first", "second"]);
     }
 }

@@ -95,7 +95,75 @@ pub fn is_anonymous<B>(request: &Request<B>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    fn bounds(arguments: &[&str]) -> Bounds {
+        let arguments = ["flash-sale"].iter().chain(arguments);
+        let config = Command::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}"));
+        Bounds::new(&config.config)
+    }
+
+    #[test]
+    fn each_class_of_requests_has_the_bound_of_its_setting() {
+        let user = UserId::new(7).expect("an id");
+        let claims = Uri::from_static("/v1/coupons/1024/claims");
+        let orders = Uri::from_static("/v1/orders");
+        let client: IpAddr = "192.0.2.7".parse().expect("an address");
+        let passes = |bounds: &Bounds, class: usize| {
+            match class {
+                0 => bounds.user(user, &Method::POST, &claims),
+                1 => bounds.user(user, &Method::GET, &orders),
+                2 => bounds.anonymous(client),
+                _ => bounds.refused_token(client),
+            }
+            .is_ok()
+        };
+        let settings = [
+            "--user-claims-per-second",
+            "--user-requests-per-second",
+            "--anonymous-requests-per-second",
+            "--refused-tokens-per-second",
+        ];
+        for (bounded, setting) in settings.into_iter().enumerate() {
+            let bounds = bounds(&[setting, "1"]);
+            for class in 0..settings.len() {
+                assert!(passes(&bounds, class), "{setting}: the first request of class {class}");
+                // By default there is room for some; a slow thread gets one more in each second, rightly.
+                let more = if class == bounded { 1_000 } else { 1 };
+                let all_pass = (0..more).all(|_| passes(&bounds, class));
+                assert_eq!(all_pass, class != bounded, "{setting}: more requests of class {class}");
+            }
+        }
+        let none = bounds(&settings.map(|setting| [setting, "0"]).concat());
+        for class in 0..settings.len() {
+            assert!((0..1_000).all(|_| passes(&none, class)), "0 is no bound of class {class}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_a_post_to_the_claims_of_a_coupon_or_to_the_route_beside_them() {
+        for (method, path, claims) in [
+            (Method::POST, "/v1/coupons/1024/claims", true),
+            (Method::POST, "/v1/coupons/1024/claims?claims=x", true),
+            (Method::POST, "/v1/no-op", true),
+            (Method::GET, "/v1/coupons/1024/claims", false),
+            (Method::GET, "/v1/no-op", false),
+            (Method::POST, "/v1/coupons", false),
+            (Method::POST, "/v1/orders/7/pay?x=/claims", false),
+            (Method::GET, "/v1/coupons/1024/claims/me", false),
+        ] {
+            let uri: Uri = path.parse().expect("a path");
+            assert_eq!(is_claim(&method, &uri), claims, "{method} {path}");
+        }
+    }
 
     #[test]
     fn requests_without_an_identity_count_for_their_address() {
@@ -103,15 +171,18 @@ mod tests {
             ("POST", "/v1/coupons/1/claims", true, false),
             ("POST", "/v1/coupons/1/claims", false, true),
             ("GET", "/v1/coupons/1/claims/me", true, false),
+            ("GET", "/v1/coupons/1/claims/me", false, true),
             ("GET", "/v1/coupons", true, true),
             ("GET", "/v1/coupons/1", false, true),
             ("POST", "/v1/coupons", true, false),
             ("GET", "/v1/orders", true, false),
             ("GET", "/v1/orders", false, true),
             ("GET", "/docs/", true, true),
+            ("POST", "/demo/shoppers", true, true),
             ("GET", "/nowhere", true, true),
             ("POST", "/v1/payments/callback", false, false),
             ("GET", "/livez", false, false),
+            ("GET", "/readyz", false, false),
             ("GET", "/metrics", false, false),
         ] {
             let request = Request::builder().method(method).uri(path);
@@ -122,5 +193,41 @@ mod tests {
             let request = request.body(()).unwrap();
             assert_eq!(is_anonymous(&request), anonymous, "{method} {path} {token}");
         }
+    }
+
+    /// Otherwise each address that has ever asked would stay in memory.
+    #[test]
+    fn clients_that_have_not_asked_for_a_while_are_forgotten() {
+        let user = UserId::new(7).expect("an id");
+        let client: IpAddr = "192.0.2.7".parse().expect("an address");
+        let many = "1000000";
+        let bounds = bounds(&[
+            "--user-claims-per-second",
+            many,
+            "--user-requests-per-second",
+            many,
+            "--anonymous-requests-per-second",
+            many,
+            "--refused-tokens-per-second",
+            many,
+        ]);
+        let remembered = || {
+            let users = [&bounds.user_claims, &bounds.user_requests];
+            let addresses = [&bounds.anonymous, &bounds.refused_tokens];
+            let users = users.map(|bound| bound.as_ref().map_or(0, RateLimit::remembered));
+            let addresses = addresses.map(|bound| bound.as_ref().map_or(0, RateLimit::remembered));
+            [users, addresses].concat()
+        };
+        bounds.user(user, &Method::POST, &Uri::from_static("/v1/no-op")).expect("the first");
+        bounds.user(user, &Method::GET, &Uri::from_static("/v1/orders")).expect("the first");
+        bounds.anonymous(client).expect("the first");
+        bounds.refused_token(client).expect("the first");
+        assert_eq!(remembered(), [1, 1, 1, 1]);
+        // A while is a microsecond at this rate.
+        let are_forgotten = (0..100_000).any(|_| {
+            bounds.forget_idle();
+            remembered() == [0, 0, 0, 0]
+        });
+        assert!(are_forgotten, "{:?} are remembered", remembered());
     }
 }

@@ -73,3 +73,83 @@ pub fn write(response: &mut Response, ids: &PublicIds, is_read: bool) {
     }
     *response.body_mut() = body.into();
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use secrecy::SecretString;
+    use serde_json::json;
+
+    use super::*;
+    use crate::sale::ids::OrderId;
+
+    /// The body of a reply as it is written for a client, with its headers.
+    async fn written(
+        mut reply: Response,
+        ids: &PublicIds,
+        is_read: bool,
+    ) -> (Response<()>, String) {
+        write(&mut reply, ids, is_read);
+        let (parts, body) = reply.into_parts();
+        let body = to_bytes(body, 1_000).await.expect("it is in memory");
+        (Response::from_parts(parts, ()), String::from_utf8(body.to_vec()).expect("JSON"))
+    }
+
+    #[tokio::test]
+    async fn a_json_reply_is_written_at_the_door_and_reads_get_a_tag() {
+        let plain = PublicIds::plain();
+        for (status, is_read, has_tag) in [
+            (StatusCode::OK, true, true),
+            (StatusCode::OK, false, false),
+            (StatusCode::CREATED, true, false),
+        ] {
+            let mut reply = (status, Json(json!({"a": 1}))).into_response();
+            // As axum counts the bytes of the empty body.
+            reply.headers_mut().insert(header::CONTENT_LENGTH, 0.into());
+            let (reply, body) = written(reply, &plain, is_read).await;
+            assert_eq!(body, r#"{"a":1}"#);
+            let headers = reply.headers();
+            assert_eq!(headers[header::CONTENT_TYPE], "application/json");
+            assert!(!headers.contains_key(header::CONTENT_LENGTH), "{headers:?}");
+            let tag = has_tag.then(|| tag_of("", body.as_bytes()));
+            assert_eq!(headers.get(header::ETAG), tag.as_ref(), "{status} {is_read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn order_ids_leave_in_their_form_outside() {
+        let order = OrderId::new(1_024).expect("an id");
+        let keyed = PublicIds::keyed(&SecretString::from("a key that is only good for tests"));
+        for ids in [PublicIds::plain(), keyed] {
+            let reply = Json(OfOrder { order_id: order }).into_response();
+            let (_, body) = written(reply, &ids, true).await;
+            assert_eq!(body, format!(r#"{{"order_id":"{}"}}"#, ids.public(order)));
+        }
+    }
+
+    #[derive(Serialize)]
+    struct OfOrder {
+        order_id: OrderId,
+    }
+
+    /// A body that is written already stays as it is.
+    #[tokio::test]
+    async fn other_replies_are_left_alone() {
+        let reply = ([(header::CONTENT_LENGTH, "2")], "ok").into_response();
+        let (reply, body) = written(reply, &PublicIds::plain(), true).await;
+        assert_eq!(body, "ok");
+        assert_eq!(reply.headers()[header::CONTENT_LENGTH], "2");
+        assert!(!reply.headers().contains_key(header::ETAG));
+    }
+
+    #[tokio::test]
+    async fn a_reply_about_work_that_goes_on_tells_when_to_ask() {
+        let reply = accepted(Json(Unfinished::new(json!({"job_id": "4"}))));
+        assert_eq!(
+            (reply.status().as_u16(), &reply.headers()[header::RETRY_AFTER]),
+            (202, &A_SECOND)
+        );
+        let (_, body) = written(reply, &PublicIds::plain(), false).await;
+        assert_eq!(body, r#"{"job_id":"4","retry_after_ms":1000}"#);
+    }
+}

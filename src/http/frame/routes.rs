@@ -89,6 +89,8 @@ mod tests {
             ("/v1/coupons/77", "/v1/coupons/{id}"),
             ("/v1/coupons/77/claims", "/v1/coupons/{id}/claims"),
             ("/v1/coupons/77/claims/me", "/v1/coupons/{id}/claims/me"),
+            // A claim is known by its end.
+            ("/v2/things/claims", "/v1/coupons/{id}/claims"),
             ("/v1/orders/7/pay", "/v1/orders/{id}/pay"),
             ("/v1/orders/7/pay/", OTHER),
             ("/v1/orders/7", OTHER),
@@ -99,5 +101,57 @@ mod tests {
         ] {
             assert_eq!(routes.of(path).name, name, "{path}");
         }
+    }
+
+    #[test]
+    fn without_claims_their_path_is_another_one() {
+        let routes = Routes::new(vec!["/livez".to_owned(), "/v1/coupons/{id}/live".to_owned()]);
+        assert_eq!(routes.of("/v1/coupons/77/claims").name, OTHER);
+        assert!(!routes.of("/v1/coupons/77/claims").takes_claims());
+        assert_eq!(Routes::new(Vec::new()).of("/livez").name, OTHER);
+    }
+
+    #[test]
+    fn a_route_takes_claims_or_streams_by_its_end() {
+        for (name, takes_claims, streams) in [
+            ("/v1/coupons/{id}/claims", true, false),
+            ("/v1/coupons/{id}/claims/me", false, false),
+            ("/v1/coupons/{id}/live", false, true),
+            ("/v1/board/live", false, true),
+            ("/livez", false, false),
+            (OTHER, false, false),
+        ] {
+            let route = Route { name: name.to_owned(), times: Default::default() };
+            assert_eq!((route.takes_claims(), route.streams()), (takes_claims, streams), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_times_of_a_route_stand_by_the_first_digit_of_the_status() {
+        let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
+        let route = Route { name: "/livez".to_owned(), times: Default::default() };
+        for (status, times) in [
+            (101, 1),
+            (200, 2),
+            (299, 3),
+            (304, 4),
+            (404, 5),
+            (503, 6),
+            (599, 7),
+            (600, 8),
+            (999, 9),
+        ] {
+            for _ in 0..times {
+                route.times(&metrics, status).record(0.001);
+            }
+        }
+        let page = metrics.page();
+        for (class, count) in [("1xx", 1), ("2xx", 5), ("3xx", 4), ("4xx", 5), ("5xx", 30)] {
+            let line = format!(
+                "flash_sale_http_request_duration_seconds_count{{route=\"/livez\",class=\"{class}\"}} {count}"
+            );
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+        }
+        assert!(!page.contains("class=\"6xx\""), "{page}");
     }
 }

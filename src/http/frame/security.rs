@@ -41,3 +41,45 @@ impl Kind {
         if path.starts_with(paths::DOCS) { Self::Docs } else { Self::Api }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reply_gets_the_headers_of_its_kind_unless_its_handler_has_set_them() {
+        for (kind, private, policy, kept) in [
+            (Kind::Api, false, API, None),
+            (Kind::Api, true, API, Some(NO_STORE)),
+            (Kind::Docs, false, DOCS, None),
+            (Kind::Docs, true, DOCS, Some(NO_STORE)),
+        ] {
+            let mut headers = HeaderMap::new();
+            secure(&mut headers, kind, private);
+            assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
+            assert_eq!(headers[CONTENT_SECURITY_POLICY], policy, "{kind:?}");
+            assert_eq!(headers.get(CACHE_CONTROL), kept.as_ref(), "{kind:?} {private}");
+            // Once more changes nothing, and neither does another kind.
+            let before = headers.clone();
+            secure(&mut headers, Kind::Api, private);
+            assert_eq!(headers, before);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, no-cache"));
+        secure(&mut headers, Kind::Api, true);
+        assert_eq!(headers[CACHE_CONTROL], "public, no-cache");
+    }
+
+    #[test]
+    fn the_documentation_is_told_from_the_api_by_its_path() {
+        for (path, kind) in [
+            ("/docs", Kind::Docs),
+            ("/docs/problems/sold_out", Kind::Docs),
+            ("/", Kind::Api),
+            ("/v1/docs", Kind::Api),
+            ("/openapi.json", Kind::Api),
+        ] {
+            assert_eq!(Kind::of(path), kind, "{path}");
+        }
+    }
+}

@@ -131,3 +131,18 @@ pub async fn settle(
     let detail = "no recovery with this id has claims that it could not keep";
     Err(Problem::not_found("recovery_not_found", detail))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_lane_is_below_the_largest_number_of_lanes() {
+        for (number, is_one) in
+            [(0, true), (1, true), (1_023, true), (-1, false), (1_024, false), (1_025, false)]
+        {
+            let read = serde_json::from_value::<LaneNumber>(number.into());
+            assert_eq!(read.ok().map(|LaneNumber(lane)| lane), is_one.then_some(number));
+        }
+    }
+}

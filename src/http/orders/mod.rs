@@ -279,3 +279,45 @@ pub fn order_not_found() -> Problem {
     let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
     Problem::not_found("order_not_found", detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn search(query: Value) -> Option<OrderFilter> {
+        serde_json::from_value::<Asked>(query).expect("a query").search()
+    }
+
+    /// Each filter alone is a search; a place in the list is none.
+    #[test]
+    fn a_query_asks_for_a_search_by_any_filter() {
+        for none in [json!({}), json!({"limit": 5}), json!({"cursor": "77"})] {
+            assert!(search(none.clone()).is_none(), "{none}");
+        }
+        let text = "2030-01-01T00:00:00Z";
+        let time = text.parse::<DateTime<Utc>>().expect("a time");
+        for (number, filter) in [
+            json!({"user": "7"}),
+            json!({"coupon": "1024"}),
+            json!({"status": "paid"}),
+            json!({"from": text}),
+            json!({"to": text}),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let found = search(filter.clone()).unwrap_or_else(|| panic!("{filter} is a filter"));
+            let is_set = [
+                found.user.is_some_and(|user| user.get() == 7),
+                found.coupon.is_some_and(|coupon| coupon.get() == 1_024),
+                found.status.is_some_and(|status| status.as_str() == "paid"),
+                found.from == Some(time),
+                found.to == Some(time),
+            ];
+            let set: Vec<usize> = (0..is_set.len()).filter(|at| is_set[*at]).collect();
+            assert_eq!(set, [number], "{filter}");
+        }
+    }
+}

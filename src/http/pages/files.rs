@@ -110,4 +110,42 @@ mod tests {
         }
         assert!(!takes_gzip(&HeaderMap::new()));
     }
+
+    #[test]
+    fn pages_and_assets_are_found_by_their_names() {
+        let page = page("shop.html");
+        assert_eq!((page.name, page.media_type), ("shop.html", "text/html; charset=utf-8"));
+        let style = asset("shop.css").expect("it is there");
+        assert_eq!((style.name, style.media_type), ("shop.css", "text/css; charset=utf-8"));
+        for none in ["shop.html", "board.html", "none.js", "", "../Cargo.toml"] {
+            assert!(asset(none).is_none(), "{none}");
+        }
+        assert!(version().len() >= 8 && version().chars().all(|it| it.is_ascii_alphanumeric()));
+    }
+
+    /// The reply has a tag unless no cache may keep it, and the form that the client takes.
+    #[tokio::test]
+    async fn a_file_is_sent_as_fresh_as_its_path_and_in_the_form_that_is_taken() {
+        let style = asset("shop.css").expect("it is there");
+        let tag = format!("W/\"{}\"", version());
+        for (freshness, kept, has_tag) in [
+            (Freshness::Never, "no-store", false),
+            (Freshness::Asked, "no-cache", true),
+            (Freshness::Forever, "public, max-age=31536000, immutable", true),
+        ] {
+            for (coding, is_packed) in [("gzip", true), ("br", false)] {
+                let name = header::ACCEPT_ENCODING;
+                let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(coding))]);
+                let reply = style.reply(&headers, freshness);
+                let told = |name| reply.headers().get(name).and_then(|value| value.to_str().ok());
+                assert_eq!(told(header::CACHE_CONTROL), Some(kept));
+                assert_eq!(told(header::ETAG), has_tag.then_some(tag.as_str()), "{kept}");
+                assert_eq!(told(header::VARY), Some("accept-encoding"));
+                assert_eq!(told(header::CONTENT_ENCODING), is_packed.then_some("gzip"));
+                let body = axum::body::to_bytes(reply.into_body(), usize::MAX).await.unwrap();
+                let expected = if is_packed { style.gzipped } else { style.plain };
+                assert!(body == expected, "{coding}");
+            }
+        }
+    }
 }

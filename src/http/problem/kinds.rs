@@ -752,6 +752,24 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_has_a_page_and_may_tell_when_to_ask_again() {
+        for (code, tells) in [
+            ("rate_limited", true),
+            ("unavailable", true),
+            ("recovering", true),
+            ("sale_not_started", true),
+            ("too_many_closed_orders", true),
+            ("sold_out", false),
+            ("too_many_unpaid_orders", false),
+            ("internal", false),
+        ] {
+            let kind = Kind::of(code).expect("a kind");
+            assert_eq!((kind.code, kind.tells_when()), (code, tells));
+            assert_eq!(kind.page(), format!("/docs/problems/{code}"));
+        }
+    }
+
+    #[test]
     fn words_are_sentences_without_markup_of_rust() {
         for kind in Kind::all() {
             for text in [kind.meaning, kind.remedy] {

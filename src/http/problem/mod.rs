@@ -394,3 +394,208 @@ impl From<TokenError> for Problem {
 
 /// The header that names a request, in both directions.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The reply of the door to a request of this name: its status, its headers and its body.
+    async fn rendered(problem: &Problem) -> (u16, axum::http::HeaderMap, Value) {
+        let (parts, body) = problem.render("name").into_parts();
+        let body = to_bytes(body, 10_000).await.expect("it is in memory");
+        (parts.status.as_u16(), parts.headers, serde_json::from_slice(&body).expect("JSON"))
+    }
+
+    fn wrong(pointer: &str, detail: &str) -> WrongMember {
+        WrongMember { pointer: pointer.to_owned(), detail: detail.to_owned() }
+    }
+
+    /// Each way to make a problem, with the members of its body beside its title, its type and its request.
+    #[tokio::test]
+    async fn the_body_of_a_problem_has_its_members_and_no_others() {
+        let order = "77".parse().expect("an id");
+        let at: DateTime<Utc> = "2026-03-01T12:30:00.5Z".parse().expect("a time");
+        let clerk = UserId::new(7).expect("an id");
+        let status = StatusCode::CONFLICT;
+        for (problem, expected) in [
+            (
+                Problem::nothing_here(),
+                json!({"status": 404, "code": "not_found", "detail": "no operation has this path; /docs lists them all"}),
+            ),
+            (
+                Problem::new(status, "already_claimed", "x").order_id(order),
+                json!({"status": 409, "code": "already_claimed", "detail": "x", "order_id": "77"}),
+            ),
+            (
+                Problem::invalid_transition("order", "paid", "unpaid"),
+                json!({"status": 409, "code": "invalid_transition", "from": "paid", "to": "unpaid",
+                       "detail": "the order is paid, and from there it can't become unpaid"}),
+            ),
+            (
+                Problem::key_reused("another"),
+                json!({"status": 422, "code": "idempotency_key_reused", "detail": "another"}),
+            ),
+            (
+                Problem::price_differs(7, "EUR".to_owned()),
+                json!({"status": 409, "code": "price_differs", "pay_cents": 7, "currency": "EUR",
+                       "detail": "the order costs 7 EUR: show that to the payer before you pay"}),
+            ),
+            (
+                Problem::already_redeemed(Some(at), Some(clerk)),
+                json!({"status": 409, "code": "already_redeemed", "redeemed_at": "2026-03-01T12:30:00.500Z", "redeemed_by": "7",
+                       "detail": "the coupon was redeemed at 2026-03-01T12:30:00Z by clerk 7: hand nothing out"}),
+            ),
+            (
+                Problem::already_redeemed(None, None),
+                json!({"status": 409, "code": "already_redeemed", "detail": "the coupon was redeemed: hand nothing out"}),
+            ),
+            (
+                Problem::unavailable(),
+                json!({"status": 503, "code": "unavailable", "retry_after_ms": 1_000,
+                       "detail": "the outcome is unknown: ask again; a claim is safe to repeat"}),
+            ),
+        ] {
+            let (status, headers, mut body) = rendered(&problem).await;
+            assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json");
+            assert_eq!(
+                (body["status"].as_u64(), &body["request_id"]),
+                (Some(status.into()), &"name".into())
+            );
+            assert_eq!(body["type"], format!("/docs/problems/{}", problem.code()));
+            assert_eq!(body["title"], Kind::of(problem.code()).expect("a kind").title);
+            let members = body.as_object_mut().expect("an object");
+            for of_all in ["type", "title", "request_id"] {
+                members.remove(of_all);
+            }
+            assert_eq!(body, expected);
+        }
+    }
+
+    #[test]
+    fn the_words_about_a_body_name_its_only_fault_or_their_number() {
+        for (errors, detail) in [
+            (vec![wrong("", "has to be an object")], "the body has to be an object"),
+            (vec![wrong("/title", "is missing")], "`/title` is missing"),
+            (
+                vec![wrong("/a", "x"), wrong("", "y")],
+                "2 members of the body are wrong; `errors` names each",
+            ),
+        ] {
+            let told = json!(errors);
+            let problem = Problem::invalid_body(errors);
+            let body: Value = serde_json::from_slice(&problem.body("x")).expect("JSON");
+            assert_eq!((&body["status"], &body["code"]), (&422.into(), &"invalid_body".into()));
+            assert_eq!((&body["detail"], &body["errors"]), (&detail.into(), &told));
+        }
+    }
+
+    /// Seconds and milliseconds are rounded up: a client that waits as long must not be told to wait again.
+    #[tokio::test]
+    async fn a_problem_tells_when_to_ask_again_in_whole_seconds_and_milliseconds() {
+        for (micros, seconds, ms) in [
+            (0, "1", 0),
+            (1, "1", 1),
+            (1_000, "1", 1),
+            (1_001, "1", 2),
+            (1_000_000, "1", 1_000),
+            (1_001_000, "2", 1_001),
+            (2_000_000, "2", 2_000),
+            (86_400_000_000, "86400", 86_400_000),
+        ] {
+            let problem = Problem::recovering(Duration::from_micros(micros));
+            assert_eq!(problem.code(), "recovering");
+            let (_, headers, body) = rendered(&problem).await;
+            assert_eq!(headers[header::RETRY_AFTER], seconds, "{micros}");
+            assert_eq!(body["retry_after_ms"], ms, "{micros}");
+        }
+        let (_, headers, body) = rendered(&Problem::nothing_here()).await;
+        assert!(!headers.contains_key(header::RETRY_AFTER) && body["retry_after_ms"].is_null());
+        assert!(
+            !headers.contains_key(RATE_LIMIT) && !headers.contains_key(header::WWW_AUTHENTICATE)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_too_often_is_told_its_bound() {
+        let per_second = std::num::NonZeroU32::new(5).expect("a number");
+        let policy = Policy { name: "user-claims", per_second };
+        for (ms, seconds) in [(0, 1), (200, 1), (1_000, 1), (1_001, 2), (3_000, 3)] {
+            let problem = Problem::from(TooOften { policy, wait: Duration::from_millis(ms) });
+            assert_eq!((problem.code(), problem.too_often()), ("rate_limited", Some(policy)));
+            let (status, headers, body) = rendered(&problem).await;
+            assert_eq!((status, body["retry_after_ms"].as_u64()), (429, Some(ms)));
+            assert_eq!(headers[header::RETRY_AFTER], seconds.to_string());
+            assert_eq!(headers[RATE_LIMIT_POLICY], "\"user-claims\";q=5;w=1");
+            assert_eq!(headers[RATE_LIMIT], format!("\"user-claims\";r=0;t={seconds}"));
+        }
+        assert!(Problem::unavailable().too_often().is_none());
+    }
+
+    /// Faults of tokens: the code, whether the token was refused, and the challenge.
+    #[tokio::test]
+    async fn a_refused_token_is_challenged_with_its_fault() {
+        let bad =
+            |words: &str| format!("Bearer error=\"invalid_token\", error_description=\"{words}\"");
+        for error in [
+            TokenError::Expired,
+            TokenError::Early,
+            TokenError::Endless,
+            TokenError::Twice,
+            TokenError::Invalid,
+        ] {
+            let problem = Problem::from(error);
+            assert_eq!((problem.code(), problem.refuses_token()), ("invalid_token", true));
+            assert!(!problem.precedes_token(), "{error}");
+            let (status, headers, body) = rendered(&problem).await;
+            assert_eq!((status, &body["detail"]), (401, &error.to_string().into()));
+            assert_eq!(headers[header::WWW_AUTHENTICATE], bad(&error.to_string()));
+        }
+        let missing = Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", "send one");
+        assert!(!missing.refuses_token());
+        let (_, headers, _) = rendered(&missing).await;
+        assert_eq!(headers[header::WWW_AUTHENTICATE], "Bearer");
+        // Nothing is known of the token, and the client may ask again.
+        let no_keys = Problem::from(TokenError::NoKeys);
+        assert!(!no_keys.refuses_token());
+        let (status, headers, body) = rendered(&no_keys).await;
+        assert_eq!((status, &body["code"]), (503, &"unavailable".into()));
+        assert_eq!(body["detail"], TokenError::NoKeys.to_string());
+        assert!(headers.contains_key(header::RETRY_AFTER));
+        assert!(!headers.contains_key(header::WWW_AUTHENTICATE));
+    }
+
+    #[test]
+    fn refusals_before_any_look_at_a_token_are_told_apart() {
+        for (code, status, precedes) in [
+            ("not_found", 404, true),
+            ("method_not_allowed", 405, true),
+            ("body_too_large", 413, true),
+            ("invalid_signature", 403, true),
+            ("invalid_token", 401, true),
+            ("forbidden", 403, false),
+            ("coupon_not_found", 404, false),
+            ("unavailable", 503, false),
+        ] {
+            let problem = Problem::new(StatusCode::from_u16(status).expect("a status"), code, "x");
+            assert_eq!(problem.precedes_token(), precedes, "{code}");
+        }
+    }
+
+    /// The client is told only of a failure, and the log the cause.
+    #[tokio::test]
+    async fn a_failure_hides_its_cause_from_the_client() {
+        let problem = Problem::from(Failure::NotKept("the secret is 42"));
+        let (status, _, body) = rendered(&problem).await;
+        assert_eq!((status, &body["code"]), (503, &"unavailable".into()));
+        assert!(!body.to_string().contains("42"), "{body}");
+        let cause = problem.failure().expect("a cause").to_string();
+        assert!(cause.contains("42"), "{cause}");
+        assert!(Problem::unavailable().failure().is_none());
+        let response = problem.into_response();
+        assert_eq!(response.status(), 503);
+        assert!(response.extensions().get::<Problem>().is_some(), "the door writes the body");
+    }
+}

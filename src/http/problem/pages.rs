@@ -73,5 +73,21 @@ mod tests {
     #[test]
     fn code_is_marked_and_angles_are_escaped() {
         assert_eq!(html("a < `b` & c"), "a &lt; <code>b</code> &amp; c");
+        assert_eq!(html("`a` > `b`"), "<code>a</code> &gt; <code>b</code>");
+    }
+
+    #[tokio::test]
+    async fn the_list_has_each_group_with_its_kinds() {
+        let Html(page) = list().await;
+        let mut expected = String::from("<h1>Problems</h1>\n");
+        for group in GROUPS {
+            let kinds = group.kinds.iter().map(|Kind { code, title, .. }| {
+                format!("<dt><a href=\"/docs/problems/{code}\"><code>{code}</code></a></dt><dd>{title}</dd>\n")
+            });
+            expected +=
+                &format!("<h2>{}</h2>\n<dl>\n{}</dl>\n", group.name, kinds.collect::<String>());
+        }
+        assert!(page.contains(&expected), "{page}");
+        assert!(page.ends_with(&format!("{expected}</html>\n")), "{page}");
     }
 }

@@ -220,6 +220,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::http::server::watch::UnderWay;
 
     /// A full table, whose connections were idle from these seconds on.
     async fn full(idle_from: &[u64]) -> (Arc<Connections>, Vec<Place>) {
@@ -262,5 +263,168 @@ mod tests {
         let _under_way = places[0].watch.request(Version::HTTP_11);
         let _place = table.admit(None, CancellationToken::new()).expect("the other makes room");
         assert_eq!([0, 1].map(|at: usize| places[at].watch.end.is_cancelled()), [false, true]);
+    }
+
+    /// The table of one listener, and its counts. Time passes as the test says.
+    struct House {
+        metrics: Arc<Metrics>,
+        table: Arc<Connections>,
+    }
+
+    impl House {
+        fn of(connections_max: usize, per_address_max: Option<usize>) -> Self {
+            let metrics = Arc::new(Metrics::new([].into_iter(), [].into_iter()).expect("metrics"));
+            let keep_alive = Duration::from_secs(75);
+            let table =
+                Connections::new(metrics.clone(), connections_max, per_address_max, keep_alive);
+            Self { metrics, table: Arc::new(table) }
+        }
+
+        fn admit(&self, address: Option<&str>) -> Option<Place> {
+            let address = address.map(|address| address.parse().expect("an address"));
+            self.table.admit(address, CancellationToken::new())
+        }
+
+        /// A connection with a request under way.
+        fn busy(&self, address: Option<&str>) -> Option<(Place, UnderWay)> {
+            let place = self.admit(address)?;
+            let under_way = place.watch.request(Version::HTTP_11);
+            Some((place, under_way))
+        }
+
+        async fn pass(&self, time: Duration) {
+            advance(time).await;
+            self.table.close_overdue();
+        }
+
+        fn metric(&self, name: &str) -> String {
+            let page = self.metrics.page();
+            let begin = format!("flash_sale_{name} ");
+            let value = page.lines().find_map(|line| line.strip_prefix(&begin));
+            value.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
+        }
+    }
+
+    const REFUSED_FULL: &str = "connections_refused_total{reason=\"full\"}";
+    const REFUSED_ADDRESS: &str = "connections_refused_total{reason=\"address\"}";
+    const CLOSED_ROOM: &str = "connections_closed_total{reason=\"room\"}";
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_busy_connections_there_are_reserved_places_and_then_none() {
+        let house = House::of(2, None);
+        let many = |count: usize| -> Vec<(Place, UnderWay)> {
+            (0..count).map(|_| house.busy(None).expect("a place")).collect()
+        };
+        let mut regular = many(2);
+        assert!(regular.iter().all(|(place, _)| !place.reserved));
+        let mut reserved = many(limits::CONNECTIONS_RESERVED);
+        assert!(reserved.iter().all(|(place, _)| place.reserved));
+        for refused in ["1", "2"] {
+            assert!(house.busy(None).is_none(), "there is no place");
+            assert_eq!(house.metric(REFUSED_FULL), refused);
+        }
+        assert_eq!(
+            (house.metric("connections"), house.metric(CLOSED_ROOM)),
+            ("10".into(), "0".into())
+        );
+        // One of the reserved ones is idle: it makes room for a further reserved one.
+        let (idle, under_way) = reserved.pop().expect("one");
+        under_way.replied();
+        house.pass(limits::EVICTED_AFTER).await;
+        let (next, _under_way) = house.busy(None).expect("one makes room");
+        assert!(next.reserved && idle.watch.end.is_cancelled());
+        assert_eq!(house.metric(CLOSED_ROOM), "1");
+        assert!(house.busy(None).is_none(), "all are busy again");
+        // A regular place that is free again is taken first.
+        drop(regular.pop());
+        let (again, _) = house.busy(None).expect("a place");
+        assert!(!again.reserved);
+        assert!(house.metric(REFUSED_ADDRESS) == "0" && house.metric(REFUSED_FULL) == "3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_has_its_bound_and_only_its_own_idle_connections_make_room() {
+        let house = House::of(30, Some(2));
+        let (one, other) = (Some("192.0.2.7"), Some("192.0.2.8"));
+        let first = house.busy(one).expect("a place");
+        let _second = house.busy(one).expect("a place");
+        for refused in ["1", "2"] {
+            assert!(house.busy(one).is_none(), "the address has two");
+            assert_eq!(house.metric(REFUSED_ADDRESS), refused);
+        }
+        // Other addresses, and connections that count for none.
+        let (idle, its_request) = house.busy(other).expect("a place");
+        let _uncounted = [None; 3].map(|address| house.busy(address).expect("a place"));
+        drop(first);
+        let (again, request) = house.busy(one).expect("it had one less");
+        assert!(house.busy(one).is_none(), "it has two again");
+        its_request.replied();
+        house.pass(Duration::from_secs(1)).await;
+        request.replied();
+        house.pass(limits::EVICTED_AFTER).await;
+        let _third = house.busy(one).expect("its idle one makes room");
+        assert!(again.watch.end.is_cancelled() && !idle.watch.end.is_cancelled());
+        assert!(house.busy(one).is_none() && house.busy(other).is_some());
+        // A household has one network of IPv6.
+        let _household = ["2001:db8::1", "2001:db8::2"].map(|address| house.busy(Some(address)));
+        assert!(house.busy(Some("2001:db8::3")).is_none());
+        assert!(house.busy(Some("2001:db8:0:1::3")).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_counts_for_the_client_that_its_proxy_names() {
+        let house = House::of(10, Some(1));
+        let [one, other] =
+            ["192.0.2.7", "192.0.2.8"].map(|it| it.parse::<IpAddr>().expect("an address"));
+        let places = [(); 4].map(|()| house.busy(None).expect("a place"));
+        let counted: Vec<bool> = places
+            .iter()
+            .zip([one, one, other, other])
+            .map(|((place, _), address)| place.counts_for(address))
+            .collect();
+        assert_eq!(counted, [true, false, true, false]);
+        assert_eq!(house.metric(REFUSED_ADDRESS), "2");
+        assert_eq!(house.table.table().open.len(), 4, "each has its place until its task ends");
+        let [(first, _request), ..] = places;
+        first.close(ConnectionEnd::Unread);
+        assert!(first.watch.end.is_cancelled());
+        let (next, _request) = house.busy(None).expect("a place");
+        assert!(next.counts_for(one), "the first one is closed");
+        let unbounded = House::of(10, None);
+        let places = [(); 2].map(|()| unbounded.busy(None).expect("a place"));
+        assert!(places.iter().all(|(place, _)| place.counts_for(one)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_closed_once_and_for_its_first_reason() {
+        let house = House::of(10, None);
+        let closed = |reason: &str| {
+            house.metric(&format!("connections_closed_total{{reason=\"{reason}\"}}"))
+        };
+        let silent = house.admit(None).expect("a place");
+        let (busy, _request) = house.busy(None).expect("a place");
+        house.pass(limits::HEADER_READ_TIMEOUT - Duration::from_millis(1)).await;
+        assert!(!silent.watch.end.is_cancelled());
+        house.pass(Duration::from_millis(1)).await;
+        assert!(silent.watch.end.is_cancelled() && !busy.watch.end.is_cancelled());
+        for place in [&silent, &busy, &busy] {
+            place.close(ConnectionEnd::Unread);
+        }
+        assert!(busy.watch.end.is_cancelled());
+        let counts = ["head", "unread", "idle", "room"].map(closed);
+        assert_eq!(counts, ["1", "1", "0", "0"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_left_in_the_table_of_connections_that_have_ended() {
+        let house = House::of(1, Some(1));
+        let places = ["192.0.2.7", "192.0.2.8"].map(|it| house.busy(Some(it)).expect("a place"));
+        assert_eq!((house.metric("connections"), places[1].0.reserved), ("2".into(), true));
+        drop(places);
+        let table = house.table.table();
+        assert!(table.open.is_empty() && table.of_address.is_empty() && table.reserved == 0);
+        assert_eq!(house.metric("connections"), "0");
+        let (opened, ended) = &house.metrics.tally.connections;
+        assert_eq!((opened.get(), ended.get()), (2, 2));
     }
 }

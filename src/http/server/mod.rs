@@ -361,3 +361,68 @@ fn builder() -> Builder<TokioExecutor> {
         .max_header_list_size(u32::try_from(limits::HTTP2_HEADER_BYTES_READ).unwrap_or(u32::MAX));
     builder
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+    use super::*;
+
+    #[test]
+    fn a_request_over_http11_names_one_host_and_others_at_most_one() {
+        for (version, hosts, has_one) in [
+            (Version::HTTP_11, &[][..], false),
+            (Version::HTTP_11, &["x"], true),
+            (Version::HTTP_11, &[""], true),
+            (Version::HTTP_11, &["x", "x"], false),
+            (Version::HTTP_10, &[], true),
+            (Version::HTTP_10, &["x"], true),
+            (Version::HTTP_10, &["x", "y"], false),
+            (Version::HTTP_2, &[], true),
+            (Version::HTTP_2, &["x", "y"], false),
+        ] {
+            let hosts = hosts.iter().map(|host| (header::HOST, HeaderValue::from_static(host)));
+            let headers: HeaderMap = hosts.collect();
+            assert_eq!(has_one_host(version, &headers), has_one, "{version:?} {headers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_kind_of_address_can_be_bound_and_no_second_time() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            // A machine may have no address of IPv6.
+            if std::net::TcpListener::bind(address).is_err() {
+                continue;
+            }
+            let listener = bind(address.parse().expect("an address")).expect("a free port");
+            let bound = listener.local_addr().expect("it is bound");
+            assert_ne!(bound.port(), 0, "{bound}");
+            assert!(bind(bound).is_err(), "{bound} has a listener");
+            let client = TcpStream::connect(bound).await.expect("it listens");
+            let (_, peer) = listener.accept().await.expect("a client");
+            assert_eq!(peer, client.local_addr().expect("an address"));
+            drop(listener);
+            // Its last connections are still about to end.
+            bind(bound).expect("a restart finds the port free");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_wait_in_the_queue_of_the_kernel_are_taken_in() {
+        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(TcpStream::connect(address).await.expect("it listens"));
+        }
+        let taken: Vec<(TcpStream, SocketAddr)> = queued(listener).collect();
+        let peers: Vec<SocketAddr> = taken.iter().map(|(_, peer)| *peer).collect();
+        let own = clients.iter().map(|client| client.local_addr().expect("an address"));
+        assert_eq!(peers, own.collect::<Vec<_>>());
+        // A read that waits must not hold up the thread.
+        for (stream, _) in &taken {
+            let flags = fcntl(stream, FcntlArg::F_GETFL).expect("it is open");
+            assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+        }
+    }
+}

@@ -118,10 +118,16 @@ mod tests {
         let mut v6 = [0; 36];
         v6[..2].copy_from_slice(&[0x20, 0x01]);
         v6[15] = 9;
+        let mut longest = vec![0; REST_BYTES_MAX];
+        longest[..15].copy_from_slice(&v4);
         for (bytes, client) in [
             (header(0x21, 0x11, &v4), Some("192.0.2.7")),
+            (header(0x21, 0x11, &v4[..12]), Some("192.0.2.7")),
+            (header(0x21, 0x11, &longest), Some("192.0.2.7")),
+            (header(0x21, 0x12, &v4), Some("192.0.2.7")),
             (header(0x21, 0x21, &v6), Some("2001::9")),
             (header(0x20, 0x00, &[]), None),
+            (header(0x20, 0x11, &v4), None),
             (header(0x21, 0x00, &[]), None),
             (header(0x21, 0x31, &[0; 216]), None),
         ] {
@@ -143,7 +149,11 @@ mod tests {
             header(0x22, 0x11, &v4),
             header(0x21, 0x41, &v4),
             header(0x21, 0x11, &v4[..11]),
+            header(0x21, 0x11, &[]),
             header(0x21, 0x21, &v4),
+            header(0x21, 0x21, &[0; 35]),
+            [&b"\r\n\r\n\0\r\nQUIX\n"[..], &whole[12..]].concat(),
+            whole[..15].to_vec(),
             header(0x21, 0x11, &[0; REST_BYTES_MAX + 1]),
         ] {
             assert!(read(&bytes).await.0.is_err(), "{bytes:?}");
@@ -211,6 +221,10 @@ mod tests {
         ] {
             assert_eq!(proxies.trusts(address.parse().unwrap()), trusted, "{address}");
             assert!(!proxies.speaks_first(address.parse().unwrap()), "{address}");
+            let speaking = Proxies { protocol: true, ..proxies.clone() };
+            assert_eq!(speaking.speaks_first(address.parse().unwrap()), trusted, "{address}");
         }
+        let none = Proxies { trusted: Vec::new(), protocol: true };
+        assert!(!none.trusts("10.1.2.3".parse().unwrap()));
     }
 }

@@ -208,20 +208,229 @@ fn refused_by_hyper(bytes: &[u8]) -> Option<StatusCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use axum::http::Version;
+    use nix::sys::socket::getsockopt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+
+    /// Time after which a step hangs.
+    const HANGS: Duration = Duration::from_secs(60);
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    /// A refusal as hyper writes it.
+    const OF_HYPER: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
+
+    type Refusal = fn(StatusCode) -> Vec<u8>;
+
+    /// Both ends of a connection: that of the client, and the watched one of the service.
+    async fn connection(refusal: Refusal) -> (TcpStream, Watched<Refusal>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let client = TcpStream::connect(address).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("a client");
+        let watch = Arc::new(Watch::new(Arc::default(), CancellationToken::new()));
+        (client, Watched::new(stream, watch, refusal))
+    }
+
+    fn named(status: StatusCode) -> Vec<u8> {
+        format!("refused: {}", status.as_u16()).into_bytes()
+    }
+
+    fn long(_: StatusCode) -> Vec<u8> {
+        (0..10_000_000_u32).map(|number| u8::try_from(number % 251).expect("a byte")).collect()
+    }
+
+    /// Reads until the client has got all; the service's end is closed by that.
+    async fn all(mut client: TcpStream, stream: Watched<Refusal>) -> Vec<u8> {
+        drop(stream);
+        let mut bytes = Vec::new();
+        let read = timeout(HANGS, client.read_to_end(&mut bytes)).await.expect("it ends");
+        read.expect("it is closed in peace");
+        bytes
+    }
+
+    async fn read(stream: &mut Watched<Refusal>, room: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; room];
+        timeout(HANGS, stream.read(&mut bytes)).await.expect("the bytes, or the end")
+    }
 
     #[test]
     fn a_refusal_without_a_body_is_known_by_its_form() {
-        let refusal = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
-        assert_eq!(refused_by_hyper(refusal.as_bytes()).map(|status| status.as_u16()), Some(431));
+        let status = |bytes: &str| refused_by_hyper(bytes.as_bytes()).map(|status| status.as_u16());
+        assert_eq!(status(OF_HYPER), Some(431));
         for (from, to) in [
             ("431", "200"),
+            ("431", "500"),
             ("length: 0", "length: 01"),
+            ("content-length: 0\r\n", ""),
             ("\r\n\r\n", "\r\n\r\nx"),
             ("HTTP/1.1", "HTTP/2"),
         ] {
-            let other = refusal.replace(from, to);
-            assert_eq!(refused_by_hyper(other.as_bytes()), None, "{other}");
+            let other = OF_HYPER.replace(from, to);
+            assert_eq!(status(&other), None, "{other}");
+        }
+        assert_eq!(status(&OF_HYPER.replace("431", "400")), Some(400));
+        // It is short.
+        for (length, expected) in [(255, Some(431)), (256, Some(431)), (257, None), (258, None)] {
+            let padding = "x".repeat(length - OF_HYPER.len());
+            let padded = OF_HYPER.replace("now", &format!("now{padding}"));
+            assert_eq!((padded.len(), status(&padded)), (length, expected));
+        }
+    }
+
+    /// Parts of a head as they come, and the status of the refusal that the client gets in place of hyper's 431.
+    #[tokio::test]
+    async fn a_refusal_of_hyper_is_replaced_and_told_by_the_line_that_was_too_long() {
+        for (parts, told) in [
+            (&[][..], "refused: 431"),
+            (&["GET /aaa"], "refused: 414"),
+            (&["GET /aaa", "aaa"], "refused: 414"),
+            (&["GET /aaa", "a HTTP/1.1\r\n"], "refused: 431"),
+            (&["GET /aaa", "a HTTP/1.1\r\n", "x-a: "], "refused: 431"),
+            (&["GET / HTTP/1.1\r\nx-a:"], "refused: 431"),
+            (&["GET / HTTP/1.1\r\nx-a:", "aaa"], "refused: 431"),
+        ] {
+            let (mut client, mut stream) = connection(named).await;
+            for part in parts {
+                client.write_all(part.as_bytes()).await.expect("the service is there");
+                assert_eq!(read(&mut stream, 100).await.expect("bytes"), part.len());
+            }
+            let written = stream.write(OF_HYPER.as_bytes()).await.expect("the client is there");
+            assert_eq!(written, OF_HYPER.len(), "{parts:?}");
+            assert_eq!(all(client, stream).await, told.as_bytes(), "{parts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn replies_of_the_service_are_written_as_they_are() {
+        let (mut client, mut stream) = connection(named).await;
+        client.write_all(HEAD).await.expect("the service is there");
+        assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+        stream.watch.request(Version::HTTP_11).replied();
+        stream.write_all(OF_HYPER.as_bytes()).await.expect("the client is there");
+        stream.write_all(b"other").await.expect("the client is there");
+        // The next one is hyper's again.
+        stream.write_all(OF_HYPER.as_bytes()).await.expect("the client is there");
+        let expected = [OF_HYPER, "other", "refused: 431"].concat();
+        assert_eq!(all(client, stream).await, expected.as_bytes());
+    }
+
+    /// While the client reads nothing, the connection is noted as blocked; each byte is sent once.
+    #[tokio::test]
+    async fn a_refusal_that_the_client_takes_bit_by_bit_is_sent_as_a_whole_and_once() {
+        let (mut client, mut stream) = connection(long).await;
+        let bytes = OF_HYPER.as_bytes();
+        let waits = timeout(Duration::from_millis(50), stream.write(bytes)).await;
+        assert!(waits.is_err(), "the kernel has no room for so much");
+        assert!(!stream.watch.is_between_replies(), "it is noted as blocked");
+        let mut got = Vec::new();
+        let reads = async {
+            let expected = long(StatusCode::OK);
+            let mut part = vec![0; 100_000];
+            while got.len() < expected.len() {
+                let read = client.read(&mut part).await.expect("more");
+                assert_ne!(read, 0, "after {} bytes", got.len());
+                got.extend_from_slice(&part[..read]);
+            }
+            assert!(got == expected, "other bytes than those of the refusal");
+        };
+        let both = timeout(HANGS, futures_util::future::join(stream.write(bytes), reads)).await;
+        let (written, ()) = both.expect("the client reads all");
+        assert_eq!(written.expect("the client is there"), bytes.len());
+        assert!(stream.watch.is_between_replies(), "nothing waits any more");
+        assert_eq!(all(client, stream).await, b"");
+    }
+
+    /// The kernel notes twice as many bytes as are asked for (`man 7 socket`).
+    #[tokio::test]
+    async fn the_room_for_a_stream_is_bounded_at_its_first_bytes_and_once() {
+        let (_client, mut stream) = connection(named).await;
+        let room =
+            |stream: &Watched<Refusal>| getsockopt(&stream.stream, SndBuf).expect("a number");
+        let bounded = 2 * limits::STREAM_SEND_BUFFER;
+        let under_way = stream.watch.request(Version::HTTP_11);
+        stream.write_all(b"a reply").await.expect("the client is there");
+        assert_ne!(room(&stream), bounded, "no stream");
+        let _streaming = stream.watch.stream();
+        under_way.replied();
+        stream.write_all(b"an event").await.expect("the client is there");
+        assert_eq!(room(&stream), bounded);
+        let other = limits::STREAM_SEND_BUFFER / 2;
+        setsockopt(&stream.stream, SndBuf, &other).expect("the system lets us");
+        stream.write_all(b"an event").await.expect("the client is there");
+        assert_eq!(room(&stream), 2 * other, "it isn't asked for again");
+    }
+
+    /// The end of the client's half is kept back while a reply is owed, and then told.
+    #[tokio::test]
+    async fn a_client_that_closes_its_half_is_sent_one_interim_reply_and_waited_for() {
+        let (mut client, mut stream) = connection(named).await;
+        client.write_all(HEAD).await.expect("the service is there");
+        assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+        let under_way = stream.watch.request(Version::HTTP_11);
+        client.shutdown().await.expect("its half can be closed");
+        let mut interim = [0; INTERIM.len()];
+        let mut room = [0; 1];
+        tokio::select! {
+            read = stream.read(&mut room) => panic!("told {read:?} while a reply is owed"),
+            got = timeout(HANGS, client.read_exact(&mut interim)) => {
+                got.expect("an interim reply").expect("the service is there");
+            }
+        }
+        assert_eq!(interim, INTERIM);
+        let more = timeout(limits::HALF_CLOSED_LOOK_PERIOD * 3, stream.read(&mut room)).await;
+        assert!(more.is_err(), "a reply is owed: {more:?}");
+        under_way.replied();
+        stream.write_all(b"reply").await.expect("the client is there");
+        assert_eq!(read(&mut stream, 100).await.expect("the end"), 0);
+        assert_eq!(all(client, stream).await, b"reply");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_breaks_its_connection_while_a_reply_is_owed() {
+        let (mut client, mut stream) = connection(named).await;
+        client.write_all(HEAD).await.expect("the service is there");
+        assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+        let _under_way = stream.watch.request(Version::HTTP_11);
+        drop(client);
+        let told = read(&mut stream, 100).await;
+        assert!(told.is_err(), "{told:?}");
+    }
+
+    /// With a request whose body has not come as a whole, the end of the client's half is the end of the request.
+    #[tokio::test]
+    async fn the_end_of_half_a_body_is_told() {
+        let (mut client, mut stream) = connection(named).await;
+        client.write_all(HEAD).await.expect("the service is there");
+        assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+        let _under_way = stream.watch.request(Version::HTTP_11);
+        stream.watch.awaits_body(true);
+        client.shutdown().await.expect("its half can be closed");
+        assert_eq!(read(&mut stream, 100).await.expect("the end"), 0);
+        assert_eq!(all(client, stream).await, INTERIM);
+    }
+
+    /// States in which the end of the client's half is told at once, and no interim reply is sent.
+    #[tokio::test]
+    async fn a_client_that_waits_for_nothing_gets_no_interim_reply() {
+        for what in ["no request", "HTTP/1.0", "a reply that is due", "no room to read"] {
+            let (mut client, mut stream) = connection(named).await;
+            client.write_all(HEAD).await.expect("the service is there");
+            assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+            let version = if what == "HTTP/1.0" { Version::HTTP_10 } else { Version::HTTP_11 };
+            let mut request = (what != "no request").then(|| stream.watch.request(version));
+            if what == "a reply that is due" {
+                request.take().expect("one").replied();
+            }
+            client.shutdown().await.expect("its half can be closed");
+            let room = if what == "no room to read" { 0 } else { 100 };
+            assert_eq!(read(&mut stream, room).await.expect("the end"), 0, "{what}");
+            assert_eq!(all(client, stream).await, b"", "{what}");
         }
     }
 }

@@ -302,7 +302,11 @@ mod tests {
         }
 
         fn at(&self, seconds: u64) -> &Arc<Watch> {
-            self.clock.now_ms.store(1 + seconds * 1_000, Ordering::Relaxed);
+            self.at_ms(seconds * 1_000)
+        }
+
+        fn at_ms(&self, ms: u64) -> &Arc<Watch> {
+            self.clock.now_ms.store(1 + ms, Ordering::Relaxed);
             &self.watch
         }
 
@@ -400,9 +404,26 @@ mod tests {
             streaming.is_read();
             assert_eq!(story.overdue_at(second + 49), None);
         }
+        assert_eq!(story.overdue_at(1_009), None);
+        assert_eq!(story.overdue_at(1_010), Some(ConnectionEnd::Unread));
+        // A request beside it is waited for.
+        let beside = story.watch.request(Version::HTTP_2);
+        assert_eq!(story.overdue_at(1_011), None);
+        drop(beside);
         assert_eq!(story.overdue_at(1_011), Some(ConnectionEnd::Unread));
         drop(streaming);
         assert_eq!(story.overdue_at(1_012), None);
+        assert_eq!(story.watch.quiet(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn the_time_of_a_reply_that_goes_on_counts_from_its_beginning() {
+        let story = Story::begin();
+        let under_way = story.at(5).request(Version::HTTP_11);
+        let _streaming = story.watch.stream();
+        under_way.replied();
+        assert_eq!(story.overdue_at(64), None);
+        assert_eq!(story.overdue_at(65), Some(ConnectionEnd::Unread));
     }
 
     #[test]
@@ -438,5 +459,153 @@ mod tests {
         story.request(Version::HTTP_11, 0, 0);
         assert!(!story.watch.may_make_room(limits::EVICTED_UNUSED_AFTER));
         assert!(story.watch.may_make_room(limits::EVICTED_AFTER));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_coarse_clock_tells_the_time_of_its_last_look_and_never_0() {
+        let clock = CoarseClock::default();
+        assert_eq!((clock.now_ms(), clock.set(), clock.now_ms()), (1, 1, 1));
+        tokio::time::advance(Duration::from_millis(5)).await;
+        assert_eq!(clock.now_ms(), 1);
+        assert_eq!((clock.set(), clock.now_ms()), (6, 6));
+    }
+
+    #[test]
+    fn a_head_begins_with_the_first_bytes_behind_a_reply() {
+        let story = Story::begin();
+        let watch = story.at(1);
+        assert!(watch.received(), "the first bytes");
+        assert!(!watch.received(), "more of them");
+        let under_way = watch.request(Version::HTTP_11);
+        assert!(!watch.received(), "a body, or the next request before the reply to this one");
+        under_way.replied();
+        assert!(watch.received());
+    }
+
+    #[test]
+    fn bytes_belong_to_a_reply_of_the_service_while_one_is_due() {
+        let story = Story::begin();
+        let watch = story.at(1);
+        assert!(!watch.takes_reply(), "hyper refuses what came before a request");
+        let under_way = watch.request(Version::HTTP_11);
+        assert!(watch.takes_reply(), "an interim reply to it");
+        under_way.replied();
+        assert!(watch.takes_reply(), "its reply");
+        assert!(!watch.takes_reply(), "said once for each reply");
+        let two = [(); 2].map(|()| watch.request(Version::HTTP_11));
+        assert!(watch.takes_reply());
+        drop(two);
+        assert!(!watch.takes_reply(), "neither was answered");
+        // Frames of HTTP/2 are no refusals of hyper that could be replaced.
+        let story = Story::begin();
+        story.request(Version::HTTP_2, 1, 2);
+        assert!(story.watch.takes_reply() && story.watch.takes_reply());
+    }
+
+    /// Owed to a client of HTTP/1.1: the reply to a request, from its head to its last byte.
+    #[test]
+    fn a_reply_is_owed_until_its_last_byte_has_reached_the_kernel() {
+        let story = Story::begin();
+        let watch = story.at(1);
+        assert!(!watch.owes_reply() && watch.is_between_replies());
+        let under_way = watch.request(Version::HTTP_11);
+        assert!(watch.owes_reply() && watch.is_between_replies(), "nothing of it is written");
+        under_way.replied();
+        assert!(watch.owes_reply() && !watch.is_between_replies(), "it is due");
+        assert!(watch.takes_reply());
+        assert!(!watch.owes_reply() && watch.is_between_replies(), "it is written");
+        watch.blocked();
+        assert!(watch.owes_reply() && !watch.is_between_replies(), "its rest waits for the client");
+        watch.written();
+        assert!(!watch.owes_reply() && watch.is_between_replies());
+    }
+
+    #[test]
+    fn no_reply_is_owed_to_a_client_without_interim_replies_or_of_a_stream() {
+        for (version, owes) in
+            [(Version::HTTP_10, false), (Version::HTTP_11, true), (Version::HTTP_2, false)]
+        {
+            let story = Story::begin();
+            let under_way = story.at(1).request(version);
+            assert_eq!(story.watch.owes_reply(), owes, "{version:?}");
+            assert!(!story.watch.streams());
+            let streaming = story.watch.stream();
+            assert!(story.watch.streams() && !story.watch.owes_reply(), "{version:?}");
+            drop(streaming);
+            assert_eq!(story.watch.owes_reply(), owes, "{version:?}");
+            under_way.replied();
+            assert!(!story.watch.streams());
+        }
+        // Before its first request, nothing is known of a client; the first one tells for all.
+        let story = Story::begin();
+        story.at(1).blocked();
+        assert!(!story.watch.owes_reply());
+        story.watch.written();
+        story.request(Version::HTTP_10, 1, 1);
+        let _under_way = story.watch.request(Version::HTTP_11);
+        assert!(!story.watch.owes_reply());
+    }
+
+    #[test]
+    fn a_body_is_awaited_at_most_until_the_end_of_its_request() {
+        let story = Story::begin();
+        let watch = story.at(1);
+        assert!(!watch.body_is_awaited());
+        let under_way = watch.request(Version::HTTP_11);
+        for awaits in [true, true, false, false, true] {
+            watch.awaits_body(awaits);
+            assert_eq!(watch.body_is_awaited(), awaits);
+        }
+        drop(under_way);
+        assert!(!watch.body_is_awaited());
+    }
+
+    #[test]
+    fn a_stop_gives_up_a_stream_after_its_time_and_no_connection_without_one() {
+        let story = Story::begin();
+        story.watch.blocked();
+        assert!(!story.at(30).leaves_stream_unread(), "there was no stream");
+        let story = Story::begin();
+        let under_way = story.at(1).request(Version::HTTP_11);
+        let streaming = story.watch.stream();
+        under_way.replied();
+        let patience = u64::try_from(limits::STREAM_STOP_MAX.as_millis()).expect("a short time");
+        assert!(!story.at_ms(1_000 + patience - 1).leaves_stream_unread());
+        assert!(story.at_ms(1_000 + patience).leaves_stream_unread());
+        streaming.is_read();
+        assert!(!story.watch.leaves_stream_unread());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_notices_an_unread_stream_at_its_next_look() {
+        let patience = limits::STREAM_STOP_MAX;
+        for (read_after, looks) in [(None, 1), (Some(patience / 2), 2)] {
+            let clock = Arc::new(CoarseClock::default());
+            let watch = Arc::new(Watch::new(clock.clone(), CancellationToken::new()));
+            let under_way = watch.request(Version::HTTP_11);
+            let streaming = watch.stream();
+            under_way.replied();
+            let began = Instant::now();
+            let reads = async {
+                if let Some(after) = read_after {
+                    tokio::time::sleep(after).await;
+                    clock.set();
+                    streaming.is_read();
+                }
+            };
+            let noticed = async {
+                watch.left_unread().await;
+                began.elapsed()
+            };
+            let both =
+                tokio::time::timeout(patience * 10, futures_util::future::join(reads, noticed));
+            let ((), noticed) = both.await.expect("it is noticed");
+            // A timer may be a millisecond late.
+            assert_eq!(
+                noticed.as_millis() / patience.as_millis(),
+                looks,
+                "{read_after:?}: {noticed:?}"
+            );
+        }
     }
 }
