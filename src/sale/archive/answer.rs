@@ -60,3 +60,21 @@ fn in_words(obstacles: &[String]) -> String {
         obstacles => obstacles.join("; "),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_each_obstacle() {
+        for (obstacles, words) in [
+            (&[][..], "isn't settled: something about it has changed just now. Put"),
+            (&["a"], "isn't settled: a. Put"),
+            (&["a", "b"], "isn't settled: a; b. Put"),
+        ] {
+            let obstacles = obstacles.iter().map(|words| (*words).to_owned()).collect();
+            let told = ArchiveRefusal::NotSettled(obstacles).to_string();
+            assert!(told.contains(words), "{told}");
+        }
+    }
+}

@@ -300,4 +300,138 @@ mod tests {
             assert_eq!(pass.postpones().is_some(), has_harm, "{}", pass.name());
         }
     }
+
+    /// Each kind of finding has the harm of its like.
+    #[test]
+    fn harm_of_finding_is_told_by_its_kind() {
+        let groups = [
+            (
+                &["sale_missing", "shards_missing", "sale_unreadable"][..],
+                "Claims on the sale are refused",
+            ),
+            (&["not_conserved", "negative_stock", "total_differs", "oversold"], ""),
+            (&["terms_differ", "revision_differs", "epoch_differs"], ""),
+            (&["sold_miscounted"], ""),
+            (&["order_lost", "acknowledged_unwritten", "pending_deleted", "numbers_missing"], ""),
+            (&["not_given_back"], ""),
+            (&["buyer_missing"], ""),
+            (&["numbers_repeated", "log_unreadable"], "It can't be told whether all claims"),
+            (
+                &["place_not_freed", "place_missing", "places_unreadable"],
+                "A user may hold more unpaid orders",
+            ),
+        ];
+        let mut harms = std::collections::BTreeSet::new();
+        let mut codes = 0;
+        for (group, begins) in groups {
+            let of_group: std::collections::BTreeSet<_> =
+                group.iter().map(|code| harm_of_finding(code)).collect();
+            assert_eq!(of_group.len(), 1, "{group:?}");
+            let harm = of_group.first().copied().flatten().expect("each has one");
+            assert!(harm.starts_with(begins) && harm.ends_with('.'), "{harm}");
+            assert!(harms.insert(harm), "{group:?} has the harm of others");
+            codes += group.len();
+        }
+        assert_eq!(codes, Disagreement::CODES.len());
+        assert_eq!(harm_of_finding("new"), None);
+    }
+
+    fn payment(reason: PaymentReason, may_be_back: bool) -> OwedPayment {
+        use crate::sale::ids::{OrderId, PaymentId};
+        use crate::sale::payment::gateway::Gateway;
+        use crate::sale::payment::model::PaymentStatus;
+        OwedPayment {
+            payment_id: PaymentId::new(7).expect("an id"),
+            gateway: Gateway::External,
+            gateway_payment_id: "g".into(),
+            order_id: OrderId::new(8).expect("an id"),
+            amount_cents: 5,
+            currency: Some("CNY".into()),
+            status: PaymentStatus::Held,
+            reason,
+            since: chrono::DateTime::UNIX_EPOCH,
+            asked_at: None,
+            settled_at: None,
+            note: None,
+            what_to_do: "advice",
+            may_be_back,
+        }
+    }
+
+    #[test]
+    fn of_payment_offers_the_steps_that_the_payment_may_take() {
+        use MatterKind::{HeldPayment, Refund};
+        use PaymentReason::{AskedFor, ChargedBack, IdUsedTwice, UnknownOrder};
+        let (owes, has, lost) =
+            ("A payer waits", "The shop has money", "The shop has lost the money");
+        for (kind, reason, may_be_back, harm, steps) in [
+            (Refund, AskedFor, false, owes, &["close"][..]),
+            (Refund, ChargedBack, false, owes, &["close"]),
+            (HeldPayment, UnknownOrder, false, has, &["hand-back", "close"]),
+            (HeldPayment, UnknownOrder, true, has, &["close", "hand-back"]),
+            (HeldPayment, IdUsedTwice, false, has, &["close"]),
+            (HeldPayment, ChargedBack, false, lost, &["close"]),
+        ] {
+            let matter = of_payment(kind, &payment(reason, may_be_back));
+            assert!(matter.harm.starts_with(harm), "{reason:?}: {}", matter.harm);
+            let words =
+                matter.steps.iter().map(|step| step.command.split(' ').nth(2).expect("a verb"));
+            assert_eq!(words.collect::<Vec<_>>(), steps, "{reason:?} {may_be_back}");
+            let again = matter.steps.iter().any(|step| step.effect.contains("a second time"));
+            assert_eq!(again, may_be_back);
+            assert_eq!(
+                (matter.kind, &*matter.id, matter.advice.as_deref()),
+                (kind, "7", Some("advice"))
+            );
+            assert!(
+                matter.detail.starts_with("5 cents (CNY) for order 8: held, "),
+                "{}",
+                matter.detail
+            );
+        }
+    }
+
+    #[test]
+    fn of_recovery_names_ten_claims_and_the_number_of_those_that_nothing_names() {
+        use crate::sale::ids::{CouponId, OrderId, RecoveryId, UserId};
+        use crate::sale::recovery::records::LostClaim;
+        let claim = |order: i64| LostClaim {
+            coupon_id: CouponId::compose(1, 1),
+            user_id: UserId::new(1).expect("an id"),
+            order_id: OrderId::new(order).expect("an id"),
+            reason: "superseded".into(),
+        };
+        for (claims, unknown, shown, more) in [
+            (1, None, 1, false),
+            (10, Some(0), 10, false),
+            (11, Some(2), 10, true),
+            (0, Some(1), 0, true),
+        ] {
+            let recovery = Recovery {
+                id: RecoveryId::new(4).expect("an id"),
+                lane: 0,
+                epoch: 1,
+                reason: String::new(),
+                closed_at: chrono::DateTime::UNIX_EPOCH,
+                opened_at: None,
+                sales_kept: None,
+                sales_built: None,
+                buyers: None,
+                harvested: None,
+                receipts: None,
+                absent: None,
+                absent_processes: Vec::new(),
+                receipts_dropped: None,
+                unknown,
+                lost: sqlx::types::Json((1..=claims).map(claim).collect()),
+                settled_at: None,
+                note: None,
+            };
+            let detail = of_recovery(&recovery).detail;
+            assert!(detail.starts_with(&format!("lane 0: {claims} claims not kept: ")), "{detail}");
+            assert_eq!(detail.matches(" of user ").count(), shown, "{detail}");
+            let words = format!("; at least {} more", unknown.unwrap_or_default());
+            assert_eq!(detail.contains(&words), more, "{detail}");
+        }
+    }
 }

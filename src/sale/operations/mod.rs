@@ -149,3 +149,80 @@ fn open_findings(run: &Run) -> impl Iterator<Item = (u32, Matter)> {
         open.then(|| (part, harm::of_finding(run, part, finding)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use chrono::{DateTime, Utc};
+    use sqlx::types::Json;
+
+    use super::*;
+    use crate::sale::ids::CouponId;
+    use crate::sale::reconcile::Kind;
+    use crate::sale::reconcile::runs::{AskedBy, Finding};
+
+    fn finding(code: &str, coupon: Option<i64>) -> Finding {
+        let coupon_id = coupon.map(|coupon| CouponId::compose(coupon, 1));
+        Finding { code: code.into(), coupon_id, detail: "x".into() }
+    }
+
+    fn run(findings: &[(&str, Option<i64>)], repairs: &[(&str, i64, bool)]) -> Run {
+        let repairs = repairs.iter().map(|(code, coupon, done)| Repair {
+            code: (*code).into(),
+            coupon_id: CouponId::compose(*coupon, 1),
+            done: *done,
+            detail: String::new(),
+        });
+        Run {
+            run_id: RunId::new(3).expect("an id"),
+            asked_by: AskedBy::Api,
+            kind: Kind::Full,
+            started_at: DateTime::<Utc>::UNIX_EPOCH,
+            finished_at: None,
+            failure: None,
+            at_rest: None,
+            sales: None,
+            unchanged: 0,
+            waiting: 0,
+            oldest_reading_at: None,
+            in_flight: None,
+            orders: Some(Json(BTreeMap::new())),
+            disagreements: None,
+            findings: Json(findings.iter().map(|(code, coupon)| finding(code, *coupon)).collect()),
+            repairs: Json(repairs.collect()),
+        }
+    }
+
+    /// A finding is settled by repairs of its kind and its coupon, if all of them were done.
+    #[test]
+    fn open_findings_are_those_that_no_repair_has_settled() {
+        let two = [("order_lost", Some(1)), ("order_lost", Some(2))];
+        for (findings, repairs, expected) in [
+            (&two[..], &[][..], &[1, 2][..]),
+            (&two, &[("order_lost", 1, true)], &[2]),
+            (&two, &[("order_lost", 2, true)], &[1]),
+            (&two, &[("order_lost", 1, false)], &[1, 2]),
+            (&two, &[("order_lost", 1, true), ("order_lost", 1, false)], &[1, 2]),
+            (&two, &[("order_lost", 1, true), ("order_lost", 1, true)], &[2]),
+            (&two, &[("sold_miscounted", 1, true), ("sold_miscounted", 2, true)], &[1, 2]),
+            (&two, &[("order_lost", 3, true)], &[1, 2]),
+            (&[("log_unreadable", None)], &[("log_unreadable", 1, true)], &[1]),
+            (&[], &[], &[]),
+        ] {
+            let run = run(findings, repairs);
+            let open: Vec<(u32, Matter)> = open_findings(&run).collect();
+            let parts: Vec<u32> = open.iter().map(|(part, _)| *part).collect();
+            assert_eq!(parts, expected, "{findings:?} {repairs:?}");
+            for (part, matter) in &open {
+                assert_eq!(matter.id, format!("3.{part}"));
+                let verbs = matter.steps.iter().map(|step| &*step.command);
+                let expected = match findings[0].0 {
+                    "order_lost" => &["flash-sale reconcile --repair", "flash-sale reconcile"][..],
+                    _ => &["flash-sale reconcile"],
+                };
+                assert!(verbs.eq(expected.iter().copied()), "{matter:?}");
+            }
+        }
+    }
+}

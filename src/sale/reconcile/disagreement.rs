@@ -320,3 +320,220 @@ fn harm_of_missing(in_redis: Option<OrderId>) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(id: i64) -> UserId {
+        UserId::new(id).expect("a positive number")
+    }
+
+    fn order(id: i64) -> OrderId {
+        OrderId::new(id).expect("a positive number")
+    }
+
+    /// Findings about a sale, with the beginning of their words behind the coupon, and a later part of them.
+    fn of_sales(coupon: CouponId) -> Vec<(Disagreement, &'static str, &'static str, &'static str)> {
+        use Disagreement::{
+            BuyerMissing, EpochDiffers, NegativeStock, NotConserved, NotGivenBack, OrderLost,
+            Oversold, RevisionDiffers, SaleMissing, SaleUnreadable, ShardsMissing, SoldMiscounted,
+            TermsDiffer, TotalDiffers,
+        };
+        let (redis, postgres, error) =
+            ("paused".to_owned(), "active".to_owned(), "junk".to_owned());
+        let (user, order) = (user(7), order(8));
+        let missing = |in_redis| BuyerMissing { coupon, user, order, in_redis };
+        vec![
+            (SaleMissing { coupon }, "sale_missing", "was loaded into Redis", "is missing there"),
+            (
+                ShardsMissing { coupon, shards: 3 },
+                "shards_missing",
+                "3 of its shards",
+                "are missing",
+            ),
+            (SaleUnreadable { coupon, error }, "sale_unreadable", "it can't be compared", "(junk)"),
+            (
+                NotConserved { coupon, total: 9, stock: 4, buyers: 3 },
+                "not_conserved",
+                "total 9 is not stock 4",
+                "+ buyers 3",
+            ),
+            (
+                NegativeStock { coupon, stock: -2 },
+                "negative_stock",
+                "stock is -2",
+                "sold more than",
+            ),
+            (
+                TotalDiffers { coupon, redis: 5, postgres: 6 },
+                "total_differs",
+                "Redis offers 5 units",
+                "Postgres 6",
+            ),
+            (
+                TermsDiffer { coupon, what: "state", redis, postgres },
+                "terms_differ",
+                "its state is paused in Redis",
+                "active in Postgres",
+            ),
+            (
+                RevisionDiffers { coupon, redis: 1, postgres: 2 },
+                "revision_differs",
+                "Redis has revision 1, Postgres 2",
+                "doesn't get through",
+            ),
+            (
+                RevisionDiffers { coupon, redis: 3, postgres: 2 },
+                "revision_differs",
+                "Redis has revision 3, Postgres only 2",
+                "lost a change",
+            ),
+            (
+                EpochDiffers { coupon, redis: 1, postgres: 2 },
+                "epoch_differs",
+                "its epoch is 1 in Redis",
+                "2 in Postgres",
+            ),
+            (
+                Oversold { coupon, live_orders: 6, total: 5 },
+                "oversold",
+                "6 live orders for 5 units",
+                "oversold",
+            ),
+            (
+                SoldMiscounted { coupon, sold: 6, live_orders: 5 },
+                "sold_miscounted",
+                "Postgres counts 6 as sold, but has 5",
+                "The last buyers",
+            ),
+            (
+                SoldMiscounted { coupon, sold: 4, live_orders: 5 },
+                "sold_miscounted",
+                "Postgres counts 4 as sold, but has 5",
+                "The second lock",
+            ),
+            (
+                SoldMiscounted { coupon, sold: -1, live_orders: 0 },
+                "sold_miscounted",
+                "Postgres counts -1 as sold",
+                "The second lock",
+            ),
+            (
+                OrderLost { coupon, user, order },
+                "order_lost",
+                "user 7 was promised order 8",
+                "It is lost",
+            ),
+            (
+                NotGivenBack { coupon, user, order },
+                "not_given_back",
+                "order 8 of user 7 is closed",
+                "gives its unit back",
+            ),
+            (missing(None), "buyer_missing", "user 7 has order 8, but is no buyer", "claim twice"),
+            (
+                missing(OrderId::new(9).ok()),
+                "buyer_missing",
+                "user 7 has order 8, but order 9 in Redis",
+                "promised",
+            ),
+            (
+                Disagreement::Listing(Listing::NotFreed {
+                    lane: Lane::numbered(2),
+                    user,
+                    order,
+                    row: Some((coupon, OrderStatus::Paid)),
+                }),
+                "place_not_freed",
+                "order 8 of user 7 is paid",
+                "still on the user's list",
+            ),
+            (
+                Disagreement::Listing(Listing::Missing { coupon, user, order }),
+                "place_missing",
+                "order 8 of user 7 is unpaid",
+                "not on the user's list",
+            ),
+        ]
+    }
+
+    #[test]
+    fn a_finding_about_a_sale_has_its_code_its_coupon_and_its_words() {
+        let coupon = CouponId::compose(5, 1);
+        for (found, code, begins, has) in of_sales(coupon) {
+            let words = found.to_string();
+            assert!(
+                words.starts_with(&format!("coupon {coupon}: {begins}")) && words.contains(has),
+                "{words}"
+            );
+            assert_eq!((found.code(), found.coupon()), (code, Some(coupon)), "{words}");
+            let is_loss = ["sale_missing", "shards_missing"].contains(&code);
+            assert_eq!(found.is_loss(), is_loss, "{words}");
+            assert!(Disagreement::CODES.contains(&code), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_finding_about_a_lane_has_its_code_no_coupon_and_its_words() {
+        let (lane, error) = (Lane::numbered(2), "junk".to_owned());
+        let (entry_id, user, order) = ("7-1".to_owned(), user(7), order(8));
+        let row = None;
+        for (found, code, begins, has) in [
+            (
+                Disagreement::AcknowledgedUnwritten { lane, acknowledged: 9, accounted: 4 },
+                "acknowledged_unwritten",
+                "9 orders of the order log",
+                "only 4 are rows",
+            ),
+            (
+                Disagreement::PendingDeleted { lane, entry_id },
+                "pending_deleted",
+                "entry 7-1 was deleted",
+                "before it was written",
+            ),
+            (
+                Disagreement::Numbering(Numbering::Missing { lane, from: 3, to: 5 }),
+                "numbers_missing",
+                "the order log lacks",
+                "numbers 3 to 5",
+            ),
+            (
+                Disagreement::Numbering(Numbering::Repeated { lane, from: 3, to: 5 }),
+                "numbers_repeated",
+                "the order log has the numbers 3 to 5 twice",
+                "promised them anew",
+            ),
+            (
+                Disagreement::LogUnreadable { lane, error: error.clone() },
+                "log_unreadable",
+                "its order log can't be read (junk)",
+                "none can be accepted",
+            ),
+            (
+                Disagreement::Listing(Listing::NotFreed { lane, user, order, row }),
+                "place_not_freed",
+                "the list of unpaid orders of user 7 names order 8",
+                "doesn't have",
+            ),
+            (
+                Disagreement::Listing(Listing::Unreadable { lane, error }),
+                "places_unreadable",
+                "its lists of unpaid orders can't be read (junk)",
+                "its claims are refused",
+            ),
+        ] {
+            let words = found.to_string();
+            assert!(
+                words.starts_with(&format!("lane 2: {begins}")) && words.contains(has),
+                "{words}"
+            );
+            assert_eq!(
+                (found.code(), found.coupon(), found.is_loss()),
+                (code, None, false),
+                "{words}"
+            );
+            assert!(Disagreement::CODES.contains(&code), "{code}");
+        }
+    }
+}

@@ -322,3 +322,55 @@ impl Report {
         self.disagreements.len() + self.earlier.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sale(identical: bool) -> SaleCount {
+        let coupon = CouponId::compose(1, 1);
+        SaleCount { coupon, total: 1, stock: 0, buyers: 1, live_orders: 1, in_review: 0, identical }
+    }
+
+    /// A sale is settled without a disagreement, with the same buyers, and with nothing in flight.
+    #[test]
+    fn standing_is_settled_without_obstacles() {
+        let missing = || Disagreement::SaleMissing { coupon: CouponId::compose(1, 1) };
+        let differ = "its buyers in Redis are not its live orders";
+        for (disagreements, sale, in_flight, obstacles) in [
+            (vec![], Some(sale(true)), 0, &[][..]),
+            (vec![], Some(sale(false)), 0, &[differ]),
+            (vec![], None, 0, &[differ]),
+            (vec![], Some(sale(true)), 1, &["1 of its claims"]),
+            (vec![], Some(sale(false)), 2, &[differ, "2 of its claims"]),
+            (vec![missing()], Some(sale(true)), 0, &["coupon"]),
+            (vec![missing()], Some(sale(false)), 0, &["coupon"]),
+            (vec![missing(), missing()], None, 3, &["coupon", "coupon", "3 of its claims"]),
+        ] {
+            let standing = Standing { disagreements, sale, in_flight };
+            let told = standing.obstacles();
+            let fits = told.iter().zip(obstacles).all(|(words, begins)| words.starts_with(begins));
+            assert!(fits && told.len() == obstacles.len(), "{standing:?}: {told:#?}");
+            assert_eq!(standing.is_settled(), obstacles.is_empty(), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn findings_of_a_report_are_those_of_now_and_earlier_ones() {
+        let coupon = CouponId::compose(1, 1);
+        let found = || Disagreement::SaleMissing { coupon };
+        let earlier = || Earlier { coupon, code: "order_lost".into() };
+        for (disagreements, earlier, findings) in [
+            (vec![], vec![], 0),
+            (vec![found()], vec![], 1),
+            (vec![], vec![earlier()], 1),
+            (vec![found(), found()], vec![earlier()], 3),
+        ] {
+            let report = Report { disagreements, earlier, ..Report::default() };
+            assert_eq!((report.findings(), report.agrees()), (findings, findings == 0));
+        }
+        assert!(
+            earlier().to_string().starts_with(&format!("coupon {coupon}: found when its orders"))
+        );
+    }
+}

@@ -153,3 +153,55 @@ pub(super) async fn rest(pool: &PgPool, pause: Duration) -> sqlx::Result<()> {
     .await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn census() -> Census {
+        Census {
+            buyers: 1,
+            generation: 0,
+            shards_missing: 0,
+            total: Some(2),
+            stock: Some(3),
+            state: None,
+            revision: Some(4),
+            epoch: Some(5),
+            opens_ms: None,
+            closes_ms: None,
+            returns: Some(6),
+        }
+    }
+
+    #[test]
+    fn a_mark_changes_with_buyers_stock_returns_total_revision_and_epoch() {
+        let as_read = mark(&census());
+        assert_eq!(as_read, mark(&Census { state: Some("paused".into()), ..census() }));
+        for changed in [
+            Census { buyers: 2, ..census() },
+            Census { total: Some(3), ..census() },
+            Census { stock: Some(2), ..census() },
+            Census { revision: Some(5), ..census() },
+            Census { epoch: Some(6), ..census() },
+            Census { returns: Some(7), ..census() },
+            Census { returns: None, ..census() },
+        ] {
+            assert_ne!(mark(&changed), as_read, "{changed:?}");
+        }
+    }
+
+    #[test]
+    fn a_reading_has_each_kind_of_its_findings_once_and_a_failed_one_is_not_good() {
+        let coupon = CouponId::compose(1, 1);
+        let stock = |stock| Disagreement::NegativeStock { coupon, stock };
+        let found = [stock(-1), Disagreement::SaleMissing { coupon }, stock(-2)];
+        assert_eq!(codes_of(&found), ["negative_stock", "sale_missing"]);
+        let failed = Reading::failed(coupon, &found[..1]);
+        assert_eq!(
+            (failed.coupon, failed.is_good, &failed.codes[..]),
+            (coupon, false, &["negative_stock".to_owned()][..])
+        );
+        assert_eq!((&*failed.in_redis, &*failed.in_postgres), ("", ""));
+    }
+}

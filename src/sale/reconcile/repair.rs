@@ -293,3 +293,33 @@ async fn put_aside(
     dead_letter::insert(&stores.pool, &letter).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn can_repair_names_the_findings_that_postgres_alone_decides() {
+        let can: Vec<&str> =
+            Disagreement::CODES.into_iter().filter(|code| can_repair(code)).collect();
+        assert_eq!(
+            can,
+            [
+                "revision_differs",
+                "sold_miscounted",
+                "order_lost",
+                "not_given_back",
+                "place_not_freed"
+            ]
+        );
+        assert!(!can_repair(""));
+    }
+
+    #[test]
+    fn or_why_not_leaves_the_failures_of_a_store_and_tells_those_of_an_item() {
+        assert_eq!(or_why_not(Ok((true, "done".into()))).ok(), Some((true, "done".into())));
+        let of_item = or_why_not(Err(Failure::RefundRefused("no".into()))).expect("it is told");
+        assert!(!of_item.0 && of_item.1.starts_with("it could not be repaired: "), "{of_item:?}");
+        assert!(or_why_not(Err(Failure::NoReply)).is_err());
+    }
+}

@@ -279,3 +279,44 @@ impl Listing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_on_a_list_are_its_runs_of_digits_and_only_a_user_has_any() {
+        for (user, list, expected) in [
+            ("7", "", &[][..]),
+            ("7", "12", &[(7, 12)]),
+            ("7", "12 13", &[(7, 12), (7, 13)]),
+            ("7", "12,13;x14", &[(7, 12), (7, 13), (7, 14)]),
+            ("7", "0 99999999999999999999 5", &[(7, 5)]),
+            ("x", "12", &[]),
+            ("0", "12", &[]),
+            ("", "12", &[]),
+        ] {
+            let orders = orders_on(user, list);
+            let orders: Vec<_> =
+                orders.iter().map(|(user, order)| (user.get(), order.get())).collect();
+            assert_eq!(orders, expected, "{user:?} {list:?}");
+            let ids: Vec<i64> = orders.iter().map(|(_, order)| *order).collect();
+            assert_eq!(ids_of(&orders_on(user, list)), ids);
+        }
+    }
+
+    #[test]
+    fn a_row_is_unpaid_of_its_own_user_only() {
+        let number = |id: i64| UserId::new(id).expect("a positive number");
+        for (of, status, is_unpaid) in [
+            (7, OrderStatus::Unpaid, true),
+            (8, OrderStatus::Unpaid, false),
+            (7, OrderStatus::Paid, false),
+            (8, OrderStatus::Paid, false),
+        ] {
+            let order = OrderId::new(1).expect("a positive number");
+            let row = Row { order, coupon: CouponId::compose(1, 1), user: number(7), status };
+            assert_eq!(row.is_unpaid_of(number(of)), is_unpaid, "{of} {status:?}");
+        }
+    }
+}

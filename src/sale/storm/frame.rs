@@ -215,3 +215,118 @@ impl Storm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::sale::ids::UserId;
+    use crate::sale::storm::lines::Answers;
+
+    /// A storm of ten shoppers for four units, whose sale is made.
+    fn running() -> Storm {
+        let plan = Plan { shoppers: 10, stock: 4, over_s: 0, twice_percent: 0 };
+        let mut storm = Storm::new(5, plan);
+        assert_eq!(shown(&storm)["stage"], "arming");
+        storm.take(Line::Sale { coupon_id: CouponId::compose(1, 1) }, &PublicIds::plain());
+        storm
+    }
+
+    fn shown(storm: &Storm) -> Value {
+        serde_json::to_value(storm.frame()).expect("it is JSON")
+    }
+
+    fn answers(
+        outcomes: &[(Outcome, u32)],
+        told: &[(i64, i64)],
+        (same, other): (u64, u64),
+    ) -> Line {
+        let told = told.iter().map(|(order, user)| {
+            let order = order.to_string().parse().expect("an order id");
+            (order, UserId::new(*user).expect("an id"))
+        });
+        let (outcomes, told) = (outcomes.to_vec(), told.collect());
+        Line::Answers(Answers { outcomes, told, repeats: Repeats { same, other } })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_adds_up_the_lines_of_the_crowd() {
+        let mut storm = running();
+        let (ids, end) =
+            (PublicIds::plain(), End { took_ms: 9, sold_out_ms: Some(8), p50_us: 7, p99_us: 6 });
+        advance(Duration::from_secs(2)).await;
+        storm.take(answers(&[(Outcome::Won, 3), (Outcome::SoldOut, 1)], &[(11, 1)], (1, 0)), &ids);
+        let frame = shown(&storm);
+        assert_eq!(
+            (&frame["stage"], &frame["answered"], &frame["rate"]),
+            (&json!("running"), &json!(4), &json!(1))
+        );
+        advance(Duration::from_secs(1)).await;
+        storm.take(
+            answers(
+                &[(Outcome::SoldOut, 2), (Outcome::Won, 1), (Outcome::Unknown, 2)],
+                &[(12, 2)],
+                (2, 1),
+            ),
+            &ids,
+        );
+        let frame = shown(&storm);
+        assert_eq!(
+            (&frame["answered"], &frame["rate"]),
+            (&json!(9), &json!(3)),
+            "half of 1, and half of 5"
+        );
+        assert_eq!(frame["runs"], "w3s3w1u2");
+        assert_eq!(frame["counts"], json!({"won": 4, "sold_out": 3, "unknown": 2}));
+        assert_eq!(frame["repeats"], json!({"same": 3, "other": 1}));
+        let told: Vec<_> =
+            storm.told.orders.iter().map(|(order, user)| (order.get(), user.get())).collect();
+        assert_eq!((told, storm.told.other_orders), (vec![(11, 1), (12, 2)], 1));
+        storm.take(Line::End(end), &ids);
+        assert!(!storm.has_ended(), "one of ten has no answer");
+        storm.take(answers(&[(Outcome::Refused, 1)], &[], (0, 0)), &ids);
+        assert!(storm.has_ended());
+        storm.take(Line::End(end), &ids);
+        assert_eq!((storm.figures(), &shown(&storm)["rate"]), (end, &json!(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_without_an_end_has_not_ended_and_no_figures() {
+        let mut storm = running();
+        storm.take(answers(&[(Outcome::Won, 10)], &[], (0, 0)), &PublicIds::plain());
+        assert!(!storm.has_ended());
+        assert_eq!(storm.figures(), End::default());
+        assert_eq!(shown(&storm)["rate"], 0, "no time has passed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_that_is_over_shows_its_verdict_or_why_there_is_none() {
+        let found = crate::sale::storm::verdict::Found::default();
+        let verdict = Verdict::of(&Told::default(), &found, End::default());
+        for (outcome, has_verdict, reason) in [
+            (Ok(verdict), true, Value::Null),
+            (Err(NoVerdict::Stopped), false, json!("stopped")),
+            (Err(NoVerdict::NotWritten), false, json!("not_written")),
+        ] {
+            let mut storm = running();
+            advance(Duration::from_secs(1)).await;
+            storm.take(answers(&[(Outcome::Won, 8)], &[], (0, 0)), &PublicIds::plain());
+            (storm.left, storm.rows, storm.backlog) = (Some(1), Some(2), Some(3));
+            storm.end(outcome, OrderId::new(11).ok());
+            let frame = shown(&storm);
+            assert_eq!((&frame["stage"], &frame["rate"]), (&json!("done"), &json!(0)));
+            assert_eq!(
+                (frame["verdict"].is_object(), &frame["no_verdict"]),
+                (has_verdict, &reason)
+            );
+            let facts =
+                ["left", "rows", "backlog", "shoppers", "stock"].map(|name| frame[name].as_i64());
+            assert_eq!(facts, [Some(1), Some(2), Some(3), Some(10), Some(4)]);
+            assert_eq!((&frame["id"], frame["followed"].is_null()), (&json!("5"), false));
+        }
+    }
+}

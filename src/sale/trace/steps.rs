@@ -184,3 +184,98 @@ fn us(from: Instant, to: Instant) -> u64 {
 fn in_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sale::ids::UserId;
+    use crate::sale::trace::probe::Call;
+
+    /// A claim whose steps took 1, 2 and 4 ms, and whose row was there 70 ms after its arrival.
+    fn noted() -> (TracedClaim, Known) {
+        let queued_at = Instant::now();
+        let at = |ms| queued_at + Duration::from_millis(ms);
+        let call =
+            Call { queued_at, called_at: at(1), answered_at: at(3), claims: 5, accepted: None };
+        let claim = TracedClaim {
+            order: OrderId::new(7).expect("an id"),
+            coupon: CouponId::compose(1, 1),
+            user: UserId::new(9).expect("an id"),
+            call,
+            told_at: at(7),
+        };
+        let batch = Known {
+            entry: EntryId { ms: 5, sequence: 6 },
+            worker: "w".into(),
+            claims: 8,
+            read_at: at(10),
+            taken_at: at(20),
+            locked_at: at(40),
+            committed_at: at(70),
+            acknowledged: Some(Acknowledged { at: at(95), after: at(80) }),
+        };
+        (claim, batch)
+    }
+
+    /// Begin and duration of each step, in milliseconds.
+    fn times(trace: &Trace) -> Vec<Option<(u64, u64)>> {
+        let of = |step: &TraceStep| Some((step.starts_us? / 1_000, step.took_us? / 1_000));
+        trace.steps.iter().map(of).collect()
+    }
+
+    #[test]
+    fn steps_follow_each_other_from_the_arrival_on() {
+        let (claim, batch) = noted();
+        let trace = Trace::of(&claim, Some(&batch), None);
+        let expected = [(0, 1), (1, 2), (3, 4), (3, 7), (10, 10), (20, 20), (40, 30), (80, 15)];
+        assert_eq!(times(&trace), expected.map(Some));
+        let approximate: Vec<_> =
+            trace.steps.iter().filter(|step| step.approximate).map(|step| step.name).collect();
+        assert_eq!(approximate, [StepName::Log]);
+        for step in &trace.steps {
+            assert_eq!(step.file, step.name.file());
+        }
+    }
+
+    #[test]
+    fn steps_that_are_not_known_have_no_times() {
+        let (claim, mut batch) = noted();
+        batch.acknowledged = None;
+        let trace = Trace::of(&claim, Some(&batch), None);
+        assert_eq!(times(&trace)[6..], [Some((40, 30)), None]);
+        let trace = Trace::of(&claim, None, None);
+        assert_eq!(
+            times(&trace),
+            [Some((0, 1)), Some((1, 2)), Some((3, 4)), None, None, None, None, None]
+        );
+        assert!(trace.entry.is_none() && trace.worker.is_none() && trace.batch_claims.is_none());
+    }
+
+    /// A worker may have read the entry before the reply was here.
+    #[test]
+    fn an_entry_that_was_read_before_the_reply_has_waited_for_nothing() {
+        let (claim, mut batch) = noted();
+        batch.read_at = claim.call.called_at + Duration::from_millis(1);
+        assert_eq!(times(&Trace::of(&claim, Some(&batch), None))[3], Some((2, 0)));
+    }
+
+    #[test]
+    fn a_row_is_timed_by_one_clock_where_this_process_wrote_it_and_by_two_otherwise() {
+        let (claim, batch) = noted();
+        let claimed_at = DateTime::from_timestamp_millis(1_000).expect("a time");
+        let written_at = DateTime::from_timestamp_millis(1_090).expect("a time");
+        let after = |batch, written| {
+            let trace = Trace::of(&claim, batch, written);
+            assert_eq!(trace.claimed_at.zip(trace.written_at), written);
+            assert_eq!((trace.order_id, trace.call_claims), (claim.order, 5));
+            trace.row_after.map(|after| (after.us, after.approximate))
+        };
+        assert_eq!(after(Some(&batch), Some((claimed_at, written_at))), Some((70_000, false)));
+        assert_eq!(after(None, Some((claimed_at, written_at))), Some((90_000, true)));
+        assert_eq!(after(None, Some((written_at, claimed_at))), Some((0, true)), "clocks differ");
+        assert_eq!(after(Some(&batch), None), None);
+        let trace = Trace::of(&claim, Some(&batch), None);
+        let of_batch = (trace.entry.as_deref(), trace.worker.as_deref(), trace.batch_claims);
+        assert_eq!(of_batch, (Some("5-6"), Some("w"), Some(8)));
+    }
+}

@@ -205,3 +205,208 @@ fn compare(coupon: CouponId, terms: &rows::Terms, census: &Census) -> Vec<Disagr
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::sale::coupon::model::CouponState;
+
+    fn coupon() -> CouponId {
+        CouponId::compose(1, 1)
+    }
+
+    /// A sale of five units in Redis, two of which are sold.
+    fn in_redis() -> Census {
+        Census {
+            buyers: 2,
+            generation: 0,
+            shards_missing: 0,
+            total: Some(5),
+            stock: Some(3),
+            state: Some("active".into()),
+            revision: Some(4),
+            epoch: Some(6),
+            opens_ms: Some(1_000),
+            closes_ms: Some(2_000),
+            returns: None,
+        }
+    }
+
+    /// The same in Postgres.
+    fn in_postgres() -> rows::Terms {
+        let at = |ms| DateTime::from_timestamp_millis(ms).expect("a time");
+        rows::Terms {
+            total: 5,
+            state: CouponState::Active,
+            revision: 4,
+            opens_at: at(1_000),
+            closes_at: at(2_000),
+            epoch: Some(6),
+            changed_ms_ago: 0,
+        }
+    }
+
+    fn codes(found: &[Disagreement]) -> Vec<&'static str> {
+        found.iter().map(Disagreement::code).collect()
+    }
+
+    #[test]
+    fn sums_are_conserved_and_not_negative_and_no_shard_is_missing() {
+        for (total, stock, buyers, shards_missing, expected) in [
+            (5, 3, 2, 0, &[][..]),
+            (5, 0, 5, 0, &[]),
+            (5, 3, 3, 0, &["not_conserved"]),
+            (5, 2, 2, 0, &["not_conserved"]),
+            (6, 3, 2, 0, &["not_conserved"]),
+            (5, -1, 6, 0, &["negative_stock"]),
+            (5, 3, 2, 1, &["shards_missing"]),
+            (5, -1, 5, 2, &["shards_missing", "not_conserved", "negative_stock"]),
+        ] {
+            let census = Census { buyers, shards_missing, ..in_redis() };
+            let found = sums(coupon(), total, stock, &census);
+            assert_eq!(codes(&found), expected, "{total} {stock} {buyers} {shards_missing}");
+        }
+    }
+
+    #[test]
+    fn compare_finds_each_term_that_differs_under_one_revision() {
+        let words = |census: &Census, terms: &rows::Terms| -> Vec<String> {
+            let found = compare(coupon(), terms, census);
+            found
+                .iter()
+                .map(|one| one.to_string().split_once(": ").expect("words").1.to_owned())
+                .collect()
+        };
+        let same = in_postgres();
+        for (census, expected) in [
+            (in_redis(), vec![]),
+            (
+                Census { epoch: Some(7), ..in_redis() },
+                vec!["its epoch is 7 in Redis and 6 in Postgres"],
+            ),
+            (Census { epoch: None, ..in_redis() }, vec![]),
+            (Census { revision: None, ..in_redis() }, vec![]),
+            (
+                Census { total: Some(6), ..in_redis() },
+                vec!["Redis offers 6 units in all, Postgres 5"],
+            ),
+            (
+                Census { state: Some("paused".into()), ..in_redis() },
+                vec!["its state is paused in Redis and active"],
+            ),
+            // Its first claim will open it.
+            (Census { state: Some("loading".into()), ..in_redis() }, vec![]),
+            (Census { state: None, ..in_redis() }, vec![]),
+            (
+                Census { opens_ms: Some(1_001), ..in_redis() },
+                vec!["its start is 1001 ms since 1970 in Redis and 1000 ms"],
+            ),
+            (
+                Census { closes_ms: None, ..in_redis() },
+                vec!["its end is missing in Redis and 2000 ms"],
+            ),
+            (
+                Census { epoch: Some(7), total: Some(6), opens_ms: None, ..in_redis() },
+                vec!["its epoch is 7", "Redis offers 6", "its start is missing"],
+            ),
+        ] {
+            let found = words(&census, &same);
+            let fits = found.iter().zip(&expected).all(|(words, begins)| words.starts_with(begins));
+            assert!(fits && found.len() == expected.len(), "{census:?}: {found:#?}");
+        }
+        let taken_over = rows::Terms { epoch: None, ..in_postgres() };
+        assert_eq!(words(&in_redis(), &taken_over), [""; 0], "by a recovery");
+    }
+
+    #[test]
+    fn compare_waits_for_a_change_and_compares_no_terms_of_two_revisions() {
+        let limit = i64::try_from(limits::CHANGE_APPLIED_MAX.as_millis()).expect("it is short");
+        for (redis, changed_ms_ago, expected) in [
+            (3, 0, &[][..]),
+            (3, -5, &[]),
+            (3, limit, &[]),
+            (3, limit + 1, &["revision_differs"]),
+            (5, 0, &["revision_differs"]),
+            (4, limit + 1, &["total_differs", "terms_differ"]),
+        ] {
+            let other = Census {
+                revision: Some(redis),
+                total: Some(9),
+                state: Some("ended".into()),
+                ..in_redis()
+            };
+            let terms = rows::Terms { changed_ms_ago, ..in_postgres() };
+            assert_eq!(
+                codes(&compare(coupon(), &terms, &other)),
+                expected,
+                "{redis} {changed_ms_ago}"
+            );
+        }
+        let differs = Census { revision: Some(5), epoch: Some(7), ..in_redis() };
+        assert_eq!(
+            codes(&compare(coupon(), &in_postgres(), &differs)),
+            ["epoch_differs", "revision_differs"]
+        );
+    }
+
+    fn reading(is_good: bool, census: &Census, in_postgres: &str) -> Reading {
+        let (in_redis, codes) = (readings::mark(census), vec!["order_lost".to_owned()]);
+        Reading { coupon: coupon(), in_redis, in_postgres: in_postgres.into(), is_good, codes }
+    }
+
+    #[test]
+    fn left_out_is_what_has_not_changed_and_what_there_is_no_room_for() {
+        let good = reading(true, &in_redis(), "d");
+        let bad = reading(false, &in_redis(), "d");
+        let other = reading(true, &Census { stock: Some(4), ..in_redis() }, "d");
+        let digest = reading(true, &in_redis(), "e");
+        let live = |orders, total, sold| LiveOrders { orders, digest: "d".into(), total, sold };
+        // The room before and after; U is unchanged, W waits, R is read.
+        for (reading, live, before, expected, after) in [
+            (Some(&good), live(2, 5, 2), 9, 'U', 9),
+            (Some(&good), live(2, 2, 2), 9, 'U', 9),
+            (Some(&good), live(2, 1, 2), 9, 'R', 7),
+            (Some(&good), live(2, 5, 3), 9, 'R', 7),
+            (Some(&bad), live(2, 5, 2), 9, 'R', 7),
+            (Some(&other), live(2, 5, 2), 9, 'R', 7),
+            (Some(&digest), live(2, 5, 2), 9, 'R', 7),
+            (None, live(2, 5, 2), 9, 'R', 7),
+            (None, live(2, 5, 2), 2, 'R', 0),
+            (None, live(2, 5, 2), 1, 'W', 1),
+            // The larger side decides.
+            (None, live(4, 5, 4), 4, 'R', 0),
+            (None, live(4, 5, 4), 3, 'W', 3),
+            (None, live(0, 5, 0), 2, 'R', 0),
+            (None, live(0, 5, 0), 1, 'W', 1),
+        ] {
+            let mut room = before;
+            let mut known = Known { reading, live: &live, room: &mut room };
+            let left_out = match known.left_out(&in_redis()) {
+                Some(LeftOut::Unchanged) => 'U',
+                Some(LeftOut::Waiting) => 'W',
+                None => 'R',
+            };
+            assert_eq!((left_out, room), (expected, after), "{reading:?} {live:?} {before}");
+        }
+    }
+
+    #[test]
+    fn leave_out_counts_unchanged_sales_and_tells_what_is_known_of_those_that_wait() {
+        let read = reading(false, &in_redis(), "d");
+        let live = LiveOrders { orders: 6, digest: "d".into(), total: 5, sold: 6 };
+        let mut room = 0;
+        let mut known = Known { reading: Some(&read), live: &live, room: &mut room };
+        let mut report = Report::default();
+        leave_out(coupon(), &LeftOut::Unchanged, &known, &mut report);
+        assert_eq!((report.unchanged, report.waiting, report.findings()), (1, 0, 0));
+        leave_out(coupon(), &LeftOut::Waiting, &known, &mut report);
+        assert_eq!((report.unchanged, report.waiting), (1, 1));
+        assert_eq!(codes(&report.disagreements), ["oversold"]);
+        assert_eq!(report.earlier, [Earlier { coupon: coupon(), code: "order_lost".into() }]);
+        known.reading = None;
+        leave_out(coupon(), &LeftOut::Waiting, &known, &mut report);
+        assert_eq!((report.waiting, report.earlier.len(), report.disagreements.len()), (2, 1, 2));
+    }
+}

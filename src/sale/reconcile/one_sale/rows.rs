@@ -75,3 +75,29 @@ pub fn units(coupon: CouponId, live_orders: usize, of: &LiveOrders) -> Vec<Disag
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_oversold_from_one_above_the_total_on_and_miscounted_where_sold_is_another_number()
+    {
+        let coupon = CouponId::compose(1, 1);
+        for (live_orders, total, sold, expected) in [
+            (0, 0, 0, &[][..]),
+            (5, 5, 5, &[]),
+            (5, 6, 5, &[]),
+            (6, 5, 6, &["oversold"]),
+            (5, 6, 4, &["sold_miscounted"]),
+            (5, 6, 6, &["sold_miscounted"]),
+            (0, 6, -1, &["sold_miscounted"]),
+            (7, 6, 5, &["oversold", "sold_miscounted"]),
+        ] {
+            let of = LiveOrders { orders: 0, digest: String::new(), total, sold };
+            let found = units(coupon, live_orders, &of);
+            let codes: Vec<&str> = found.iter().map(Disagreement::code).collect();
+            assert_eq!(codes, expected, "{live_orders} {total} {sold}");
+        }
+    }
+}
