@@ -141,6 +141,23 @@ async fn fence_closes_a_lane_and_keeps_what_its_log_says() {
 }
 
 #[tokio::test]
+async fn fence_takes_an_epoch_that_cannot_be_read_for_the_lowest() {
+    let mut stage = Stage::new().await;
+    let fence = VariadicScript::new(include_str!("../../../lua/fence.lua"));
+    let closed = "lane.epoch=0 lane.state=recovering lane.steps=0";
+    let keys = ["lane", "log", "older", "aside", "older_aside"];
+    for (lane, reply, changes) in [
+        ("", "[FENCED 0 0]", closed),
+        ("epoch=x", "[FENCED 0 0]", closed),
+        ("epoch=1", "[AHEAD 0 0]", ""),
+    ] {
+        stage.set("lane", lane).await;
+        let done = stage.run(&fence, &keys, &["0"]).await;
+        assert_eq!((&*done.reply, &*done.changes), (reply, changes), "{lane:?}");
+    }
+}
+
+#[tokio::test]
 async fn open_lane_opens_only_what_its_recovery_has_built_here() {
     let mut stage = Stage::new().await;
     let open = VariadicScript::new(include_str!("../../../lua/open_lane.lua"));
@@ -163,6 +180,14 @@ async fn open_lane_opens_only_what_its_recovery_has_built_here() {
             recovered,
             here,
             "2",
+            "OPENED",
+            "lane.beat=5 -lane.log lane.state=open -lane.steps lane.written=3".into(),
+        ),
+        // All that was promised is written, also if no order has to have been promised.
+        (
+            recovered,
+            here,
+            "0",
             "OPENED",
             "lane.beat=5 -lane.log lane.state=open -lane.steps lane.written=3".into(),
         ),

@@ -3,6 +3,9 @@
 // Keys of one test, and what a script does to them.
 mod stage;
 
+// What a stream holds, in words.
+mod streams;
+
 // The state of a lane.
 mod lanes;
 
@@ -14,3 +17,12 @@ mod units;
 
 // The sale in Redis.
 mod sales;
+
+// The order log of a lane, its group and its consumers.
+mod log;
+
+// Numbers of orders.
+mod ids;
+
+// Lists of unpaid orders that a recovery builds.
+mod unpaid;

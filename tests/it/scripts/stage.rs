@@ -2,7 +2,7 @@
 //!
 //! What a key holds is told in words: `field=value` for a hash, and so is what changed: `lane.beat=6` for a field that
 //! was written, `-lane.beat` for one that went, `told=7` for a message. So one line shows that nothing else changed.
-//! In what a key holds, and in what is called, an `_` stands for a space.
+//! In what a key holds, and in what is called, an `_` stands for a space. `streams.rs` has the words of streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use redis::aio::PubSub;
 use redis::{FromRedisValue, Value};
 use uuid::Uuid;
 
+use super::streams;
 use crate::support::{bounded, shared};
 
 /// The last message that is read after a call.
@@ -42,12 +43,16 @@ pub struct Done {
 }
 
 impl Stage {
-    /// Without any key.
+    /// Without any key, on the Redis of all tests.
     pub async fn new() -> Self {
-        let url = &shared().redis_url;
+        Self::on(&shared().redis_url).await
+    }
+
+    /// Without any key, on a Redis of the test's own.
+    pub async fn on(url: &str) -> Self {
         let link = Redis::new(url).expect("a URL").link().await.expect("it runs");
         let prefix = format!("{{{}}}:", Uuid::new_v4().simple());
-        let client = redis::Client::open(url.as_str()).expect("a URL");
+        let client = redis::Client::open(url).expect("a URL");
         let mut messages = client.get_async_pubsub().await.expect("it runs");
         messages.psubscribe(format!("{prefix}*")).await.expect("it runs");
         Self { link, prefix, messages }
@@ -65,23 +70,27 @@ impl Stage {
         self.link.query(&command).await.expect("the command is right")
     }
 
-    /// Removes a key, or makes it a hash of these words; the word `string` or `stream` makes a key of that type.
+    /// Removes a key, or makes it a hash of these words; the word `string` or `stream` makes a key of that type, `=x` a
+    /// string with this text, and `stream` with more words a stream that holds them.
     pub async fn set(&self, name: &str, words: &str) {
         let _: i64 = self.redis(&["DEL", &self.key(name)]).await;
         self.change(name, words).await;
     }
 
-    /// Adds these words to a hash. `-field` takes a field out, `gone` removes the key, and `string` or `stream` puts a
-    /// key of that type in its place.
+    /// Adds these words to a hash. `-field` takes a field out, `gone` removes the key, and `string`, `=x` or `stream`
+    /// puts a key of that type in its place.
     pub async fn change(&self, name: &str, words: &str) {
         let key = self.key(name);
-        if ["gone", "string", "stream"].contains(&words) {
+        let text = if words == "string" { Some("x") } else { words.strip_prefix('=') };
+        let entries = words.strip_prefix("stream");
+        if words == "gone" || text.is_some() || entries.is_some() {
             let _: i64 = self.redis(&["DEL", &key]).await;
         }
-        match words {
-            "" | "gone" => return,
-            "string" => return self.redis(&["SET", &key, "x"]).await,
-            "stream" => return drop(self.redis::<String>(&["XADD", &key, "*", "a", "b"]).await),
+        match (words, text, entries) {
+            ("" | "gone", ..) => return,
+            (_, Some(text), _) => return self.redis(&["SET", &key, text]).await,
+            (_, _, Some("")) => return streams::fill(self, &key, "1*").await,
+            (_, _, Some(entries)) => return streams::fill(self, &key, entries).await,
             _ => {}
         }
         let mut written = vec!["HSET".to_owned(), key.clone()];
@@ -223,12 +232,7 @@ impl Stage {
                     );
                 }
                 "string" => drop(facts.insert(name, self.redis(&["GET", &key]).await)),
-                "stream" => {
-                    let entries: Vec<(String, Vec<String>)> =
-                        self.redis(&["XRANGE", &key, "-", "+"]).await;
-                    let texts = entries.into_iter().map(|(_, fields)| fields.join(","));
-                    facts.insert(name, format!("[{}]", texts.collect::<Vec<_>>().join(" ")));
-                }
+                "stream" => facts.extend(streams::facts(self, &key, &name).await),
                 other => drop(facts.insert(name, other.to_owned())),
             }
         }
