@@ -83,3 +83,37 @@ impl Census {
         self.shards_missing == 0 && self.total.zip(self.stock).is_some_and(adds_up)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sale_is_conserved_if_its_total_is_stock_and_buyers_and_no_shard_is_missing() {
+        for (total, stock, buyers, shards_missing, is_conserved) in [
+            (Some(9), Some(5), 4, 0, true),
+            (Some(9), Some(9), 0, 0, true),
+            (Some(9), Some(5), 3, 0, false),
+            (Some(9), Some(5), 5, 0, false),
+            (Some(9), Some(5), 4, 1, false),
+            (None, Some(5), 4, 0, false),
+            (Some(9), None, 4, 0, false),
+            (None, None, 0, 0, false),
+        ] {
+            let census = Census {
+                buyers,
+                generation: 0,
+                shards_missing,
+                total,
+                stock,
+                state: None,
+                revision: None,
+                epoch: None,
+                opens_ms: None,
+                closes_ms: None,
+                returns: None,
+            };
+            assert_eq!(census.is_conserved(), is_conserved, "{census:?}");
+        }
+    }
+}

@@ -170,7 +170,21 @@ mod tests {
         let of = |total| Shards::for_units(total).count();
         assert_eq!([0, 1, 32, 33, 5_000].map(of), [1, 1, 1, 2, 157]);
         assert_eq!(i64::from(of(limits::TOTAL_MAX)), limits::SHARDS_MAX);
+        assert_eq!(i64::from(of(10 * limits::TOTAL_MAX)), limits::SHARDS_MAX);
+        assert_eq!([64, 65].map(of), [2, 3]);
         assert_eq!(Shards::new(0), None);
+    }
+
+    #[test]
+    fn shards_know_their_count_their_generation_and_their_keys() {
+        let (keys, coupon) = (Keys::new("t"), CouponId::compose(5, 1));
+        let loaded = Shards::new(157).unwrap();
+        let built = loaded.of_generation(4);
+        assert_eq!((loaded.count(), loaded.generation(), loaded.all()), (157, 0, 0..157));
+        assert_eq!((built.count(), built.generation(), built.all()), (157, 4, 0..157));
+        assert_eq!(loaded.key(&keys, coupon, 9), keys.buyers(coupon, 9));
+        assert_eq!(built.key(&keys, coupon, 9), keys.buyers_of(coupon, 4, 9));
+        assert_ne!(loaded.key(&keys, coupon, 9), built.key(&keys, coupon, 9));
     }
 
     #[test]

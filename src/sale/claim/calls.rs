@@ -486,6 +486,8 @@ mod tests {
         assert_eq!((additions(&["S", "7"]), additions(&["A", "0"])), (Some(7), Some(0)));
         assert_eq!((additions(&["N", "1500"]), additions(&["R", "2"])), (None, None));
         assert_eq!((additions(&["L", ""]), additions(&["X", "3"])), (None, Some(3)));
+        let of_two = |reply: &[&str]| read_all(reply, 2).expect("a reply").additions;
+        assert_eq!((of_two(&["DN", "1500", "7"]), of_two(&["DS", "4", "7"])), (None, Some(4)));
     }
 
     #[test]

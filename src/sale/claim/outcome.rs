@@ -126,3 +126,22 @@ impl ClaimOutcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_has_the_order_of_a_user_who_has_a_unit() {
+        let order = OrderId::new(7).expect("a positive number");
+        for (reply, told) in [
+            (Reply::Decided(ClaimOutcome::Accepted(order)), Some(order)),
+            (Reply::Decided(ClaimOutcome::AlreadyClaimed(order)), Some(order)),
+            (Reply::Decided(ClaimOutcome::Paused), None),
+            (Reply::SoldOut, None),
+            (Reply::Lost, None),
+        ] {
+            assert_eq!(reply.order(), told, "{reply:?}");
+        }
+    }
+}

@@ -224,4 +224,61 @@ mod tests {
         assert!(matches!(told, Ok(Ok(Reply::Decided(ClaimOutcome::Overloaded)))), "{told:?}");
         assert!(in_time.try_recv().is_err());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuse_late_leaves_those_who_can_still_be_carried_out() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let (_, mut first) = push(&queues, 1);
+        queues.refuse_late(CouponId::compose(2, 1));
+        tokio::time::advance(limits::CLAIM_WAIT - Duration::from_millis(1)).await;
+        let (_, mut second) = push(&queues, 2);
+        queues.refuse_late(coupon());
+        assert!(first.try_recv().is_err(), "it has not waited long enough");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        queues.refuse_late(coupon());
+        let told = first.try_recv();
+        assert!(matches!(told, Ok(Ok(Reply::Decided(ClaimOutcome::Overloaded)))), "{told:?}");
+        assert!(second.try_recv().is_err());
+        assert_eq!(users(queues.next_call(coupon())), [2]);
+    }
+
+    #[tokio::test]
+    async fn next_call_takes_the_first_ones_and_leaves_the_others_to_the_next() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let last = i64::try_from(limits::CLAIM_CALL_CLAIMS).expect("it is small") + 2;
+        let _waiting: Vec<_> = (1..=last).map(|user| push(&queues, user)).collect();
+        assert_eq!(users(queues.next_call(coupon())), (1..=last - 2).collect::<Vec<_>>());
+        assert_eq!(users(queues.next_call(coupon())), [last - 1, last]);
+    }
+
+    #[tokio::test]
+    async fn who_was_given_up_is_not_carried_out() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let (mut given_up, mut told) = Waiting::new(UserId::new(1).unwrap(), None);
+        given_up.give_up();
+        assert!(matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(queues.push(coupon(), given_up));
+        let (_, _stays) = push(&queues, 2);
+        assert_eq!(users(queues.next_call(coupon())), [2]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_ends_leaves_the_queue_to_the_other_call() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let begin = |user| push(&queues, user);
+        let first: Vec<_> = (1..=2).map(begin).collect();
+        assert!(first.iter().all(|(begins, _)| *begins));
+        assert_eq!(users(queues.next_call(coupon())), [1, 2]);
+        assert!(queues.next_call(coupon()).is_none(), "one of two calls ends");
+        let (third, mut told) = begin(3);
+        let (fourth, _told) = begin(4);
+        assert_eq!((third, fourth), (true, false), "two calls are under way again");
+
+        queues.end_call(coupon());
+        assert!(matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        queues.end_call(coupon());
+        assert!(matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(queues.lock().is_empty());
+        queues.end_call(coupon());
+    }
 }

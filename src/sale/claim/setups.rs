@@ -39,6 +39,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_setup_of_each_sale_is_remembered() {
+        let setups = Setups::default();
+        let coupon = |number| CouponId::compose(number, 1);
+        let of = |count| Setup { shards: Shards::new(count).expect("some"), durability: None };
+        assert_eq!(setups.of(coupon(1)), None);
+        for (number, count) in [(1, 2), (2, 3), (1, 4)] {
+            setups.note(coupon(number), of(count));
+        }
+        assert_eq!((setups.of(coupon(1)), setups.of(coupon(2))), (Some(of(4)), Some(of(3))));
+    }
+
+    #[test]
     fn a_durability_of_a_sale_is_not_forgotten_for_others() {
         let setups = Setups::default();
         let coupon =
@@ -51,6 +63,7 @@ mod tests {
         }
         assert_eq!(setups.of(coupon(0)), Some(own));
         assert_eq!(setups.of(coupon(1)), None, "the others are forgotten");
+        assert_eq!(setups.of(coupon(sales - 1)), None, "no sooner than it has to be");
         assert_eq!(setups.of(coupon(sales)), Some(Setup::GUESS));
     }
 }

@@ -154,3 +154,29 @@ fn coupon_in(push: &PushInfo, changes: &str) -> Option<(CouponId, bool)> {
     let [channel, message, ..] = &push.data[..] else { return None };
     Some((text(message)?.parse().ok()?, text(channel)? == changes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coupon_in_reads_the_id_and_tells_changes_from_additions() {
+        let bytes = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let coupon = CouponId::compose(5, 1);
+        let id = coupon.to_string();
+        for (data, read) in [
+            (vec![bytes("changes"), bytes(&id)], Some((coupon, true))),
+            (vec![bytes("additions"), bytes(&id)], Some((coupon, false))),
+            (vec![bytes("additions"), bytes(&id), Value::Int(1)], Some((coupon, false))),
+            (vec![bytes("additions"), bytes("x")], None),
+            (vec![bytes("additions"), Value::Int(coupon.get())], None),
+            (vec![Value::Int(1), bytes(&id)], None),
+            (vec![bytes("additions"), Value::BulkString(vec![0xff])], None),
+            (vec![bytes("additions")], None),
+            (vec![], None),
+        ] {
+            let push = PushInfo { kind: PushKind::Message, data };
+            assert_eq!(coupon_in(&push, "changes"), read, "{push:?}");
+        }
+    }
+}

@@ -109,3 +109,88 @@ impl Listening {
 pub fn age(now_ms: u64, then_ms: &AtomicU64) -> Duration {
     Duration::from_millis(now_ms.saturating_sub(then_ms.load(Ordering::Relaxed)))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn edition(server: &str, epoch: i64, additions: i64) -> Edition {
+        Edition { server: ServerId::named(server), epoch, additions }
+    }
+
+    fn connected() -> Arc<AtomicBool> {
+        Arc::new(AtomicBool::new(true))
+    }
+
+    #[test]
+    fn an_edition_is_later_than_another_of_its_server_and_epoch_with_fewer_additions() {
+        for (other, is_later) in [
+            (edition("a", 7, 2), true),
+            (edition("a", 7, 3), false),
+            (edition("a", 7, 4), false),
+            (edition("b", 7, 2), false),
+            (edition("a", 6, 2), false),
+            (edition("a", 8, 2), false),
+        ] {
+            assert_eq!(edition("a", 7, 3).is_later_than(&other), is_later, "{other:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listening_hears_until_redis_has_been_silent_for_too_long() {
+        let listening = Listening::default();
+        let hears = || (listening.has_begun(), listening.hears(listening.ms(Instant::now())));
+        advance(limits::RETURNS_HEARD_MAX * 5).await;
+        assert_eq!(hears(), (false, false));
+        let connection = connected();
+        listening.begin(ServerId::named("a"), connection.clone());
+        assert_eq!(hears(), (true, true));
+        advance(limits::RETURNS_HEARD_MAX - MS).await;
+        assert_eq!(hears(), (true, true));
+        advance(MS).await;
+        assert_eq!(hears(), (true, false), "no answer for so long");
+
+        let earlier = Instant::now() - limits::RETURNS_HEARD_MAX / 2;
+        let now = Instant::now();
+        listening.heard(now);
+        listening.heard(earlier);
+        advance(limits::RETURNS_HEARD_MAX - MS).await;
+        assert_eq!(hears(), (true, true), "an older answer takes nothing back");
+        connection.store(false, Ordering::Release);
+        assert_eq!(hears(), (true, false), "the connection has ended");
+        listening.begin(ServerId::named("a"), connected());
+        assert_eq!(hears(), (true, true));
+        listening.end();
+        assert_eq!(hears(), (false, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listening_has_heard_all_of_its_server_since_it_began() {
+        let listening = Listening::default();
+        let server = ServerId::named("a");
+        let before = Instant::now();
+        assert!(!listening.heard_all(&server, before));
+        advance(MS).await;
+        listening.begin(server.clone(), connected());
+        let since = Instant::now();
+        assert!(listening.heard_all(&server, since) && listening.heard_all(&server, since + MS));
+        assert!(!listening.heard_all(&server, before), "units may have come back before");
+        assert!(!listening.heard_all(&ServerId::named("b"), since), "another Redis");
+        listening.end();
+        assert!(!listening.heard_all(&server, since));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_are_ms_since_the_start() {
+        let listening = Listening::default();
+        let started = Instant::now();
+        assert_eq!(listening.ms(started + MS * 1_500), 1_500);
+        assert_eq!(listening.ms(started - MS), 0);
+        assert_eq!(age(10, &AtomicU64::new(3)), MS * 7);
+        assert_eq!(age(3, &AtomicU64::new(10)), Duration::ZERO);
+    }
+}

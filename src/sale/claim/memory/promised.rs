@@ -168,3 +168,165 @@ impl Promised {
         self.parts[part].lock().expect("no holder of this lock panics")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::kit::redis::ServerId;
+
+    const MS: Duration = Duration::from_millis(1);
+    const MEMORY: Duration = Duration::from_millis(400);
+
+    fn user(id: i64) -> UserId {
+        UserId::new(id).expect("a positive number")
+    }
+
+    fn coupon(number: i64) -> CouponId {
+        CouponId::compose(number, 1)
+    }
+
+    fn edition(epoch: i64, additions: i64) -> Edition {
+        Edition { server: ServerId::named("a"), epoch, additions }
+    }
+
+    /// A memory of a process that listens.
+    async fn promised(memory: Duration) -> PromisedOrders {
+        let listening = Arc::new(Listening::default());
+        // A time of 0 would be no time.
+        advance(MEMORY * 25).await;
+        listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
+        PromisedOrders::new(memory, listening)
+    }
+
+    impl PromisedOrders {
+        /// Notes the orders of these users now: a thousand times their ids.
+        fn note_now(&self, coupon: CouponId, edition: Edition, users: &[i64]) {
+            self.note_all(coupon, edition, Instant::now(), users.iter().copied());
+        }
+
+        fn note_all(
+            &self,
+            coupon: CouponId,
+            edition: Edition,
+            asked_at: Instant,
+            users: impl Iterator<Item = i64>,
+        ) {
+            let order = |id: i64| OrderId::new(1_000 * id).expect("a positive number");
+            self.note(coupon, edition, asked_at, users.map(|id| (user(id), order(id))));
+        }
+
+        /// Users among the first 40 whose order is told.
+        fn told(&self, coupon: CouponId) -> Vec<i64> {
+            self.listening.heard(Instant::now());
+            let told = |id: i64| self.order_of(coupon, user(id)).map(OrderId::get);
+            (1..=40).filter(|id| told(*id) == Some(1_000 * id)).collect()
+        }
+
+        fn coupons(&self) -> Vec<CouponId> {
+            let mut coupons: Vec<CouponId> = self.sales.load().keys().copied().collect();
+            coupons.sort();
+            coupons
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn order_of_is_believed_for_a_time_and_renewed_by_one_repeat() {
+        let promised = promised(MEMORY).await;
+        let first = Instant::now();
+        promised.note_now(coupon(1), edition(7, 3), &[1, 16, 33]);
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(promised.told(coupon(1)), [1, 16, 33]);
+        assert!(promised.told(coupon(2)).is_empty());
+        advance(MS).await;
+        assert_eq!(promised.told(coupon(1)), [16, 33], "the first repeat asks Redis");
+        assert_eq!(promised.told(coupon(1)), [1, 16, 33]);
+
+        promised.note_now(coupon(1), edition(7, 3), &[2]);
+        promised.note_all(coupon(1), edition(7, 3), first, [3].into_iter());
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(promised.told(coupon(1)), [1, 2, 3, 16, 33], "renewed");
+        advance(MS).await;
+        assert_eq!(promised.told(coupon(1)), [2, 3, 16, 33], "the first repeat asks Redis");
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(promised.told(coupon(1)), [1, 2, 3, 16, 33]);
+        advance(MS).await;
+        assert!(promised.told(coupon(1)).is_empty(), "nothing is believed for longer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_keeps_the_latest_edition_and_nothing_that_was_not_heard() {
+        let promised = promised(MEMORY).await;
+        promised.note_now(coupon(1), edition(7, 3), &[1]);
+        promised.note_now(coupon(1), edition(7, 2), &[2]);
+        assert_eq!(promised.told(coupon(1)), [1], "an older edition");
+        promised.note_now(coupon(1), edition(7, 4), &[3]);
+        assert_eq!(promised.told(coupon(1)), [3], "a unit has come back");
+        promised.note_now(coupon(1), edition(6, 9), &[4]);
+        assert_eq!(promised.told(coupon(1)), [4], "another epoch");
+
+        let before = Instant::now();
+        advance(MS).await;
+        promised.listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
+        promised.note_all(coupon(2), edition(7, 3), before, [1].into_iter());
+        let elsewhere = Edition { server: ServerId::named("b"), ..edition(7, 3) };
+        promised.note_now(coupon(2), elsewhere, &[1]);
+        assert_eq!(promised.coupons(), [coupon(1)]);
+        promised.note_now(coupon(2), edition(7, 3), &[1]);
+        promised.note_all(coupon(2), edition(7, 3), before, [2].into_iter());
+        assert_eq!(promised.told(coupon(2)), [1, 2], "no unit has come back in between");
+
+        promised.listening.end();
+        promised.note_now(coupon(1), edition(6, 9), &[5]);
+        assert!(promised.told(coupon(1)).is_empty(), "the process doesn't listen");
+        promised.listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
+        assert_eq!(promised.told(coupon(1)), [4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_without_a_memory_keeps_nothing() {
+        let promised = promised(Duration::ZERO).await;
+        promised.note_now(coupon(1), edition(7, 3), &[1]);
+        assert!(promised.coupons().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_keeps_so_many_orders_of_a_sale_and_no_more() {
+        let promised = promised(MEMORY).await;
+        let max = i64::try_from(limits::PROMISED_ORDERS_MAX).expect("it is small");
+        let many = 1_000 + max - 2;
+        promised.note_all(coupon(1), edition(7, 3), Instant::now(), 1_000..many);
+        promised.note_now(coupon(1), edition(7, 3), &[1]);
+        promised.note_now(coupon(1), edition(7, 3), &[1, 1]);
+        promised.note_now(coupon(1), edition(7, 3), &[2, 3]);
+        assert_eq!(promised.told(coupon(1)), [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_takes_one_sale_and_forget_all_takes_each() {
+        let promised = promised(MEMORY).await;
+        for number in 1..=3 {
+            promised.note_now(coupon(number), edition(7, 3), &[1]);
+        }
+        promised.forget(coupon(2));
+        promised.forget(coupon(4));
+        assert_eq!(promised.coupons(), [coupon(1), coupon(3)]);
+        promised.forget_all();
+        assert!(promised.coupons().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
+        let promised = promised(MEMORY).await;
+        promised.note_now(coupon(1), edition(7, 3), &[1]);
+        advance(MS * 10).await;
+        promised.note_now(coupon(2), edition(7, 3), &[1]);
+        advance(MEMORY + limits::SOLD_OUT_KEPT - MS * 11).await;
+        promised.forget_idle();
+        assert_eq!(promised.coupons(), [coupon(1), coupon(2)]);
+        advance(MS).await;
+        promised.forget_idle();
+        assert_eq!(promised.coupons(), [coupon(2)]);
+    }
+}

@@ -294,3 +294,197 @@ impl SoldOut {
         paid.expect("it is never closed").forget();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+    use crate::kit::redis::ServerId;
+
+    const MS: Duration = Duration::from_millis(1);
+    const MEMORY: Duration = Duration::from_millis(400);
+
+    fn coupon(number: i64) -> CouponId {
+        CouponId::compose(number, 1)
+    }
+
+    fn edition(additions: i64) -> Edition {
+        Edition { server: ServerId::named("a"), epoch: 7, additions }
+    }
+
+    fn begin(listening: &Listening) {
+        listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
+    }
+
+    /// A memory of a process that listens, and that reads no buyers any more.
+    async fn sold_out(memory: Duration) -> Arc<SoldOutSales> {
+        let listening = Arc::new(Listening::default());
+        // A time of 0 would be no time.
+        advance(MEMORY * 25).await;
+        begin(&listening);
+        let shutdown = Shutdown::default();
+        assert!(shutdown.stop(MS).await);
+        let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
+        Arc::new(SoldOutSales::new(redis, Keys::new("t"), memory, listening, shutdown))
+    }
+
+    impl SoldOutSales {
+        fn note_now(self: &Arc<Self>, coupon: CouponId, edition: Edition, refused: usize) {
+            self.note(coupon, edition, refused, Instant::now());
+        }
+
+        fn sale(&self, coupon: CouponId) -> Arc<SoldOut> {
+            self.sales.load()[&coupon].clone()
+        }
+
+        /// As if the buyers had been read: user 1 is the only one.
+        fn learn(&self, coupon: CouponId) {
+            let mut filter =
+                BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS).expected_items(1_000);
+            filter.insert(&1_i64);
+            self.sale(coupon).buyers.set(filter).expect("they are read once");
+        }
+
+        /// Whether these users are refused, one after the other.
+        fn refused<const N: usize>(&self, coupon: CouponId, users: [i64; N]) -> [bool; N] {
+            self.listening.heard(Instant::now());
+            users.map(|id| self.refuses(coupon, UserId::new(id).expect("a positive number")))
+        }
+
+        fn coupons(&self) -> Vec<CouponId> {
+            let mut coupons: Vec<CouponId> = self.sales.load().keys().copied().collect();
+            coupons.sort();
+            coupons
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_strangers_for_a_time_and_is_renewed_by_one_claim() {
+        let sales = sold_out(MEMORY).await;
+        let first = Instant::now();
+        sales.note_now(coupon(1), edition(3), 1);
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, false], "any user may be a buyer");
+        sales.learn(coupon(1));
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3]), [false, true, true]);
+        assert_eq!(sales.refused(coupon(2), [2]), [false], "another sale");
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3, 2]), [false, false, true, true], "one asks");
+
+        sales.note_now(coupon(1), edition(3), 1);
+        sales.note(coupon(1), edition(3), 1, first);
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3]), [false, true, true], "renewed");
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, true], "one asks");
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [true, true]);
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, false], "not believed for longer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_no_user_while_the_process_does_not_listen() {
+        let sales = sold_out(MEMORY).await;
+        sales.note_now(coupon(1), edition(3), 5);
+        sales.learn(coupon(1));
+        assert_eq!(sales.refused(coupon(1), [2]), [true]);
+        sales.listening.end();
+        assert_eq!(sales.refused(coupon(1), [2]), [false]);
+        let readers = sales.shutdown.tracker().len();
+        sales.note_now(coupon(1), edition(3), 2);
+        sales.note_now(coupon(2), edition(3), 2);
+        begin(&sales.listening);
+        sales.note(coupon(2), edition(3), 2, Instant::now() - MS);
+        let elsewhere = Edition { server: ServerId::named("b"), ..edition(3) };
+        sales.note_now(coupon(2), elsewhere, 2);
+        assert_eq!(sales.coupons(), [coupon(1)], "what was not heard is not noted");
+        assert_eq!(sales.sale(coupon(1)).questions.available_permits(), 5);
+        assert_eq!(sales.shutdown.tracker().len(), readers, "and has no reader");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_begins_a_reader_for_each_edition_and_ends_that_of_the_one_before() {
+        let sales = sold_out(MEMORY).await;
+        let readers = || sales.shutdown.tracker().len();
+        let before = readers();
+        sales.note_now(coupon(1), edition(3), 5);
+        sales.note_now(coupon(2), edition(3), 5);
+        assert_eq!(readers() - before, 2);
+        let (first, other) = (sales.sale(coupon(1)), sales.sale(coupon(2)));
+        sales.note_now(coupon(1), edition(3), 2);
+        assert_eq!(first.questions.available_permits(), 7, "questions are counted");
+        assert_eq!(readers() - before, 2);
+        assert!(!sales.remember(coupon(1), &first, Instant::now()), "it is remembered");
+        assert!(!first.forgotten.is_cancelled());
+
+        sales.learn(coupon(1));
+        sales.note_now(coupon(1), edition(4), 5);
+        assert_eq!(readers() - before, 3);
+        assert_eq!(sales.refused(coupon(1), [2]), [false], "its buyers are others");
+        assert_eq!(sales.sale(coupon(1)).edition, edition(4));
+        let ended = || (first.forgotten.is_cancelled(), other.forgotten.is_cancelled());
+        assert_eq!(ended(), (true, false));
+        sales.forget(coupon(2));
+        assert_eq!(ended(), (true, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_without_a_memory_keeps_nothing() {
+        let sales = sold_out(Duration::ZERO).await;
+        sales.note_now(coupon(1), edition(3), 1);
+        assert!(sales.coupons().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_takes_one_sale_and_forget_all_takes_each() {
+        let sales = sold_out(MEMORY).await;
+        for number in 1..=3 {
+            sales.note_now(coupon(number), edition(3), 1);
+        }
+        let third = sales.sale(coupon(3));
+        sales.forget(coupon(2));
+        sales.forget(coupon(4));
+        assert_eq!(sales.coupons(), [coupon(1), coupon(3)]);
+        assert!(!third.forgotten.is_cancelled());
+        sales.forget_all();
+        assert!(sales.coupons().is_empty());
+        assert!(third.forgotten.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
+        let sales = sold_out(MEMORY).await;
+        sales.note_now(coupon(1), edition(3), 1);
+        advance(MS * 10).await;
+        sales.note_now(coupon(2), edition(3), 1);
+        advance(MEMORY + limits::SOLD_OUT_KEPT - MS * 11).await;
+        sales.forget_idle();
+        assert_eq!(sales.coupons(), [coupon(1), coupon(2)]);
+        advance(MS).await;
+        sales.forget_idle();
+        assert_eq!(sales.coupons(), [coupon(2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_is_paid_for_by_one_question_for_so_many_buyers() {
+        let sales = sold_out(MEMORY).await;
+        let each = limits::SOLD_OUT_BUYERS_PER_QUESTION;
+        for (questions, buyers, is_paid, left) in [
+            (0, 0, true, 0),
+            (0, each - 1, true, 0),
+            (0, each, false, 0),
+            (1, each, true, 0),
+            (3, 2 * each + 1, true, 1),
+            (2, 3 * each, false, 2),
+        ] {
+            sales.forget_all();
+            sales.note_now(coupon(1), edition(3), questions);
+            let sale = sales.sale(coupon(1));
+            let paid = timeout(MS, sale.paid_for(buyers)).await.is_ok();
+            let permits = sale.questions.available_permits();
+            assert_eq!((paid, permits), (is_paid, left), "{questions} for {buyers}");
+        }
+    }
+}
