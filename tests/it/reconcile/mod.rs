@@ -20,3 +20,6 @@ mod turn;
 
 // Metrics, and the numbers of `coupon show`.
 mod numbers;
+
+// The record of comparisons, row by row.
+mod records;

@@ -23,3 +23,12 @@ mod lost_log;
 
 // A Redis that goes back to a moment of the recovery itself.
 mod rolled_back;
+
+// The record of recoveries, row by row.
+mod records;
+
+// Receipts of processes, row by row.
+mod receipts;
+
+// Both stores side by side, for an operator.
+mod by_hand;

@@ -1,0 +1,133 @@
+//! `receipts::table`: processes that live, and their promises in Postgres, row by row.
+
+use std::time::Duration;
+
+use flash_sale::sale::ids::{CouponId, Lane, OrderId};
+use flash_sale::sale::receipts::book::Receipt;
+use flash_sale::sale::receipts::table;
+use sqlx::AssertSqlSafe;
+
+use crate::support::{TestApp, user};
+
+async fn lines(app: &TestApp, query: &str) -> Vec<String> {
+    let lines = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
+    lines.fetch_all(&app.app.stores.pool).await.expect("Postgres answers")
+}
+
+/// An app without signs of life of its own.
+async fn app() -> TestApp {
+    let app = TestApp::start().await;
+    app.execute("DELETE FROM processes").await;
+    app
+}
+
+#[tokio::test]
+async fn missing_are_processes_that_live_and_have_not_handed_in() {
+    let app = app().await;
+    let pool = &app.app.stores.pool;
+    for process in ["late", "done", "dead", "early"] {
+        table::beat(pool, process).await.expect("Postgres answers");
+    }
+    app.execute("UPDATE processes SET beat_at = now() - interval '2 hours' WHERE process IN ('dead', 'early')").await;
+    table::beat(pool, "early").await.expect("Postgres answers");
+    let (first, second) = (Lane::numbered(0), Lane::numbered(1));
+    for (process, lane, epoch) in [("done", first, 5), ("dead", second, 9), ("early", first, 4)] {
+        table::complete(pool, process, lane, (epoch, 0)).await.expect("Postgres answers");
+    }
+    for (lane, epoch, expected) in [
+        (first, 4, &["late"][..]),
+        (first, 5, &["early", "late"]),
+        (first, 6, &["done", "early", "late"]),
+        (second, 5, &["done", "early", "late"]),
+    ] {
+        let missing = table::missing(pool, lane, epoch, Duration::from_secs(3_600)).await;
+        assert_eq!(missing.expect("Postgres answers"), expected, "{lane:?} {epoch}");
+    }
+    let long = table::missing(pool, first, 6, Duration::from_secs(3 * 3_600)).await;
+    assert_eq!(long.expect("Postgres answers"), ["dead", "done", "early", "late"]);
+    table::leave(pool, "late").await.expect("Postgres answers");
+    let processes = "SELECT process FROM processes ORDER BY 1";
+    assert_eq!(lines(&app, processes).await, ["dead", "done", "early"]);
+}
+
+#[tokio::test]
+async fn complete_keeps_the_newest_epoch_and_dropped_adds_up_its_receipts() {
+    let app = app().await;
+    let pool = &app.app.stores.pool;
+    for process in ["a", "b", "c"] {
+        table::beat(pool, process).await.expect("Postgres answers");
+    }
+    let (first, second) = (Lane::numbered(0), Lane::numbered(1));
+    for (process, lane, epoch, dropped) in [
+        ("a", first, 5, 1),
+        ("a", first, 4, 2),
+        ("a", second, 5, 30),
+        ("b", first, 5, 400),
+        ("c", first, 6, 5_000),
+    ] {
+        table::complete(pool, process, lane, (epoch, dropped)).await.expect("Postgres answers");
+    }
+    for (lane, epoch, expected) in
+        [(first, 5, 5_402), (first, 6, 5_000), (first, 7, 0), (second, 5, 30), (second, 6, 0)]
+    {
+        let dropped = table::dropped(pool, lane, epoch).await;
+        assert_eq!(dropped.expect("Postgres answers"), expected, "{lane:?} {epoch}");
+    }
+    let epochs = "SELECT concat_ws(' ', process, lane, epoch) FROM receipt_hand_ins ORDER BY 1";
+    assert_eq!(lines(&app, epochs).await, ["a 0 5", "a 1 5", "b 0 5", "c 0 6"]);
+}
+
+#[tokio::test]
+async fn receipts_are_added_once_and_settled_by_their_orders() {
+    let app = app().await;
+    let pool = &app.app.stores.pool;
+    let (even, odd) = (CouponId::compose(2, 2), CouponId::compose(3, 2));
+    let receipt = |coupon, id: i64, order| Receipt {
+        coupon,
+        user: user(id),
+        order: OrderId::new(order).expect("an id"),
+    };
+    let coupon = app.create_regular().await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES (4, {coupon}, 'regular', 4, now())"
+    ))
+    .await;
+    let all = [receipt(even, 2, 9), receipt(even, 1, 8), receipt(odd, 1, 7), receipt(even, 4, 4)];
+    for _ in 0..2 {
+        table::add(pool, &all).await.expect("Postgres answers");
+    }
+    let rows =
+        "SELECT concat_ws(' ', order_id, coupon_id, user_id) FROM receipts ORDER BY order_id";
+    let expected = [format!("7 {odd} 1"), format!("8 {even} 1"), format!("9 {even} 2")];
+    assert_eq!(lines(&app, rows).await, expected, "what is a row needs none");
+    let mut lanes = table::lanes(pool).await.expect("Postgres answers");
+    lanes.sort();
+    assert_eq!(lanes, [Lane::numbered(0), Lane::numbered(1)]);
+    let open =
+        async |lane: i32| table::open(pool, Lane::numbered(lane)).await.expect("Postgres answers");
+    assert_eq!(open(0).await, [all[1], all[0]], "in the order of their ids");
+    assert_eq!(open(1).await, [all[2]]);
+    assert_eq!(open(2).await, []);
+    let of_user = table::rows_of(pool, user(1)).await.expect("Postgres answers");
+    let of_user: Vec<_> = of_user.iter().map(|row| row["order_id"].as_i64()).collect();
+    assert_eq!(of_user, [Some(7), Some(8)]);
+    table::settle(pool, &all[1..3]).await.expect("Postgres answers");
+    assert_eq!(lines(&app, rows).await, expected[2..]);
+    assert_eq!(table::lanes(pool).await.expect("Postgres answers"), [Lane::numbered(0)]);
+    app.execute("DELETE FROM receipts").await;
+}
+
+#[tokio::test]
+async fn forget_dead_forgets_processes_that_were_silent_for_a_day() {
+    let app = app().await;
+    let pool = &app.app.stores.pool;
+    app.execute(
+        "INSERT INTO processes (process, beat_at)
+         SELECT n::text, now() - n * interval '1 hour' FROM unnest('{0, 23, 25}'::integer[]) AS n",
+    )
+    .await;
+    table::complete(pool, "25", Lane::numbered(0), (1, 0)).await.expect("Postgres answers");
+    table::forget_dead(pool).await.expect("Postgres answers");
+    assert_eq!(lines(&app, "SELECT process FROM processes ORDER BY 1").await, ["0", "23"]);
+    assert_eq!(app.number("SELECT count(*) FROM receipt_hand_ins").await, 0);
+}
