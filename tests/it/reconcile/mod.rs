@@ -6,6 +6,15 @@ mod findings;
 // Lists of unpaid orders compared with the orders.
 mod unpaid_lists;
 
+// Each kind of order on such a list, and off it.
+mod lists;
+
+// Sales that are read next, and readings that are forgotten.
+mod readings;
+
+// Each number of an operator.
+mod gauges;
+
 // Repairs of findings.
 mod repair;
 

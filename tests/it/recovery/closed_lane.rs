@@ -2,10 +2,11 @@
 
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
+use serde_json::json;
 use tokio::task::block_in_place;
 
 use crate::faults::recovery::{code, keep, sell};
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{OwnServers, TestApp, eventually, lane};
 
 /// State of a lane in Redis.
 async fn state(app: &TestApp, coupon: CouponId) -> String {
@@ -73,4 +74,114 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     app.recover().await;
     assert_eq!(app.claim(5, closed).await.status, 202);
     app.write_orders().await;
+}
+
+/// Only an operator can say which of the stores is right.
+#[tokio::test]
+async fn look_closes_no_lane_of_which_redis_has_a_newer_epoch() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    keep(&app).await;
+    let key = app.keys().lane(lane());
+    let before: String = app.redis(&["HGET", &key, "epoch"]).await;
+    let epoch = app.number("SELECT epoch FROM lanes").await;
+    assert_eq!(before, epoch.to_string());
+    let _: i64 = app.redis(&["HSET", &key, "epoch", "99"]).await;
+    app.lose_sale(coupon).await;
+    let due = format!(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('rebuild', {coupon}, 'x', now() - interval '1 s')"
+    );
+    app.execute(&due).await;
+    let _ = app.app.keeper.pass().await;
+    let same = format!("SELECT count(*) FROM lanes WHERE state = 'open' AND epoch = {epoch}");
+    assert_eq!(app.number(&same).await, 1);
+
+    let _: i64 = app.redis(&["HSET", &key, "epoch", &before]).await;
+    app.recover().await;
+    let _ = app.app.keeper.pass().await;
+    app.recover().await;
+    assert_eq!(app.number(&same).await, 0, "its lost sale was built in a recovery");
+    assert_eq!(app.buyers(coupon).await.len(), 1);
+}
+
+/// Recoveries that were broken off, before and after the last one that ended, and one of another lane.
+const BROKEN_OFF: &str = "
+    INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at) VALUES
+        (0, 2, 'x', now(), NULL), (0, 3, 'x', now(), now()), (0, 4, 'x', now(), NULL), (0, 5, 'x', now(), NULL),
+        (1, 6, 'x', now(), NULL);
+    UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = 10";
+
+#[tokio::test]
+async fn unfinished_lists_of_attempts_since_the_last_recovery_are_removed() {
+    let app = TestApp::configured(&["--unpaid-orders-max", "5"]).await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    keep(&app).await;
+    let built = |epoch: i64| app.keys().unpaid_built(lane(), epoch);
+    for epoch in 2..=6 {
+        let _: i64 = app.redis(&["HSET", &built(epoch), "7", "8"]).await;
+    }
+    app.execute(BROKEN_OFF).await;
+    app.recover().await;
+    let mut left = Vec::new();
+    for epoch in 2..=6 {
+        left.push(app.redis::<i64>(&["EXISTS", &built(epoch)]).await);
+    }
+    assert_eq!(left, [1, 1, 0, 0, 1]);
+    let lists: Vec<String> = app.redis(&["HKEYS", &app.keys().unpaid(lane())]).await;
+    assert_eq!(lists, ["1"]);
+}
+
+/// A lane is closed, as by a keeper that dies right after it.
+async fn close(app: &TestApp, coupon: CouponId) {
+    app.execute(&format!(
+        "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1 WHERE lane = {}",
+        coupon.lane()
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn a_recovery_waits_for_the_log_and_has_sales_compared_that_it_has_kept() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    keep(&app).await;
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    app.lose_sale(coupon).await;
+    close(&app, coupon).await;
+    assert!(app.app.keeper.pass().await.is_err(), "an entry isn't written");
+    app.recover().await;
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [1, 2]);
+    let unchecked = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
+    assert_eq!(app.number(unchecked).await, 0, "the sale was built from its orders");
+
+    keep(&app).await;
+    close(&app, coupon).await;
+    app.recover().await;
+    let kept = "SELECT sales_kept FROM recoveries WHERE opened_at IS NOT NULL ORDER BY id DESC";
+    assert_eq!((app.number(kept).await, app.number(unchecked).await), (1, 1));
+}
+
+#[tokio::test]
+async fn retry_all_counts_letters_of_a_lane_that_is_recovering_and_goes_on() {
+    let app = TestApp::with_lanes(2).await;
+    let (closed, open) = (app.create_flash(5).await, app.create_flash(5).await);
+    app.execute("UPDATE flash_sales SET sold = total").await;
+    for coupon in [closed, open] {
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+    }
+    assert_eq!(app.write_orders().await.dead_letters, 2);
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    keep(&app).await;
+    close(&app, closed).await;
+    let retry = async || {
+        let body = json!({"reason": "oversold"});
+        app.post("/v1/dead-letters/retry", &app.admin_token(), &body).await.body
+    };
+    app.app.lanes.read_now().await.expect("Postgres answers");
+    assert_eq!(retry().await, json!({"orders": 1, "kept": {"recovering": 1}}));
+    app.recover().await;
+    assert_eq!(retry().await, json!({"orders": 1, "kept": {}}));
 }
