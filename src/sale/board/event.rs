@@ -342,3 +342,39 @@ impl From<&Owed> for OwedLine {
         Self { status, payments: *payments, oldest_seconds: *oldest_seconds }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sale::reconcile::gauges::Units;
+
+    #[test]
+    fn all_logs_are_added_up_unless_one_cannot_be_read() {
+        let numbers =
+            |pending, unread, oldest_entry_ms| LogNumbers { pending, unread, oldest_entry_ms };
+        let lane = Lane::numbered;
+        let (first, second) = (Some(numbers(1, 20, 5)), Some(numbers(3, 40, 9)));
+        let sum = all_logs(&[(lane(0), first), (lane(1), second)]).expect("both can be read");
+        assert_eq!((sum.pending, sum.unread, sum.oldest_entry_ms), (4, 60, 9));
+        assert!(all_logs(&[(lane(0), first), (lane(1), None)]).is_none());
+        let none = all_logs(&[]).expect("there is none");
+        assert_eq!((none.pending, none.unread, none.oldest_entry_ms), (0, 0, 0));
+    }
+
+    #[test]
+    fn units_are_those_of_the_last_count_with_the_letters_of_the_sale() {
+        let counted = Units {
+            total: Some(1),
+            left: Some(2),
+            buyers: Some(3),
+            conserved: Some(false),
+            sold: Some(4),
+        };
+        let seen = RedisSaleSeen { terms: None, units: Some((counted, 9)) };
+        let line = units(&seen, Some(5)).expect("they were counted");
+        assert_eq!((line.at, line.total, line.left, line.buyers), (9, Some(1), Some(2), Some(3)));
+        assert_eq!((line.conserved, line.sold, line.in_review), (Some(false), Some(4), Some(5)));
+        assert_eq!(units(&seen, None).expect("they were counted").in_review, Some(0));
+        assert!(units(&RedisSaleSeen { terms: None, units: None }, Some(5)).is_none());
+    }
+}

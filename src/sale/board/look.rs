@@ -55,3 +55,39 @@ impl<T> Look<T> {
         self.at.map(|(ms, _)| ms)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_is_fresh_while_its_store_answers_and_keeps_its_facts_when_it_does_not() {
+        let mut look: Look<u8> = Look::default();
+        assert_eq!(
+            (look.is_begun, look.is_fresh(), look.at_ms(), look.facts),
+            (false, false, None, None)
+        );
+        look.note(Err(Failure::NoReply), 5);
+        assert_eq!(
+            (look.is_begun, look.is_fresh(), look.at_ms(), look.facts),
+            (true, false, None, None)
+        );
+        look.note(Ok(7), 6);
+        assert_eq!(
+            (look.is_begun, look.is_fresh(), look.at_ms(), look.facts),
+            (true, true, Some(6), Some(7))
+        );
+        advance(limits::BOARD_HEARD_MAX - Duration::from_millis(1)).await;
+        assert!(look.is_fresh());
+        advance(Duration::from_millis(1)).await;
+        assert!(!look.is_fresh(), "a look that hangs is none");
+        look.note(Ok(8), 9);
+        assert!(look.is_fresh());
+        look.note(Err(Failure::NoReply), 10);
+        assert_eq!((look.is_fresh(), look.at_ms(), look.facts), (false, Some(9), Some(8)));
+    }
+}

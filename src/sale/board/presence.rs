@@ -185,3 +185,37 @@ fn process_name() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
     format!("{}-{}", host.unwrap_or_default(), std::process::id())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_counted_by_the_kind_of_their_answers() {
+        let claims = [
+            ("accepted", 1),
+            ("created", 10),
+            ("sold_out", 100),
+            ("already_claimed", 1_000),
+            ("overloaded", 10_000),
+            ("unavailable", 100_000),
+            ("sale_paused", 1_000_000),
+            ("anything_else", 10_000_000),
+        ];
+        let counts = ClaimCounts::of(claims.into_iter());
+        let expected = ClaimCounts {
+            accepted: 11,
+            sold_out: 100,
+            repeats: 1_000,
+            shed: 110_000,
+            others: 11_000_000,
+        };
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn a_process_is_named_by_its_host_and_its_number() {
+        let name = process_name();
+        assert!(name.ends_with(&format!("-{}", std::process::id())), "{name}");
+    }
+}

@@ -273,4 +273,114 @@ mod tests {
             points.iter().map(|it| (it.t_ms, it.claims.accepted, it.rows, it.waiting)).collect();
         assert_eq!(found, [(2_000, 6.0, 1.0, Some(3)), (3_000, 0.0, 0.0, Some(3))]);
     }
+
+    /// Two words of a process, two seconds apart.
+    #[test]
+    fn the_speed_of_a_process_is_the_growth_of_each_count_by_the_second() {
+        let mut processes = Processes::default();
+        let counts = |n: u64| ClaimCounts {
+            accepted: n,
+            sold_out: 2 * n,
+            repeats: 3 * n,
+            shed: 4 * n,
+            others: 5 * n,
+        };
+        let told = |at_ms, n: u64| Word {
+            claims: counts(n),
+            requests: 6 * n,
+            rows: 7 * n,
+            cpu_ms: Some(500 * n),
+            connections: 8,
+            memory_bytes: Some(9),
+            started_ms: 10,
+            stopping: n > 1,
+            roles: vec!["api".into()],
+            ..word("a", at_ms, 0, 0)
+        };
+        heard_at(&mut processes, 1_000, &[told(1_000, 1)]);
+        let together = heard_at(&mut processes, 2_900, &[told(3_000, 3)]);
+        let expected = Rates { accepted: 1.0, sold_out: 2.0, repeats: 3.0, shed: 4.0, others: 5.0 };
+        assert_eq!((together.claims, together.rows), (expected, 7.0));
+        let [process] = &together.processes[..] else { panic!("{together:?}") };
+        assert_eq!(
+            (process.requests, process.rows, process.cpu),
+            (Some(6.0), Some(7.0), Some(0.5))
+        );
+        assert_eq!((process.connections, process.memory_bytes), (Some(8), Some(9)));
+        assert_eq!((process.started_ms, process.is_stopping), (Some(10), true));
+        assert_eq!((process.is_heard, process.heard_ms), (true, 2_900), "its clock is ahead");
+        // A process that has begun anew under its name counts from 0.
+        let again = heard_at(&mut processes, 4_000, &[told(4_000, 0)]);
+        assert_eq!((again.claims, again.rows), (Rates::default(), 0.0));
+    }
+
+    #[test]
+    fn a_process_that_was_never_heard_has_the_beginning_of_its_id_and_no_start() {
+        let mut processes = Processes::default();
+        let started = Word { started_ms: 7, ..word("named", 1_000, 0, 0) };
+        let words = vec![("first".into(), 1_000, Some(started)), ("0123456789".into(), 500, None)];
+        processes.hear(words, 1_000);
+        let silent = |id: &str| (id.to_owned(), 500, None);
+        let told =
+            processes.hear(vec![silent("first"), silent("0123456789"), silent("second")], 2_000);
+        let told: Vec<_> = told
+            .processes
+            .iter()
+            .map(|it| (&*it.name, it.started_ms, it.heard_ms, it.is_heard))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("01234567", None, 500, false),
+                ("named", Some(7), 500, false),
+                ("second", None, 500, false)
+            ]
+        );
+        // One that has left the list is forgotten.
+        processes.hear(vec![silent("second")], 3_000);
+        let told = processes.hear(vec![silent("first")], 4_000);
+        assert_eq!((&*told.processes[0].name, told.processes[0].started_ms), ("first", None));
+    }
+
+    #[test]
+    fn silent_processes_stand_in_front_and_others_in_the_order_of_their_names() {
+        let mut processes = Processes::default();
+        let heard = |name: &str| (name.to_owned(), 1_000, Some(word(name, 1_000, 0, 0)));
+        let words =
+            vec![heard("c"), ("d".into(), 1_000, None), heard("a"), ("b".into(), 1_000, None)];
+        let told = processes.hear(words, 1_000);
+        let names: Vec<_> = told.processes.iter().map(|it| &*it.name).collect();
+        assert_eq!(names, ["b", "d", "a", "c"]);
+    }
+
+    #[test]
+    fn quantiles_are_of_the_last_seconds_only() {
+        let mut processes = Processes::default();
+        let told =
+            |at_ms, count| Word { answers: Counts::from([(8, count)]), ..word("a", at_ms, 0, 0) };
+        let mut found = Vec::new();
+        heard_at(&mut processes, 0, &[told(0, 1)]);
+        heard_at(&mut processes, 1_000, &[told(1_000, 2)]);
+        for second in 1..=limits::BOARD_QUANTILE_SECONDS {
+            let at_ms = 1_000 + 1_000 * i64::try_from(second).expect("a few");
+            found.push(heard_at(&mut processes, at_ms, &[told(at_ms, 2)]).p50_ms.is_some());
+        }
+        let (last, before) = found.split_last().expect("some");
+        assert!(before.iter().all(|is_there| *is_there) && !last, "{found:?}");
+    }
+
+    #[test]
+    fn the_past_skips_seconds_without_a_length_and_keeps_the_largest_number_that_waits() {
+        let second = |at, rows, waiting| Second(at, ClaimCounts::default(), rows, waiting);
+        let a = vec![
+            second(1_000, 0, 9),
+            second(3_000, 8, 2),
+            second(3_000, 99, 7),
+            second(2_500, 99, 7),
+        ];
+        let b = vec![second(1_500, 5, 9), second(3_500, 1, 5)];
+        let points = past(&[a, b]);
+        let found: Vec<_> = points.iter().map(|it| (it.t_ms, it.rows, it.waiting)).collect();
+        assert_eq!(found, [(3_000, 4.0, Some(5))], "a count that has fallen is no growth");
+    }
 }

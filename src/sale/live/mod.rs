@@ -465,4 +465,43 @@ mod tests {
         loading[0] = "loading";
         assert_eq!(RedisSale::read(&reply(loading)), None);
     }
+
+    /// A watcher notices another state, and whether Redis can tell the time; not that time goes on.
+    #[tokio::test(start_paused = true)]
+    async fn looks_differ_by_their_state_and_by_whether_redis_answers() {
+        let state = |left| SaleState {
+            coupon_id: CouponId::compose(1, 1),
+            title: String::new(),
+            sub_title: String::new(),
+            rules: String::new(),
+            pay_cents: 1,
+            value_cents: 2,
+            currency: "CNY".to_owned(),
+            state: CouponState::Active,
+            total: 5,
+            left,
+            opens_ms: 1_000,
+            closes_ms: 2_000,
+            pay_within_s: 900,
+            revision: 1,
+        };
+        let seen = |left, time: Option<i64>| {
+            let time = time.map(|ms| (ms, Instant::now()));
+            Look::Seen(Seen { sale: Arc::new(state(left)), time })
+        };
+        let before = seen(Some(5), Some(1));
+        for (now, is_noticed) in [
+            (seen(Some(5), Some(1)), false),
+            (seen(Some(5), Some(2)), false),
+            (seen(Some(4), Some(1)), true),
+            (seen(Some(5), None), true),
+            (Look::NoCoupon, true),
+            (Look::NoSale, true),
+            (Look::Awaited, true),
+        ] {
+            assert_eq!(differ(&before, &now), is_noticed, "{now:?}");
+        }
+        assert!(!differ(&seen(None, None), &seen(None, None)));
+        assert!(differ(&Look::Awaited, &before));
+    }
 }
