@@ -84,7 +84,7 @@ async fn a_transaction_that_is_rolled_back_counts_nothing() {
     let coupon = app.create_flash(9).await;
     app.order(1, coupon).await;
     let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::query("UPDATE orders SET status = 'expired', expired_at = now()")
+    sqlx::query("UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()")
         .execute(&mut *tx)
         .await
         .expect("Postgres does it");

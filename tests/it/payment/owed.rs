@@ -189,8 +189,9 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         // What the pass does, half way: the row is locked.
         let mut pass = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         let accepts = format!(
-            "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now() WHERE id = {order};
-             UPDATE payments SET status = 'accepted', refund_reason = NULL WHERE id = {held};
+            "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now(), updated_at = now()
+             WHERE id = {order};
+             UPDATE payments SET status = 'accepted', refund_reason = NULL, updated_at = now() WHERE id = {held};
              DELETE FROM held_payments WHERE payment_id = {held}"
         );
         raw_sql(AssertSqlSafe(accepts))

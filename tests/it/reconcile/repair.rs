@@ -140,7 +140,7 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
     let mut other = postgres::begin(&app.app.stores.pool).await.unwrap();
     let insert = format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES (9, {coupon}, 'flash', 2, now());
-         UPDATE flash_sales SET sold = sold + 1"
+         UPDATE flash_sales SET sold = sold + 1, updated_at = now()"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut *other).await.unwrap();
     let repaired = app.repaired();

@@ -156,7 +156,7 @@ async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
     append_all(&app, coupon, 20_000, 4).await;
     let pool = &app.app.stores.pool;
     let mut coming_back = postgres::begin(pool).await.unwrap();
-    let query = "UPDATE flash_sales SET sold = sold - 1";
+    let query = "UPDATE flash_sales SET sold = sold - 1, updated_at = now()";
     sqlx::query(query).execute(&mut *coming_back).await.unwrap();
     let comes_back = async {
         // Or the worker has given up: then it tries again.
