@@ -17,3 +17,6 @@ pub mod load;
 
 // The shards that hold the buyers of a sale.
 mod shards;
+
+// Coupons and sales in Postgres, query by query.
+mod in_postgres;

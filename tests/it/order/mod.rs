@@ -35,3 +35,6 @@ mod waiters;
 
 // Running counts of orders.
 mod counts;
+
+// Orders and what belongs to them in Postgres, query by query.
+mod in_postgres;

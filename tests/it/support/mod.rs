@@ -18,6 +18,7 @@ pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually, patience};
 pub use servers::{OwnServers, shared};
+pub use tables::sale;
 pub use test_app::{
     CODE, IMPATIENT, KEYED, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done,
     now, older_process, scoped_token, token, user, write_all,

@@ -2,9 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use flash_sale::base::limits::LANE_BITS;
 use flash_sale::sale::ids::CouponId;
 
-use super::TestApp;
+use super::{TestApp, eventually};
+
+/// An order that a test writes by hand: its id, the number of its coupon, its kind, its user and its status.
+pub type OrderRow<'a> = (i64, i64, &'a str, i64, &'a str);
+
+/// Sale of this number that [`TestApp::write_sales`] has written.
+pub fn sale(number: i64) -> CouponId {
+    CouponId::new(number << LANE_BITS).expect("a positive number")
+}
 
 /// Tables whose rows a test may compare. Notes of passes and records of comparisons are not among them.
 const TABLES: [&str; 9] = [
@@ -74,5 +83,75 @@ impl TestApp {
     /// Postgres writes to `table` again.
     pub async fn accept(&self, table: &str) {
         self.execute(&format!("DROP TRIGGER refused ON {table}")).await;
+    }
+
+    /// Writes sales with the numbers 1 to `last` by hand: of lane 0, active, open, in Redis by what Postgres has noted, and
+    /// each with a total, a count of sold units, a title and a price of its own.
+    pub async fn write_sales(&self, last: i64) {
+        self.execute(&format!(
+            "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents, revision)
+             SELECT n << 10, 'flash', 'sale ' || n, '', '', n, 2, 2 FROM generate_series(1::bigint, {last}) AS n;
+             INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total, sold, loaded_at, load_id, applied_revision)
+             SELECT n << 10, now() - interval '1 hour', now() + interval '1 hour', 100 + n, n, now(), 'load ' || n, 2
+             FROM generate_series(1::bigint, {last}) AS n"
+        ))
+        .await;
+    }
+
+    /// Writes orders by hand, all in one statement. An order with a small id was claimed as many seconds after the
+    /// beginning of 2024, and each has the times that its status needs.
+    pub async fn write_rows(&self, orders: &[OrderRow<'_>]) {
+        let row = |(id, coupon, kind, user, status): &OrderRow<'_>| {
+            format!("({id}::bigint, {coupon}::bigint << 10, '{kind}', {user}, '{status}')")
+        };
+        let rows: Vec<String> = orders.iter().map(row).collect();
+        self.execute(&format!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, status, claimed_at, pay_cents, currency, pay_by, paid_at,
+                                 pay_method, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at)
+             SELECT id, coupon, kind, buyer, status, '2024-01-01T00:00:00Z'::timestamptz + (id & 65535) * interval '1 s', id, 'CNY',
+                    now() + interval '1 hour',
+                    CASE WHEN status IN ('paid', 'redeemed', 'refunding', 'refunded') THEN now() END,
+                    CASE WHEN status IN ('paid', 'redeemed', 'refunding', 'refunded') THEN 'balance' END,
+                    CASE status WHEN 'redeemed' THEN now() END, CASE status WHEN 'cancelled' THEN now() END,
+                    CASE status WHEN 'expired' THEN now() END,
+                    CASE WHEN status IN ('refunding', 'refunded') THEN now() END,
+                    CASE status WHEN 'refunded' THEN now() END
+             FROM (VALUES {}) AS written (id, coupon, kind, buyer, status)",
+            rows.join(", ")
+        ))
+        .await;
+    }
+
+    /// Numbers from Postgres, in its order.
+    pub async fn numbers(&self, query: &str) -> Vec<i64> {
+        let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
+        query.fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
+    }
+
+    /// Texts from Postgres, in its order.
+    pub async fn texts(&self, query: &str) -> Vec<String> {
+        let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
+        query.fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
+    }
+
+    /// From now on [`touched`](Self::touched) tells rows of this table.
+    pub async fn let_rows_age(&self, table: &str) {
+        self.execute(&format!("UPDATE {table} SET updated_at = updated_at - interval '1 day'"))
+            .await;
+    }
+
+    /// Keys of the rows that have been written since then.
+    pub async fn touched(&self, table: &str, key: &str) -> Vec<i64> {
+        self.numbers(&format!(
+            "SELECT {key} FROM {table} WHERE updated_at > now() - interval '12 hours' ORDER BY {key}"
+        ))
+        .await
+    }
+
+    /// Waits until some session waits for a row that another one has locked.
+    pub async fn someone_waits_for_a_row(&self) {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("a session waits for a row", async || self.number(waiting).await > 0).await;
     }
 }

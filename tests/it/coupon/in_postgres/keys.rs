@@ -1,0 +1,158 @@
+//! Keys of creations and restocks, and the prices of a coupon by revision.
+
+use chrono::{DateTime, Utc};
+use flash_sale::kit::postgres::{self, Page};
+use flash_sale::sale::coupon::creation_keys::{self, CreationKey, Former};
+use flash_sale::sale::coupon::prices::Prices;
+use flash_sale::sale::coupon::restocks;
+
+use super::shelf;
+use crate::support::{TestApp, sale};
+
+async fn with_sales(last: usize) -> TestApp {
+    let app = TestApp::start().await;
+    shelf(&app, "", &vec![(String::new(), true); last]).await;
+    app
+}
+
+fn key(administrator: i64, key: &str, body: &str) -> CreationKey {
+    CreationKey::new(administrator, key.to_owned(), body.as_bytes())
+}
+
+#[tokio::test]
+async fn a_former_creation_is_that_of_the_same_administrator_and_key() {
+    let app = with_sales(3).await;
+    let pool = &app.app.stores.pool;
+    let mut tx = postgres::begin(pool).await.expect("Postgres answers");
+    for (number, key, noted) in [
+        (1, key(1, "a", "x"), true),
+        (2, key(1, "b", "y"), true),
+        (3, key(2, "a", "z"), true),
+        (3, key(1, "a", "x"), false),
+    ] {
+        let done = creation_keys::note(&mut tx, &key, sale(number)).await;
+        assert_eq!(done.expect("Postgres answers"), noted, "note, {key:?}");
+    }
+    tx.commit().await.expect("Postgres answers");
+    for (key, expected) in [
+        (key(1, "a", "x"), Some(Former::Same(sale(1)))),
+        (key(1, "b", "y"), Some(Former::Same(sale(2)))),
+        (key(2, "a", "z"), Some(Former::Same(sale(3)))),
+        (key(1, "a", "z"), Some(Former::Other)),
+        (key(2, "b", "y"), None),
+        (key(1, "c", "x"), None),
+    ] {
+        let former = creation_keys::former(pool, &key).await.expect("Postgres answers");
+        assert_eq!(former, expected, "{key:?}");
+    }
+}
+
+/// The oldest hundred of them, without those that another creation deletes at the same moment.
+#[tokio::test]
+async fn a_note_of_a_creation_key_forgets_some_that_are_older_than_a_day() {
+    let app = with_sales(1).await;
+    let pool = &app.app.stores.pool;
+    app.execute(
+        "INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id, created_at)
+         SELECT 1, n::text, ''::bytea, 1024, now() - interval '2 days' + n * interval '1 s' FROM generate_series(1, 103) AS n
+         UNION ALL SELECT 1, 'young', ''::bytea, 1024, now() - interval '23 h 30 min'",
+    )
+    .await;
+    let mut other = postgres::begin(pool).await.expect("Postgres answers");
+    sqlx::query("SELECT FROM creation_keys WHERE key = '2' FOR UPDATE")
+        .execute(&mut *other)
+        .await
+        .expect("Postgres does it");
+    let mut tx = postgres::begin(pool).await.expect("Postgres answers");
+    // A day old at this very moment; and no lock is waited for.
+    sqlx::raw_sql(
+        "SET LOCAL lock_timeout = '1ms';
+         INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id, created_at)
+         VALUES (1, 'a day old', '', 1024, now() - interval '1 day')",
+    )
+    .execute(&mut *tx)
+    .await
+    .expect("Postgres does it");
+    let noted = creation_keys::note(&mut tx, &key(1, "new", ""), sale(1)).await;
+    assert!(noted.expect("Postgres answers"));
+    tx.commit().await.expect("Postgres answers");
+    other.rollback().await.expect("Postgres answers");
+    let left = "SELECT key FROM creation_keys ORDER BY created_at";
+    assert_eq!(app.texts(left).await, ["2", "102", "103", "a day old", "young", "new"]);
+}
+
+#[tokio::test]
+async fn a_restock_before_is_that_of_the_same_coupon_and_key() {
+    let app = TestApp::start().await;
+    let (one, other) = (app.create_flash(9).await, app.create_flash(9).await);
+    for (coupon, units, key, status) in [
+        (one, 1, "a", 200),
+        (one, 2, "b", 200),
+        (other, 3, "a", 200),
+        // Repeats add nothing.
+        (one, 1, "a", 200),
+        (one, 2, "b", 200),
+        (other, 3, "a", 200),
+        (one, 3, "a", 409),
+    ] {
+        assert_eq!(app.restock(coupon, units, key).await.status, status, "{units} under {key}");
+    }
+    let totals = "SELECT total FROM flash_sales ORDER BY coupon_id";
+    assert_eq!(app.numbers(totals).await, [9 + 1 + 2, 9 + 3]);
+}
+
+#[tokio::test]
+async fn forget_deletes_restocks_of_coupons_that_ended_before_a_time_page_by_page() {
+    let app = with_sales(5).await;
+    app.execute(
+        "UPDATE coupons SET state = 'ended', ended_at = '2024-01-01T00:00:00Z' WHERE id >> 10 IN (1, 4);
+         UPDATE coupons SET state = 'ended', ended_at = '2024-02-01T00:00:00Z' WHERE id >> 10 = 3;
+         INSERT INTO restocks (coupon_id, key, units)
+         SELECT number << 10, key, 1
+         FROM (VALUES (1::bigint, 'a'), (1, 'b'), (2, 'a'), (3, 'a'), (4, 'a'), (5, 'a')) AS restock (number, key)",
+    )
+    .await;
+    let pool = &app.app.stores.pool;
+    let before: DateTime<Utc> = "2024-02-01T00:00:00Z".parse().expect("a time");
+    let last = |number: i64| Some(sale(number).get());
+    for (behind, limit, expected, left) in [
+        // The first three keys are of two coupons.
+        (0, 3, Page { last: last(2), deleted: 2 }, "2a 3a 4a 5a"),
+        (sale(2).get(), 2, Page { last: last(4), deleted: 1 }, "2a 3a 5a"),
+        (sale(4).get(), 2, Page { last: None, deleted: 0 }, "2a 3a 5a"),
+    ] {
+        let page = restocks::forget(pool, behind, before, limit).await.expect("Postgres answers");
+        assert_eq!(page, expected, "behind {behind}");
+        let rows = "SELECT string_agg(concat(coupon_id >> 10, key), ' ' ORDER BY coupon_id, key) FROM restocks";
+        assert_eq!(app.texts(rows).await, [left], "behind {behind}");
+    }
+}
+
+#[tokio::test]
+async fn prices_hold_from_their_revision_on() {
+    let app = with_sales(3).await;
+    app.execute(
+        "UPDATE coupons SET pay_cents = 30, revision = 5 WHERE id >> 10 = 1;
+         UPDATE coupons SET pay_cents = 40, revision = 8 WHERE id >> 10 = 1;
+         UPDATE coupons SET pay_cents = 50, revision = 3 WHERE id >> 10 = 2",
+    )
+    .await;
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    for (number, revision, expected) in [
+        (1, 1, None),
+        (1, 2, Some(1)),
+        (1, 4, Some(1)),
+        (1, 5, Some(30)),
+        (1, 7, Some(30)),
+        (1, 8, Some(40)),
+        (1, 99, Some(40)),
+        (2, 2, Some(2)),
+        (2, 5, Some(50)),
+        (3, 9, Some(3)),
+        (4, 9, None),
+    ] {
+        let price = Prices::default().at(&mut tx, sale(number), revision).await;
+        let cents = price.expect("Postgres answers").map(|price| price.pay_cents);
+        assert_eq!(cents, expected, "coupon {number} at revision {revision}");
+    }
+}

@@ -1,0 +1,271 @@
+//! Moves of orders: which rows each changes, and which of them are due.
+
+use flash_sale::base::limits;
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::ids::DeadLetterId;
+use flash_sale::sale::order::discard::Discarded;
+use serde_json::json;
+
+use super::{begin, move_rows, with_sales, write_letters};
+use crate::support::{TestApp, admin_token_of};
+
+/// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
+async fn due_orders() -> TestApp {
+    let app = TestApp::configured(&["--payment-window-s", "3600"]).await;
+    app.expect_disagreements();
+    app.write_sales(9).await;
+    app.write_rows(&[
+        (1, 1, "flash", 1, "unpaid"),
+        (2, 2, "flash", 2, "unpaid"),
+        (3, 3, "flash", 3, "unpaid"),
+        (4, 4, "flash", 4, "unpaid"),
+        (5, 5, "flash", 5, "paid"),
+        (6, 6, "flash", 6, "unpaid"),
+        (7, 7, "flash", 7, "unpaid"),
+        (8, 8, "regular", 8, "unpaid"),
+    ])
+    .await;
+    app.execute(
+        "UPDATE orders SET pay_by = now() - interval '1 min';
+         -- Its time is not over, though it is old.
+         UPDATE orders SET pay_by = now() + interval '30 min', created_at = now() - interval '2 h' WHERE id = 2;
+         -- Two of an older version: their time is the window since they were written.
+         UPDATE orders SET pay_by = NULL, created_at = now() - interval '2 h' WHERE id = 3;
+         UPDATE orders SET pay_by = NULL, created_at = now() - interval '30 min' WHERE id = 4;
+         INSERT INTO postponed (pass, item, error, next_try_at)
+             VALUES ('expiry', 6, 'x', now() + interval '30 min'), ('history', 7, 'x', now() + interval '30 min')",
+    )
+    .await;
+    app
+}
+
+async fn expired(app: &TestApp) -> Vec<i64> {
+    app.numbers(
+        "SELECT id FROM orders WHERE status = 'expired' AND expired_at <= now() ORDER BY id",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn expire_closes_the_orders_that_are_due() {
+    let app = due_orders().await;
+    app.let_rows_age("flash_sales").await;
+    assert_eq!(app.expire().await, 4);
+    assert_eq!(expired(&app).await, [1, 3, 7, 8]);
+    let counted = app.numbers("SELECT sold FROM flash_sales ORDER BY coupon_id").await;
+    assert_eq!(
+        counted,
+        [0, 2, 2, 4, 5, 6, 6, 8, 9],
+        "one less of each sale; a regular coupon has none"
+    );
+    let returns = "SELECT order_id FROM stock_returns WHERE what = 'unit' AND done_at IS NULL ORDER BY order_id";
+    assert_eq!(app.numbers(returns).await, [1, 3, 7]);
+    assert_eq!(app.expire().await, 0);
+    app.let_postponed_be_due().await;
+    assert_eq!((app.expire().await, expired(&app).await), (1, vec![1, 3, 6, 7, 8]));
+}
+
+#[tokio::test]
+async fn expire_skips_an_order_that_is_locked() {
+    let app = due_orders().await;
+    let mut other = begin(&app).await;
+    sqlx::query("SELECT FROM orders WHERE id = 3 FOR UPDATE")
+        .execute(&mut *other)
+        .await
+        .expect("Postgres does it");
+    assert_eq!((app.expire().await, expired(&app).await), (3, vec![1, 7, 8]));
+    other.rollback().await.expect("Postgres answers");
+    assert_eq!(app.expire().await, 1);
+}
+
+/// Postgres refuses to close one of a batch. Orders that are not due don't become it by that, and orders that were paid
+/// long ago stand in front of none.
+#[tokio::test]
+async fn due_orders_are_closed_beside_one_that_cannot_be() {
+    let app = due_orders().await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, paid_at, pay_method, pay_by)
+         SELECT 1000 + n, 9216, 'flash', 1000 + n, now(), 'paid', now(), 'balance', now() - interval '1 day'
+         FROM generate_series(1, {}) AS n",
+        limits::EXPIRY_BATCH
+    ))
+    .await;
+    app.write_rows(&[(9, 9, "flash", 9, "unpaid")]).await;
+    app.execute("UPDATE orders SET pay_by = now() - interval '1 h' WHERE id = 9").await;
+    app.refuse("UPDATE", "orders", "OLD.id = 9", "23514").await;
+    assert_eq!(app.expire().await, 4);
+    assert_eq!(expired(&app).await, [1, 3, 7, 8]);
+    assert_eq!(app.postponed().await, ["expiry 6 1", "expiry 9 1", "history 7 1"]);
+    app.accept("orders").await;
+    app.let_postponed_be_due().await;
+    assert_eq!((app.expire().await, expired(&app).await), (2, vec![1, 3, 6, 7, 8, 9]));
+    let cancelled = "SELECT count(*) FROM orders WHERE cancelled_at IS NOT NULL";
+    assert_eq!(app.number(cancelled).await, 0);
+}
+
+/// The oldest order is one of an older version, whose time counts from its row on.
+#[tokio::test]
+async fn expire_takes_those_first_that_have_been_due_for_longest() {
+    let app = with_sales(1).await;
+    let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
+    let orders = batches * i64::from(limits::EXPIRY_BATCH);
+    app.execute(&format!(
+        "UPDATE flash_sales SET total = 10000, sold = 10000;
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by, created_at)
+         SELECT n, 1024, 'flash', n, now(), CASE WHEN n > 1 THEN now() - interval '2 days' + n * interval '1 s' END,
+                now() - interval '3 days'
+         FROM generate_series(1, {orders} + 1) AS n"
+    ))
+    .await;
+    assert_eq!(i64::try_from(app.expire().await).expect("some"), orders, "a pass has a bound");
+    let left = app.numbers("SELECT id FROM orders WHERE status = 'unpaid'").await;
+    assert_eq!(left, [orders + 1]);
+}
+
+/// Letters of claims that are discarded, by what became of their order ids.
+#[tokio::test]
+async fn cancel_unwritten_makes_a_cancelled_order_unless_the_claim_may_have_been_one() {
+    let app = with_sales(2).await;
+    app.execute(
+        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+         VALUES (3 << 10, 'regular', '', '', '', 1, 1);
+         UPDATE settings SET orders_moved_to = 50;
+         UPDATE flash_sales SET archived_at = now() WHERE coupon_id = 2048",
+    )
+    .await;
+    app.write_rows(&[
+        (104, 1, "flash", 4, "redeemed"),
+        (106, 2, "flash", 6, "unpaid"),
+        (107, 1, "flash", 77, "unpaid"),
+        (108, 1, "flash", 8, "expired"),
+    ])
+    .await;
+    move_rows(&app, &[104]).await;
+    let letters = [
+        // A claim that is no row; one of no coupon, and one of a coupon without a sale.
+        (1, 1, 101, true),
+        (9, 2, 102, true),
+        (3, 3, 103, true),
+        // An order that has moved, and ids up to the retention mark and behind it, of an archived sale and another.
+        (1, 4, 104, true),
+        (2, 5, 40, true),
+        (2, 5, 50, true),
+        (2, 5, 51, true),
+        (1, 5, 41, true),
+        // Orders of another coupon, of another user, and its own.
+        (1, 6, 106, true),
+        (1, 7, 107, true),
+        (1, 8, 108, true),
+    ];
+    write_letters(&app, &letters).await;
+    let mut taken = Vec::new();
+    for (number, (_, _, order, _)) in (1..).zip(letters) {
+        let letter = DeadLetterId::new(number).expect("a positive number");
+        let discarded = app.app.dead_letters.discard(letter, &Actor::command_line()).await;
+        if discarded.expect("Postgres answers") == Discarded::OrderIdTaken {
+            taken.push(order);
+        }
+    }
+    assert_eq!(taken, [106, 107]);
+    let new = "SELECT concat_ws(' ', id, coupon_id >> 10, user_id) FROM orders
+               WHERE status = 'cancelled' AND kind = 'flash' ORDER BY id";
+    assert_eq!(app.texts(new).await, ["41 1 5", "51 2 5", "101 1 1"]);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 3 + 3);
+    let returns = "SELECT order_id FROM stock_returns ORDER BY order_id";
+    assert_eq!(app.numbers(returns).await, [41, 51, 101]);
+}
+
+/// An operator archives an ended sale with open letters, and accepts the loss.
+#[tokio::test]
+async fn cancel_letters_makes_cancelled_orders_of_the_open_letters_of_one_sale() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let (coupon, other) = (app.create_flash(9).await, app.create_flash(9).await);
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    let (of_sale, of_other) = (coupon.sequence(), other.sequence());
+    let letters = [
+        (of_sale, 2, 12, true),
+        (of_sale, 3, 13, false),
+        (of_other, 4, 14, true),
+        (of_sale, 5, 15, true),
+        // The claim is an order.
+        (of_sale, 1, order, true),
+    ];
+    write_letters(&app, &letters).await;
+    let path = format!("/v1/coupons/{coupon}/archive");
+    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": true })).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    let rows =
+        "SELECT concat_ws(' ', id, kind, user_id, status) FROM orders WHERE id < 100 ORDER BY id";
+    assert_eq!(app.texts(rows).await, ["12 flash 2 cancelled", "15 flash 5 cancelled"]);
+    assert_eq!(app.numbers("SELECT id FROM dead_letters WHERE resolved_at IS NULL").await, [3]);
+    assert_eq!(app.status(1, order).await, "unpaid");
+}
+
+/// An order of another user is locked elsewhere, and doesn't matter; a code that is there already stays.
+#[tokio::test]
+async fn pay_holds_one_order_alone_and_keeps_a_code_that_is_there() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let (own, others) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    app.execute(&format!(
+        "INSERT INTO redemptions (order_id, code) VALUES ({own}, '0000000000000013')"
+    ))
+    .await;
+    let mut other = begin(&app).await;
+    let lock = format!("SELECT FROM orders WHERE id = {others} FOR UPDATE");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut *other).await.expect("Postgres does it");
+    assert_eq!(app.pay(1, own).await.status, 200);
+    other.rollback().await.expect("Postgres answers");
+    assert_eq!(app.code(1, own).await, "0000-0000-0000-0013");
+    let paid =
+        "SELECT concat_ws(' ', status, pay_method, paid_at <= now()) FROM orders ORDER BY user_id";
+    assert_eq!(app.texts(paid).await, ["paid balance t", "unpaid"]);
+}
+
+/// Each move changes the order that it is about, and no other in the same status.
+#[tokio::test]
+async fn each_move_changes_one_order() {
+    let app = TestApp::configured(&["--payment-callback-secret", crate::support::SECRET]).await;
+    let coupon = app.create_flash(9).await;
+    let mut orders = Vec::new();
+    for buyer in 1..=8 {
+        orders.push(app.order(buyer, coupon).await);
+    }
+    for buyer in 1..=6 {
+        assert_eq!(
+            app.pay(buyer, orders[usize::try_from(buyer).expect("few") - 1]).await.status,
+            200
+        );
+    }
+    let statuses = async || app.texts("SELECT status FROM orders ORDER BY user_id").await.join(" ");
+    assert_eq!(statuses().await, "paid paid paid paid paid paid unpaid unpaid");
+    assert_eq!(app.redeem_under(&admin_token_of(7), orders[0], Some("a")).await.status, 200);
+    assert_eq!(app.redeem_under(&admin_token_of(8), orders[1], Some("b")).await.status, 200);
+    assert_eq!(app.cancel(7, orders[6]).await.status, 200);
+    assert_eq!(app.act(3, orders[2], "refund").await.status, 200);
+    assert_eq!(app.act(4, orders[3], "refund").await.status, 200);
+    assert_eq!(
+        statuses().await,
+        "redeemed redeemed refunding refunding paid paid cancelled unpaid"
+    );
+    // One of them goes back now.
+    app.execute(&format!(
+        "UPDATE payments SET gateway = 'external' WHERE order_id = {}",
+        orders[3]
+    ))
+    .await;
+    assert_eq!(app.refund_payments().await, 1);
+    assert_eq!(statuses().await, "redeemed redeemed refunded refunding paid paid cancelled unpaid");
+    assert_eq!(app.sold(coupon).await, 6);
+    let times = "SELECT concat_ws(' ', redeemed_at <= now(), cancelled_at <= now(), refunding_at <= refunded_at)
+                 FROM orders ORDER BY user_id";
+    assert_eq!(app.texts(times).await, ["t", "t", "t", "", "", "", "t", ""]);
+    // A repeat is told who was first at its own order.
+    for (clerk, at, status) in [(7, 0, 200), (8, 1, 200), (8, 0, 409), (7, 1, 409)] {
+        let key = if at == 0 { "a" } else { "b" };
+        let again = app.redeem_under(&admin_token_of(clerk), orders[at], Some(key)).await;
+        assert_eq!(again.status, status, "clerk {clerk} and order {at}");
+    }
+}
