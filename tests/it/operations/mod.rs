@@ -5,3 +5,6 @@ mod list;
 
 // Statistics of a day.
 mod statistics;
+
+// The lists and sales of the board, as both stores have them.
+mod board;

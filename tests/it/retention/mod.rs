@@ -8,3 +8,9 @@ mod persons;
 
 // Records after their time.
 mod records;
+
+// Months of the history.
+mod months;
+
+// What is under way, and keeps a user from being erased.
+mod obstacles;
