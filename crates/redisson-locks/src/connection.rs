@@ -106,7 +106,9 @@ pub(crate) fn interrupted() -> RedisError {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use redis::Pipeline;
+    use std::sync::Mutex;
+
+    use redis::{Arg, Pipeline};
 
     use super::*;
 
@@ -144,5 +146,69 @@ pub(crate) mod tests {
         fn get_db(&self) -> i64 {
             0
         }
+    }
+
+    /// A server that answers each command as a function says, in no time, and notes the commands. Of a script the hash is
+    /// left out.
+    #[derive(Clone)]
+    pub(crate) struct Played {
+        answer: Arc<dyn Fn(&str) -> RedisResult<Value> + Send + Sync>,
+        asked: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Played {
+        pub(crate) fn new(
+            answer: impl Fn(&str) -> RedisResult<Value> + Send + Sync + 'static,
+        ) -> Self {
+            Self { answer: Arc::new(answer), asked: Arc::default() }
+        }
+
+        /// The commands since the last call.
+        pub(crate) fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut *self.asked.lock().expect("no holder panics"))
+        }
+
+        fn answer(&self, command: &Cmd) -> RedisResult<Value> {
+            let mut words: Vec<String> = command.args_iter().map(word).collect();
+            if words[0] == "EVALSHA" {
+                words.remove(1);
+            }
+            let text = words.join(" ");
+            self.asked.lock().expect("no holder panics").push(text.clone());
+            (self.answer)(&text)
+        }
+    }
+
+    impl ConnectionLike for Played {
+        fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+            Box::pin(async move { self.answer(command) })
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            commands: &'a Pipeline,
+            _offset: usize,
+            _count: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            Box::pin(
+                async move { commands.cmd_iter().map(|command| self.answer(command)).collect() },
+            )
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    fn word(argument: Arg<&[u8]>) -> String {
+        match argument {
+            Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => panic!("no command here has a cursor"),
+        }
+    }
+
+    /// The answer of a server that is away.
+    pub(crate) fn away() -> RedisResult<Value> {
+        Err(RedisError::from((ErrorKind::Io, "away")))
     }
 }

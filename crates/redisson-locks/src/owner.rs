@@ -221,3 +221,144 @@ impl Drop for Guard {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::connection::tests::{Played, away};
+    use crate::script::tests::{Row, Stage};
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn locks(server: &Played) -> OwnerLocks {
+        let settings = Settings { lease: LEASE, retry_pause: Duration::from_millis(30) };
+        OwnerLocks::new(server.clone(), settings, Tasks::default())
+    }
+
+    /// A lock that is free, and stays the owner's.
+    fn free() -> Played {
+        Played::new(|_| Ok(Value::Okay))
+    }
+
+    /// First words of the commands since the last call.
+    fn verbs(server: &Played) -> Vec<String> {
+        let verb = |command: String| command.split(' ').take(3).collect::<Vec<_>>().join(" ");
+        server.asked().into_iter().map(verb).collect()
+    }
+
+    /// Lets the tasks run that are ready.
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn release_and_renew_leave_another_owner_s_lock_alone() {
+        let mut stage = Stage::new().await;
+        let scripts = Scripts::new();
+        stage.holds(&scripts.release, &RELEASED).await;
+        stage.holds(&scripts.renew, &RENEWED).await;
+    }
+
+    const RELEASED: [Row; 3] = [
+        ("a=me/5", "a | me", "1", "logged"),
+        ("a=other/5", "a | me", "0", "a=other/5"),
+        ("", "a | me", "0", ""),
+    ];
+
+    const RENEWED: [Row; 3] = [
+        ("a=me/5", "a | me 9000000", "1", "a=me/9 logged"),
+        ("a=other/5", "a | me 9000000", "0", "a=other/5"),
+        ("", "a | me 9000000", "0", ""),
+    ];
+
+    #[tokio::test]
+    async fn a_key_is_taken_once_renewed_and_released_by_its_owner_alone() {
+        let stage = Stage::new().await;
+        let server = stage.server();
+        let scripts = Scripts::new();
+        let [short, long] = [5_000, 9_000].map(Duration::from_secs);
+        assert!(scripts.acquire(server, "a", "me", short).await.unwrap());
+        assert!(!scripts.acquire(server, "a", "other", long).await.unwrap());
+        assert_eq!(stage.there().await, ["a=me/5"]);
+        assert!(!scripts.renew(server, "a", "other", long).await.unwrap());
+        assert!(!scripts.release(server, "a", "other").await.unwrap());
+        assert_eq!(stage.there().await, ["a=me/5"]);
+        assert!(scripts.renew(server, "a", "me", long).await.unwrap());
+        assert_eq!(stage.there().await, ["a=me/9"]);
+        assert!(scripts.release(server, "a", "me").await.unwrap());
+        assert!(stage.there().await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_tries_after_each_pause_while_its_patience_lasts() {
+        let held = Played::new(|_| Ok(Value::Nil));
+        let began = Instant::now();
+        let guard = locks(&held).acquire("a", Duration::from_millis(100)).await.unwrap();
+        assert!(guard.is_none());
+        assert_eq!(began.elapsed(), Duration::from_millis(90));
+        assert_eq!(held.asked().len(), 4);
+
+        // Another pause would just fit.
+        let guard = locks(&held).acquire("a", Duration::from_millis(60)).await.unwrap();
+        assert!(guard.is_none());
+        assert_eq!(held.asked().len(), 3);
+        assert!(locks(&Played::new(|_| away())).acquire("a", LEASE).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_renewed_until_it_is_released() {
+        let server = free();
+        let guard = locks(&server).acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        assert_eq!(guard.watched.sure_until(), Instant::now() + LEASE);
+        assert_eq!(verbs(&server), [format!("SET a {}", guard.owner)]);
+        sleep(LEASE - Duration::from_secs(1)).await;
+        assert_eq!(verbs(&server), ["EVALSHA 1 a", "EVALSHA 1 a"], "a third, and two thirds");
+        assert!(!guard.lost().is_cancelled());
+        let lost = guard.lost().clone();
+        assert!(guard.release().await.unwrap());
+        settle().await;
+        assert_eq!(verbs(&server), ["EVALSHA 1 a"], "released once");
+        sleep(3 * LEASE).await;
+        assert!(server.asked().is_empty(), "it is renewed no more");
+        assert!(!lost.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_says_whether_the_lock_was_still_the_owner_s() {
+        let lost = Played::new(|command| {
+            Ok(if command.starts_with("SET") { Value::Okay } else { Value::Int(0) })
+        });
+        let guard = locks(&lost).try_acquire("a").await.unwrap().expect("it is free");
+        assert!(!guard.release().await.unwrap());
+        let guard = locks(&lost).try_acquire("a").await.unwrap().expect("it is free");
+        sleep(LEASE / 2).await;
+        assert!(guard.lost().is_cancelled(), "a renewal has said so");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
+        let server = free();
+        let guard = locks(&server).try_acquire("a").await.unwrap().expect("it is free");
+        let owner = guard.owner.clone();
+        server.asked();
+        drop(guard);
+        settle().await;
+        assert_eq!(server.asked(), [format!("EVALSHA 1 a {owner}")]);
+        sleep(3 * LEASE).await;
+        assert!(server.asked().is_empty());
+    }
+
+    #[test]
+    fn a_guard_may_be_dropped_outside_of_a_runtime() {
+        let server = free();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let guard = runtime.block_on(locks(&server).try_acquire("a")).unwrap();
+        server.asked();
+        drop(guard.expect("it is free"));
+        assert!(server.asked().is_empty(), "the lock runs out");
+    }
+}

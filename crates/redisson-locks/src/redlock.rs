@@ -368,3 +368,277 @@ fn random_up_to(max: Duration) -> Duration {
     let random = Uuid::new_v4().as_u128() as u32;
     max.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::connection::tests::{Played, away};
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    /// A client of servers that answer like this.
+    fn redlock(servers: &[Played]) -> Redlock {
+        let retry_pause_max = Duration::from_millis(20);
+        let settings = Settings { lease: LEASE, retry_pause_max, ..Settings::default() };
+        Redlock::new(servers.to_vec(), settings, Tasks::default())
+    }
+
+    fn of_size(nodes: usize) -> Redlock {
+        redlock(&vec![no(); nodes])
+    }
+
+    fn info(uptime: &str) -> Value {
+        Value::BulkString(format!("# Server\r\nuptime_in_seconds:{uptime}\r\n").into_bytes())
+    }
+
+    /// A server that has been up for some seconds, and says yes to everything.
+    fn yes_after(uptime: &'static str) -> Played {
+        Played::new(move |command| {
+            Ok(if command.starts_with("INFO") { info(uptime) } else { Value::Okay })
+        })
+    }
+
+    fn yes() -> Played {
+        yes_after("100")
+    }
+
+    /// A server that says no.
+    fn no() -> Played {
+        Played::new(|command| {
+            Ok(match command.split(' ').next() {
+                Some("INFO") => info("100"),
+                Some("SET") => Value::Nil,
+                _ => Value::Int(0),
+            })
+        })
+    }
+
+    /// A server that grants a lock, and says afterwards that it is another owner's.
+    fn forgetful() -> Played {
+        Played::new(|command| {
+            Ok(match command.split(' ').next() {
+                Some("INFO") => info("100"),
+                Some("SET") => Value::Okay,
+                _ => Value::Int(0),
+            })
+        })
+    }
+
+    /// A server that grants a lock, and is away afterwards.
+    fn leaving() -> Played {
+        Played::new(|command| match command.split(' ').next() {
+            Some("INFO") => Ok(info("100")),
+            Some("SET") => Ok(Value::Okay),
+            _ => away(),
+        })
+    }
+
+    /// Lets the tasks run that are ready.
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half() {
+        for (nodes, votes, is_majority) in
+            [(1, 0, false), (1, 1, true), (4, 2, false), (4, 3, true), (5, 2, false), (5, 3, true)]
+        {
+            assert_eq!(of_size(nodes).is_majority(votes), is_majority, "{votes} of {nodes}");
+        }
+    }
+
+    #[test]
+    fn the_trusted_lease_is_the_lease_less_the_drift() {
+        for (lease_ms, trusted_ms) in [(10_000, 9_898), (300, 295), (100, 97), (2, 0), (1, 0)] {
+            let settings =
+                Settings { lease: Duration::from_millis(lease_ms), ..Settings::default() };
+            let redlock = Redlock::new(vec![no()], settings, Tasks::default());
+            assert_eq!(redlock.trusted_lease(), Duration::from_millis(trusted_ms), "{lease_ms}");
+        }
+    }
+
+    #[test]
+    fn take_one_takes_no_more_than_there_are() {
+        let left = Mutex::new(2);
+        let taken: Vec<(bool, u32)> =
+            (0..4).map(|_| (take_one(&left), *left.lock().unwrap())).collect();
+        assert_eq!(taken, [(true, 1), (true, 0), (false, 0), (false, 0)]);
+    }
+
+    #[test]
+    fn time_up_is_a_second_less_than_the_server_says() {
+        for (info, seconds) in [
+            ("uptime_in_seconds:5\r\n", 4),
+            ("uptime_in_seconds:1\r\n", 0),
+            ("uptime_in_seconds:0\r\n", 0),
+            ("other:5\r\n", 0),
+        ] {
+            assert_eq!(time_up(&InfoDict::new(info)), Duration::from_secs(seconds), "{info}");
+        }
+    }
+
+    #[test]
+    fn random_pauses_lie_between_nothing_and_the_bound() {
+        let max = Duration::from_secs(100);
+        let pauses: Vec<Duration> = (0..64).map(|_| random_up_to(max)).collect();
+        assert!(pauses.iter().all(|pause| *pause <= max), "{pauses:?}");
+        let [least, most] = [pauses.iter().min().unwrap(), pauses.iter().max().unwrap()];
+        assert!(*least < max / 2 && *most > max / 2, "{pauses:?}");
+        assert_eq!(random_up_to(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_needs_the_votes_of_a_majority() {
+        let gone = || Played::new(|_| away());
+        for (servers, is_taken) in [
+            (vec![yes(), yes(), yes(), no(), no()], true),
+            (vec![yes(), yes(), no(), no(), no()], false),
+            (vec![yes(), yes(), yes(), gone(), gone()], true),
+            (vec![yes(), yes(), gone(), gone(), gone()], false),
+            (vec![yes(), yes(), no(), no()], false),
+            (vec![yes()], true),
+        ] {
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
+            assert_eq!(guard.is_some(), is_taken);
+            // A lock without a majority is released everywhere.
+            let is_release = |command: &String| command.starts_with("EVALSHA 1 a");
+            let releases = servers.iter().filter(|server| server.asked().iter().any(is_release));
+            assert_eq!(releases.count(), if is_taken { 0 } else { servers.len() });
+            if let Some(guard) = guard {
+                assert_eq!(guard.valid_until(), Instant::now() + Duration::from_millis(9_898));
+                assert!(guard.release().await);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_whose_validity_is_too_short_for_the_work_is_not_taken() {
+        let locks = redlock(&[yes(), yes(), yes()]);
+        for (needed_ms, is_taken) in [(9_897, true), (9_898, false), (9_899, false)] {
+            let needed = Duration::from_millis(needed_ms);
+            let guard = locks.try_acquire("a", needed).await.unwrap();
+            assert_eq!(guard.is_some(), is_taken, "{needed_ms}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_has_not_been_up_for_a_lease_has_no_vote() {
+        // The lease is 10 s, and a second may be missing.
+        for (uptime, is_taken) in [("10", false), ("11", true), ("12", true), ("", false)] {
+            let server = yes_after(uptime);
+            let guard = redlock(std::slice::from_ref(&server))
+                .try_acquire("a", Duration::ZERO)
+                .await
+                .unwrap();
+            assert_eq!(guard.is_some(), is_taken, "{uptime}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_may_reconnect_is_asked_for_its_life_at_each_try() {
+        let server = yes();
+        let locks = redlock(std::slice::from_ref(&server));
+        for _ in 0..2 {
+            let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap();
+            assert!(guard.expect("it is free").release().await);
+            let asked = server.asked();
+            assert_eq!(asked.len(), 3, "{asked:?}");
+            assert_eq!(asked[0], "INFO server");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_tries_for_as_long_as_its_patience() {
+        let locks = redlock(&[no()]);
+        let began = Instant::now();
+        let patience = Duration::from_millis(100);
+        assert!(locks.acquire("a", Duration::ZERO, patience).await.unwrap().is_none());
+        // A pause takes 20 ms at most.
+        let waited = began.elapsed();
+        assert!((80..=101).contains(&waited.as_millis()), "{waited:?}");
+        let free = redlock(&[yes()]);
+        let guard = free.acquire("a", Duration::ZERO, Duration::ZERO).await.unwrap();
+        assert!(guard.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_counts_the_votes() {
+        for (servers, lost_after_ms) in [
+            // A majority has it: renewed until the renewals are used up, and then for one lease more.
+            (vec![yes(), yes(), yes(), forgetful(), leaving()], None),
+            // A majority says no, at the first renewal.
+            (vec![yes(), yes(), forgetful(), forgetful(), forgetful()], Some(9_898 / 3)),
+            // Neither: the validity runs out.
+            (vec![yes(), yes(), forgetful(), forgetful(), leaving()], Some(9_898)),
+        ] {
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
+            let guard = guard.expect("all have granted it");
+            let began = Instant::now();
+            let told = tokio::time::timeout(5 * LEASE, guard.lost().cancelled()).await;
+            assert_eq!(told.is_ok(), lost_after_ms.is_some());
+            if let Some(ms) = lost_after_ms {
+                let after = began.elapsed().as_millis();
+                assert!((ms..=ms + 2).contains(&after), "{after} and not {ms}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_renewed_no_more_often_than_is_allowed() {
+        let settings = Settings { lease: LEASE, renewals_max: 2, ..Settings::default() };
+        let locks = Redlock::new(vec![yes()], settings, Tasks::default());
+        let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        let began = Instant::now();
+        let told = tokio::time::timeout(10 * LEASE, guard.lost().cancelled()).await;
+        told.expect("it is left to run out");
+        // Renewed at one and two thirds of the lease; the validity counts from the second.
+        let after = began.elapsed().as_millis();
+        let expected = 9_898 * 2 / 3 + 9_898;
+        assert!((expected - 2..=expected + 4).contains(&after), "{after} and not {expected}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_says_whether_a_majority_still_had_the_lock() {
+        for (servers, was_held) in [
+            (vec![yes(), yes(), forgetful()], true),
+            (vec![yes(), forgetful(), forgetful()], false),
+            (vec![yes(), leaving(), leaving()], false),
+        ] {
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
+            assert_eq!(guard.expect("all have granted it").release().await, was_held);
+            settle().await;
+            let first = servers[0].asked();
+            assert_eq!(first.len(), 3, "taken with INFO, and released once: {first:?}");
+            sleep(3 * LEASE).await;
+            assert!(servers[0].asked().is_empty(), "it is renewed no more");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
+        let server = yes();
+        let guard =
+            redlock(std::slice::from_ref(&server)).try_acquire("a", Duration::ZERO).await.unwrap();
+        server.asked();
+        drop(guard.expect("it is free"));
+        settle().await;
+        assert_eq!(server.asked().len(), 1);
+        sleep(3 * LEASE).await;
+        assert!(server.asked().is_empty());
+    }
+
+    #[test]
+    fn a_guard_may_be_dropped_outside_of_a_runtime() {
+        let server = yes();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let locks = redlock(std::slice::from_ref(&server));
+        let guard = runtime.block_on(locks.try_acquire("a", Duration::ZERO)).unwrap();
+        server.asked();
+        drop(guard.expect("it is free"));
+        assert!(server.asked().is_empty(), "the lock runs out");
+    }
+}

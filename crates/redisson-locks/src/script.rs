@@ -38,3 +38,176 @@ fn command(name: &str, script: &str, keys: &[&str], arguments: &impl ToRedisArgs
     command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     command
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use futures_util::StreamExt;
+    use private_servers::testing::{PATIENCE, RedisServer, bounded};
+    use redis::aio::PubSub;
+    use redis::{AsyncConnectionConfig, Client, InfoDict, Value, cmd};
+
+    use super::*;
+
+    /// Unit of the leases: long, so that none ends; they are rounded up, so that the time that a call takes isn't seen.
+    const UNIT_MS: i64 = 1_000_000;
+    /// Beginning of the channels' names.
+    const CHANNEL: &str = "redisson_lock__channel:";
+    /// The channel of the last message that is read after a call.
+    const END: &str = "end";
+
+    /// A row of a table: what Redis holds, the keys and arguments of the call, its reply, and what is there then.
+    ///
+    /// A key that holds `h:1:2/5` is a hash in which the holder `h:1` has two entries, with a lease of five units; one that
+    /// holds `x` is a string. In a call, `@a` is the channel of the lock `a`. Behind the keys stands `logged` if something
+    /// was written to the append-only file, and `told:{a}` for a message in that channel.
+    pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str);
+
+    /// A server of the test's own. Waiters listen to the locks `a` and `{t}:c`.
+    pub(crate) struct Stage {
+        _process: RedisServer,
+        server: Server,
+        messages: PubSub,
+    }
+
+    impl Stage {
+        pub(crate) async fn new() -> Self {
+            // Without fsync no write to the file waits for an earlier one.
+            let process = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+            let client = Client::open(process.url()).expect("a valid URL");
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(PATIENCE))
+                .set_response_timeout(Some(PATIENCE));
+            let one = client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut messages = client.get_async_pubsub().await.expect("it runs");
+            let channels = ["{a}", "{t}:c"].map(|lock| format!("{CHANNEL}{lock}"));
+            for channel in channels.iter().map(String::as_str).chain([END]) {
+                messages.subscribe(channel).await.expect("it runs");
+            }
+            Self { _process: process, server: Server::new(one.expect("it runs")), messages }
+        }
+
+        /// Where the scripts run.
+        pub(crate) fn server(&self) -> &Server {
+            &self.server
+        }
+
+        /// Checks each row of a table.
+        pub(crate) async fn holds(&mut self, script: &Script, rows: &[Row]) {
+            let mut wrong = Vec::new();
+            for (state, call, reply, then) in rows {
+                self.set(state).await;
+                let before = self.file_bytes().await;
+                let (keys, arguments) = call.split_once(" | ").expect("keys | arguments");
+                let keys: Vec<String> = keys.split(' ').map(whole).collect();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let arguments: Vec<String> = arguments.split(' ').map(whole).collect();
+                let found = match script.run::<Value>(&self.server, &keys, &arguments).await {
+                    Ok(found) => words(&found),
+                    Err(_) => "error".to_owned(),
+                };
+                let is_logged = self.file_bytes().await > before;
+                let mut there = self.there().await;
+                there.extend(is_logged.then(|| "logged".to_owned()));
+                there.extend(self.told().await);
+                let there = there.join(" ");
+                if (&*found, &*there) != (*reply, *then) {
+                    wrong.push(format!("{state:?} {call:?}: {found} {there:?}"));
+                }
+            }
+            assert_eq!(wrong, Vec::<String>::new());
+        }
+
+        /// What is there, in words.
+        pub(crate) async fn there(&self) -> Vec<String> {
+            let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
+            keys.sort_unstable();
+            let mut there = Vec::new();
+            for key in keys {
+                let left_ms: i64 = self.ask(&["PTTL", &key]).await;
+                let lease =
+                    if left_ms > 0 { format!("/{}", units(left_ms)) } else { String::new() };
+                let kind: String = self.ask(&["TYPE", &key]).await;
+                let value = if kind == "hash" {
+                    let entries: Vec<String> = self.ask(&["HGETALL", &key]).await;
+                    entries.join(":")
+                } else {
+                    self.ask(&["GET", &key]).await
+                };
+                there.push(format!("{key}={value}{lease}"));
+            }
+            there
+        }
+
+        /// Makes the keys of a row, and no others.
+        pub(crate) async fn set(&self, state: &str) {
+            for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
+                self.ask::<i64>(&["DEL", &key]).await;
+            }
+            for word in state.split_whitespace() {
+                let (key, value) = word.split_once('=').expect("key=value");
+                let (value, lease) = value.split_once('/').unwrap_or((value, ""));
+                match value.rsplit_once(':') {
+                    Some((holder, count)) => {
+                        self.ask::<i64>(&["HSET", key, holder, count]).await;
+                    }
+                    None => self.ask::<()>(&["SET", key, value]).await,
+                }
+                if !lease.is_empty() {
+                    let lease: i64 = lease.parse().expect("a number of units");
+                    self.ask::<i64>(&["PEXPIRE", key, &(lease * UNIT_MS).to_string()]).await;
+                }
+            }
+        }
+
+        /// One command.
+        pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+            self.server.query(cmd(words[0]).arg(&words[1..])).await.expect("the command is right")
+        }
+
+        /// Size of the append-only file.
+        async fn file_bytes(&self) -> u64 {
+            let facts: InfoDict = self.ask(&["INFO", "persistence"]).await;
+            facts.get("aof_current_size").expect("there is a file")
+        }
+
+        /// Channels of the messages since the last call.
+        async fn told(&mut self) -> Vec<String> {
+            self.ask::<i64>(&["PUBLISH", END, "0"]).await;
+            let mut told = Vec::new();
+            let mut messages = self.messages.on_message();
+            loop {
+                let message = bounded("a message", messages.next()).await.expect("it runs");
+                match message.get_channel_name() {
+                    END => return told,
+                    name => told.push(format!("told:{}", name.trim_start_matches(CHANNEL))),
+                }
+            }
+        }
+    }
+
+    /// A key or an argument.
+    fn whole(word: &str) -> String {
+        match word.strip_prefix('@') {
+            Some(lock) if lock == "*" || lock.contains('{') => format!("{CHANNEL}{lock}"),
+            Some(lock) => format!("{CHANNEL}{{{lock}}}"),
+            None => word.to_owned(),
+        }
+    }
+
+    /// A reply in words; the rest of a lease in units.
+    fn words(reply: &Value) -> String {
+        match reply {
+            Value::Nil => "nil".to_owned(),
+            Value::Int(ms) if *ms >= UNIT_MS => format!("{}_units", units(*ms)),
+            Value::Int(number) => number.to_string(),
+            Value::Array(values) => {
+                format!("[{}]", values.iter().map(words).collect::<Vec<_>>().join(" "))
+            }
+            other => panic!("no script replies {other:?}"),
+        }
+    }
+
+    fn units(left_ms: i64) -> i64 {
+        left_ms.div_euclid(UNIT_MS) + i64::from(left_ms % UNIT_MS > 0)
+    }
+}

@@ -167,3 +167,165 @@ impl Drop for BatchGuard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::connection::tests::Played;
+    use crate::reentrant::{ReentrantLocks, Settings};
+    use crate::tasks::Tasks;
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    /// A server that has these positions held elsewhere, counted from 1.
+    fn contended(positions: &[i64]) -> Played {
+        let reply = Value::Array(positions.iter().copied().map(Value::Int).collect());
+        Played::new(move |command| {
+            Ok(if command.contains("redisson_lock__channel") {
+                Value::Int(1)
+            } else {
+                reply.clone()
+            })
+        })
+    }
+
+    fn locks(server: &Played, lease_max: Option<Duration>) -> ReentrantLocks {
+        let nowhere = redis::Client::open("redis+unix:///nowhere/redis.sock").expect("a valid URL");
+        let settings = Settings { lease: LEASE, lease_max, ..Settings::default() };
+        ReentrantLocks::new(server.clone(), nowhere, settings, Tasks::default())
+    }
+
+    /// The commands since the last call, with `h` in place of the holder.
+    fn asked(server: &Played) -> Vec<String> {
+        let is_holder = |word: &str| word.len() > 36 && word.as_bytes()[36] == b':';
+        let shorten = |command: String| {
+            let words = command.split(' ').map(|word| if is_holder(word) { "h" } else { word });
+            words.collect::<Vec<_>>().join(" ")
+        };
+        server.asked().into_iter().map(shorten).collect()
+    }
+
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_holds_the_names_that_are_not_contended() {
+        // Neither sorted by name, nor all different.
+        let names = vec!["c", "a", "d", "b", "a"];
+        for (elsewhere, held) in [
+            (vec![], [true, true, true, true, true]),
+            (vec![1], [false, true, true, true, true]),
+            (vec![2, 5], [true, false, true, true, false]),
+            (vec![4], [true, true, true, false, true]),
+            (vec![1, 2, 3, 4, 5], [false; 5]),
+        ] {
+            let locks = locks(&contended(&elsewhere), None);
+            let guard = locks.batch(names.clone()).try_acquire().await.unwrap();
+            assert_eq!([0, 1, 2, 3, 4].map(|at| guard.holds_at(at)), held);
+            assert_eq!([0, 1, 2, 3, 4].map(|at| guard.holds(names[at])), held);
+            assert!(!guard.holds_at(5) && !guard.holds_at(usize::MAX));
+            assert!(!guard.holds("") && !guard.holds("aa") && !guard.holds("e"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_releases_what_it_holds_once() {
+        for (elsewhere, release) in [
+            (vec![], Some("EVALSHA 3 a b c 0 h redisson_lock__channel:* 0")),
+            (vec![2], Some("EVALSHA 2 a c 0 h redisson_lock__channel:* 0")),
+            (vec![1, 3], Some("EVALSHA 1 b 0 h redisson_lock__channel:* 0")),
+            (vec![1, 2, 3], None),
+        ] {
+            for is_dropped in [false, true] {
+                let server = contended(&elsewhere);
+                let batch = locks(&server, None).batch(vec!["a", "b", "c"]);
+                let guard = batch.try_acquire().await.unwrap();
+                assert_eq!(asked(&server), ["EVALSHA 3 a b c 6000 h 0"]);
+                assert!(!guard.lost().is_cancelled());
+                if is_dropped {
+                    drop(guard)
+                } else {
+                    guard.release().await
+                }
+                settle().await;
+                assert_eq!(asked(&server), release.into_iter().collect::<Vec<_>>());
+                sleep(2 * LEASE).await;
+                assert!(server.asked().is_empty(), "it is renewed no more");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volatile_batch_is_so_in_each_call() {
+        let server = contended(&[]);
+        let locks = locks(&server, None);
+        let guard = locks.batch(vec!["a"]).volatile().try_acquire().await.unwrap();
+        assert_eq!(asked(&server), ["EVALSHA 1 a 6000 h 1"]);
+        let short = locks.try_acquire_batch(vec!["b".to_owned()]).await.unwrap();
+        assert_eq!(asked(&server), ["EVALSHA 1 b 6000 h 1"]);
+        drop(short);
+        guard.release().await;
+        settle().await;
+        let mut releases = asked(&server);
+        releases.sort_unstable();
+        let channels = "redisson_lock__channel:*";
+        let expected = ["a", "b"].map(|name| format!("EVALSHA 1 {name} 0 h {channels} 1"));
+        assert_eq!(releases, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_without_names_asks_nothing() {
+        let server = contended(&[]);
+        let guard =
+            locks(&server, Some(LEASE)).batch(Names::default()).try_acquire().await.unwrap();
+        assert!(!guard.holds_at(0) && !guard.holds(""));
+        guard.release().await;
+        settle().await;
+        assert!(server.asked().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_of_others_are_cut_if_there_is_a_longest_one() {
+        for (elsewhere, lease_max, cut) in [
+            (vec![2, 3], Some(2 * LEASE), Some("EVALSHA 2 b c 12000 6000")),
+            (vec![], Some(2 * LEASE), None),
+            (vec![2, 3], None, None),
+        ] {
+            let positions = Value::Array(elsewhere.into_iter().map(Value::Int).collect());
+            let server = Played::new(move |command| {
+                Ok(if command.ends_with(" 6000") { Value::Int(1) } else { positions.clone() })
+            });
+            let batch = locks(&server, lease_max).batch(vec!["a", "b", "c"]);
+            let guard = batch.try_acquire().await.unwrap();
+            assert_eq!(asked(&server)[1..], cut.into_iter().collect::<Vec<_>>());
+            guard.release().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_is_told_when_a_batch_is_not_renewed_in_time() {
+        // No lock is renewed: the answer has no lock in it.
+        let server = contended(&[]);
+        let guard = locks(&server, None).batch(vec!["a", "b"]).try_acquire().await.unwrap();
+        assert!(!guard.lost().is_cancelled());
+        sleep(LEASE / 2).await;
+        assert!(guard.lost().is_cancelled());
+    }
+
+    #[test]
+    fn a_guard_may_be_dropped_outside_of_a_runtime() {
+        let server = contended(&[]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let batch = locks(&server, None).batch(vec!["a"]);
+        let guard = runtime.block_on(batch.try_acquire()).unwrap();
+        server.asked();
+        drop(guard);
+        assert!(server.asked().is_empty(), "the lock runs out");
+    }
+}

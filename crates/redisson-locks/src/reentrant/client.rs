@@ -117,3 +117,173 @@ impl Client {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::connection::tests::{Played, away};
+    use crate::reentrant::{Guard, ReentrantLocks};
+
+    const LEASE: Duration = Duration::from_secs(6);
+    const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+    const RELEASE_PAUSE: Duration = Duration::from_millis(100);
+
+    fn settings() -> Settings {
+        Settings {
+            lease: LEASE,
+            release_timeout: RELEASE_TIMEOUT,
+            release_pause: RELEASE_PAUSE,
+            ..Settings::default()
+        }
+    }
+
+    fn locks_with(server: &Played, settings: Settings) -> ReentrantLocks {
+        let nowhere = redis::Client::open("redis+unix:///nowhere/redis.sock").expect("a valid URL");
+        ReentrantLocks::new(server.clone(), nowhere, settings, Tasks::default())
+    }
+
+    /// Takes the lock `a` of a server that grants it.
+    async fn take(locks: &ReentrantLocks) -> Guard {
+        locks.lock("a").try_acquire(&locks.holder()).await.unwrap().expect("it is free")
+    }
+
+    /// A server that grants each lock, and answers requests to unlock like this.
+    fn unlocking(answer: fn() -> RedisResult<Value>) -> Played {
+        Played::new(move |command| match command.split(' ').take(2).collect::<Vec<_>>()[..] {
+            ["EVALSHA", "3"] => answer(),
+            ["DEL", _] => Ok(Value::Int(1)),
+            _ => Ok(Value::Nil),
+        })
+    }
+
+    /// Lets the tasks run that are ready.
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_unlocks_once_and_forgets_the_latch_of_an_answer() {
+        for (answer, released, forgets) in [
+            (Value::Int(1), Released::Freed, true),
+            (Value::Int(0), Released::StillHeld, true),
+            (Value::Nil, Released::NotHeld, false),
+        ] {
+            let server = Played::new(move |command| {
+                Ok(if command.starts_with("EVALSHA 3") { answer.clone() } else { Value::Nil })
+            });
+            let guard = take(&locks_with(&server, settings())).await;
+            server.asked();
+            assert_eq!(guard.release().await.unwrap(), released);
+            settle().await;
+            let asked = server.asked();
+            let latch = asked[0].split(' ').nth(4).expect("the third key");
+            assert!(latch.starts_with("redisson_unlock_latch:{a}:"), "{asked:?}");
+            let expected = if forgets { vec![format!("DEL {latch}")] } else { Vec::new() };
+            assert_eq!(asked[1..], expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unlock_is_sent_again_as_often_as_is_allowed() {
+        for tries in [1, 3] {
+            let server = unlocking(away);
+            let settings = Settings { release_tries_max: tries, ..settings() };
+            let guard = take(&locks_with(&server, settings)).await;
+            server.asked();
+            let began = Instant::now();
+            assert!(guard.release().await.is_err());
+            assert_eq!(server.asked().len(), tries as usize);
+            assert_eq!(began.elapsed(), RELEASE_PAUSE * (tries - 1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unlock_is_sent_again_while_its_latch_is_sure_to_be_there() {
+        let server = unlocking(away);
+        let latch = RELEASE_TIMEOUT + 3 * RELEASE_PAUSE;
+        let settings = Settings { release_tries_max: 100, latch, ..settings() };
+        let guard = take(&locks_with(&server, settings)).await;
+        server.asked();
+        let began = Instant::now();
+        assert!(guard.release().await.is_err());
+        // One more would come, and be answered, later than the latch.
+        assert_eq!(began.elapsed(), 2 * RELEASE_PAUSE);
+        assert_eq!(server.asked().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_was_lost_is_not_unlocked() {
+        // Granted, and not the holder's any more when it is to be renewed.
+        let calls = AtomicU64::new(0);
+        let server = Played::new(move |_| {
+            let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+            Ok(if is_first { Value::Nil } else { Value::Array(vec![Value::Int(0)]) })
+        });
+        let guard = take(&locks_with(&server, settings())).await;
+        sleep(LEASE / 2).await;
+        assert!(guard.lost().is_cancelled());
+        server.asked();
+        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert!(server.asked().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_dropped_is_released_once() {
+        let server = unlocking(|| Ok(Value::Int(1)));
+        let guard = take(&locks_with(&server, settings())).await;
+        server.asked();
+        drop(guard);
+        settle().await;
+        let unlocks = server.asked();
+        assert_eq!(unlocks.iter().filter(|text| text.starts_with("EVALSHA 3")).count(), 1);
+    }
+
+    #[test]
+    fn a_guard_may_be_dropped_outside_of_a_runtime() {
+        let server = unlocking(|| Ok(Value::Int(1)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let guard = runtime.block_on(take(&locks_with(&server, settings())));
+        server.asked();
+        drop(guard);
+        assert!(server.asked().is_empty(), "the lock runs out");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cut_long_leases_asks_only_about_leases_that_are_too_long() {
+        let max = Duration::from_secs(10);
+        for (lease_max, left_ms, cuts) in [
+            (Some(max), 10_001, true),
+            (Some(max), 10_000, false),
+            (Some(max), 9_999, false),
+            (Some(max), -1, false),
+            (None, 10_001, false),
+        ] {
+            let server = Played::new(move |command| {
+                Ok(Value::Int(if command.ends_with(" 10000 6000") { 1 } else { left_ms }))
+            });
+            let settings = Settings { lease_max, ..settings() };
+            let locks = locks_with(&server, settings);
+            let holder = locks.holder();
+            assert!(locks.lock("a").try_acquire(&holder).await.unwrap().is_none());
+            let expected = if cuts { vec!["EVALSHA 1 a 10000 6000"] } else { Vec::new() };
+            assert_eq!(server.asked()[1..], expected, "{lease_max:?} {left_ms}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sure_until_counts_from_before_the_request() {
+        let server = unlocking(|| Ok(Value::Int(1)));
+        let locks = locks_with(&server, settings());
+        let guard = take(&locks).await;
+        assert_eq!(guard.sure_until(), Instant::now() + LEASE);
+        assert_eq!(guard.fencing_token(), None);
+        let lease = Duration::from_secs(2);
+        let holder = locks.holder_with_lease(lease);
+        let short = locks.lock("b").try_acquire(&holder).await.unwrap().expect("it is free");
+        assert_eq!(short.sure_until(), Instant::now() + lease);
+    }
+}

@@ -44,14 +44,14 @@ pub struct Holder {
 
 /// The scripts.
 pub(super) struct Layout {
-    acquire: Script,
-    acquire_fenced: Script,
-    unlock: Script,
-    force_unlock: Script,
-    renew: Script,
-    acquire_batch: Script,
-    unlock_batch: Script,
-    cut_leases: Script,
+    pub(super) acquire: Script,
+    pub(super) acquire_fenced: Script,
+    pub(super) unlock: Script,
+    pub(super) force_unlock: Script,
+    pub(super) renew: Script,
+    pub(super) acquire_batch: Script,
+    pub(super) unlock_batch: Script,
+    pub(super) cut_leases: Script,
 }
 
 /// The answer to one try at a lock.

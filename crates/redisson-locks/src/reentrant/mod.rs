@@ -33,6 +33,10 @@
 
 // The map, in reading order: each module uses only modules below it.
 
+// The scripts one by one.
+#[cfg(test)]
+mod scripts;
+
 mod locks;
 
 mod lock;

@@ -417,4 +417,112 @@ mod tests {
         assert_eq!(tags, [vec!["", ""], vec!["1", "1"], vec!["2"], vec!["1"]]);
         assert!(batches[3][0].holder.is_volatile, "locks in memory only are renewed apart");
     }
+
+    /// A hold of this many locks, as if it had been taken.
+    fn put(renewals: &Renewals, number: u64, locks: usize, is_renewed: bool) -> Arc<Hold> {
+        let names: Names = (0..locks).map(|lock| format!("{number}-{lock}")).collect();
+        let hold = Arc::new(Hold {
+            names: Arc::new(names),
+            holder: holder(number, is_renewed),
+            lost: CancellationToken::new(),
+            sure_until: Mutex::new(Instant::now()),
+        });
+        renewals.0.held().holds.insert(hold.key(), (hold.clone(), 1));
+        hold
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_have_no_more_locks_than_a_call_may_renew() {
+        for (holds, sizes) in [
+            (vec![1, 1], vec![2]),
+            (vec![1, 1, 1], vec![3]),
+            (vec![1, 1, 1, 1], vec![1, 3]),
+            (vec![1, 1, 1, 1, 1, 1, 1], vec![1, 3, 3]),
+            (vec![2, 2], vec![2, 2]),
+            // More than a call may renew, but of one holder.
+            (vec![5], vec![5]),
+            (vec![5, 1], vec![1, 5]),
+            (vec![], vec![]),
+        ] {
+            let settings = Settings { renewal_locks_max: 3, ..Settings::default() };
+            let server = Server::new(Dialled::nowhere());
+            let layout = Arc::new(Layout::new());
+            let renewals = Renewals::new(server, layout, settings, Tasks::default());
+            for (number, locks) in (0_u64..).zip(holds) {
+                put(&renewals, number, locks, true);
+            }
+            put(&renewals, 100, 1, false);
+            let mut found: Vec<usize> = Vec::new();
+            for batch in renewals.0.batches() {
+                found.push(batch.iter().map(|hold| hold.names.len()).sum());
+            }
+            found.sort_unstable();
+            assert_eq!(found, sizes);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn apply_extends_what_is_still_held_and_loses_what_is_not() {
+        for (answers, are_held) in [
+            (vec![true, true, true, true], [true, true, true]),
+            (vec![true, false, true, true], [true, false, true]),
+            (vec![true, true, false, true], [true, false, true]),
+            (vec![true, false, false, true], [true, false, true]),
+            (vec![false, true, true, false], [false, true, false]),
+            // Answers are missing.
+            (vec![true, true], [true, false, false]),
+            (vec![], [false, false, false]),
+        ] {
+            let renewals = renewals(&Tasks::default());
+            let holds = [1, 2, 1].into_iter().zip(1_u64..);
+            let holds: Vec<Arc<Hold>> =
+                holds.map(|(locks, number)| put(&renewals, number, locks, true)).collect();
+            let asked_at = Instant::now() + LEASE;
+            renewals.0.apply(&holds, &answers, asked_at);
+            for (hold, is_held) in holds.iter().zip(are_held) {
+                assert_eq!(hold.lost.is_cancelled(), !is_held, "{answers:?}");
+                let sure = if is_held { asked_at + LEASE } else { Instant::now() };
+                assert_eq!(hold.sure_until(), sure, "{answers:?}");
+                assert_eq!(renewals.leave(hold), is_held, "{answers:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_that_was_lost_does_not_touch_the_next_one_of_its_holder() {
+        let renewals = renewals(&Tasks::default());
+        let one = holder(1, true);
+        let lost = enter(&renewals, "a", &one);
+        renewals.0.lose(&lost);
+        assert!(lost.lost.is_cancelled());
+        let next = enter(&renewals, "a", &one);
+        assert!(!Arc::ptr_eq(&lost, &next));
+        assert!(!renewals.leave(&lost));
+        renewals.0.lose(&lost);
+        assert!(!next.lost.is_cancelled());
+        assert!(renewals.leave(&next));
+        // Of another name, or another holder.
+        let other = enter(&renewals, "b", &one);
+        let third = enter(&renewals, "b", &holder(2, true));
+        assert!(renewals.leave(&other) && !renewals.leave(&other));
+        assert!(renewals.leave(&third));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_entry_never_makes_a_lock_last_shorter() {
+        let renewals = renewals(&Tasks::default());
+        let one = holder(1, true);
+        let now = Instant::now();
+        for (until, expected) in [(2, 2), (1, 2), (3, 3), (2, 3)] {
+            let hold = renewals.enter(named("a"), &one, now + until * LEASE);
+            assert_eq!(hold.sure_until(), now + expected * LEASE);
+        }
+    }
+
+    #[test]
+    fn the_hash_tag_is_what_stands_in_the_first_braces() {
+        for (name, tag) in [("a", ""), ("{1}:a", "1"), ("x:{1}:{2}", "1"), ("{a", ""), ("a}", "")] {
+            assert_eq!(hash_tag(name), tag, "{name}");
+        }
+    }
 }
