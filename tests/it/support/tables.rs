@@ -148,8 +148,8 @@ impl TestApp {
         .await
     }
 
-    /// Waits until some session waits for a row that another one has locked.
-    pub async fn someone_waits_for_a_row(&self) {
+    /// Waits until a session waits for a row that another one has locked.
+    pub async fn a_session_waits_for_a_row(&self) {
         let waiting = "SELECT count(*) FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'";
         eventually("a session waits for a row", async || self.number(waiting).await > 0).await;

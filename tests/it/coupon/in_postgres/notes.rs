@@ -209,7 +209,7 @@ async fn recount_sold_waits_for_a_writer_and_counts_its_order_once() {
     .expect("Postgres does it");
     assert_eq!(stock::add_sold(&mut writer, sale(1), 1).await.expect("it answers"), Sold::Counted);
     let commit = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         writer.commit().await.expect("Postgres answers");
     };
     let (counted, ()) = tokio::join!(stock::recount_sold(&app.app.stores.pool, sale(1)), commit);

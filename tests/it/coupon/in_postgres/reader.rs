@@ -173,7 +173,7 @@ async fn a_change_waits_for_the_lock_of_another_and_goes_on_from_its_values() {
     let edit: CouponEdit =
         serde_json::from_value(json!({"sub_title": "of the second"})).expect("an edit");
     let first = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
     };
     let (decided, ()) = tokio::join!(app.decide(sale(1), Change::Edit(edit)), first);

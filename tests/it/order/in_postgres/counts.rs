@@ -131,7 +131,7 @@ async fn add_up_raises_the_counts_in_the_order_of_the_coupons() {
         .await
         .expect("Postgres does it");
     let looking = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         let free =
             "SELECT coupon_id >> 10 FROM order_counts ORDER BY coupon_id FOR UPDATE SKIP LOCKED";
         let free = app.numbers(free).await;

@@ -123,6 +123,9 @@ async fn jobs_that_go_on_cancel_the_orders_of_their_coupons_that_were_claimed_be
     assert_eq!(app.cancel_for_jobs().await, 3);
     assert_eq!(with_status(&app, "cancelled").await, [11, 12, 21]);
     assert_eq!(with_status(&app, "unpaid").await, [31, 60, 61]);
+    let in_turn =
+        "SELECT coupon_id >> 10 FROM orders WHERE status = 'cancelled' ORDER BY cancelled_at";
+    assert_eq!(app.numbers(in_turn).await, [1, 1, 2], "the oldest job first");
     assert_eq!(states(&app).await, ["1 2 t", "2 1 t", "3 0 t", "4 0 t"]);
     assert_eq!(
         app.touched("jobs", "id").await,
@@ -204,7 +207,7 @@ async fn close_these_waits_for_locked_orders_in_the_order_of_their_ids() {
     .await
     .expect("Postgres does it");
     let paying = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         let free = "SELECT id FROM orders WHERE id IN (11, 12) ORDER BY id FOR UPDATE SKIP LOCKED";
         let free = app.numbers(free).await;
         other.commit().await.expect("Postgres answers");
@@ -227,7 +230,7 @@ async fn finish_leaves_a_job_that_another_process_has_ended() {
     let ended = "UPDATE jobs SET finished_at = '2024-01-01T00:00:00Z', updated_at = now()";
     sqlx::query(ended).execute(&mut *other).await.expect("Postgres does it");
     let ending = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
     };
     let (cancelled, ()) = tokio::join!(app.cancel_for_jobs(), ending);

@@ -7,7 +7,7 @@ use flash_sale::sale::order::discard::Discarded;
 use serde_json::json;
 
 use super::{begin, move_rows, with_sales, write_letters};
-use crate::support::{TestApp, admin_token_of};
+use crate::support::{SECRET, TestApp, admin_token_of};
 
 /// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
 async fn due_orders() -> TestApp {
@@ -227,7 +227,7 @@ async fn pay_holds_one_order_alone_and_keeps_a_code_that_is_there() {
 /// Each move changes the order that it is about, and no other in the same status.
 #[tokio::test]
 async fn each_move_changes_one_order() {
-    let app = TestApp::configured(&["--payment-callback-secret", crate::support::SECRET]).await;
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
     let coupon = app.create_flash(9).await;
     let mut orders = Vec::new();
     for buyer in 1..=8 {
@@ -268,4 +268,101 @@ async fn each_move_changes_one_order() {
         let again = app.redeem_under(&admin_token_of(clerk), orders[at], Some(key)).await;
         assert_eq!(again.status, status, "clerk {clerk} and order {at}");
     }
+}
+
+/// Another process moves the order in the same moment, and is faster.
+#[tokio::test]
+async fn a_move_that_comes_second_finds_the_order_in_another_status() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(9).await;
+    for (buyer, is_paid, first, second) in [
+        (1, false, "status = 'paid', paid_at = now(), pay_method = 'balance'", "cancel"),
+        (2, false, "status = 'cancelled', cancelled_at = now()", "pay"),
+        (3, true, "status = 'redeemed', redeemed_at = now()", "refund"),
+        (4, true, "status = 'refunding', refunding_at = now()", "redeem"),
+    ] {
+        let order = match is_paid {
+            true => app.paid_order(buyer, coupon).await,
+            false => app.order(buyer, coupon).await,
+        };
+        let mut other = begin(&app).await;
+        let first = format!("UPDATE orders SET {first}, updated_at = now() WHERE id = {order}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(first.clone()))
+            .execute(&mut *other)
+            .await
+            .expect("Postgres does it");
+        let moving = async {
+            match second {
+                "pay" => app.pay(buyer, order).await,
+                "redeem" => app.redeem(order).await,
+                _ => app.act(buyer, order, second).await,
+            }
+        };
+        let ending = async {
+            app.a_session_waits_for_a_row().await;
+            other.commit().await.expect("Postgres answers");
+        };
+        let (reply, ()) = tokio::join!(moving, ending);
+        assert_eq!(reply.status, 409, "{second}: {reply:?}");
+        let status = app.status(buyer, order).await;
+        assert!(first.contains(&format!("status = '{status}'")), "{second}: {status}");
+    }
+}
+
+/// The gateway takes the money of some orders back, and ends the refund of another.
+#[tokio::test]
+async fn charge_back_and_refunded_end_one_order() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let coupon = app.create_flash(9).await;
+    app.order(9, coupon).await;
+    let mut orders = Vec::new();
+    for buyer in 1..=5 {
+        let order = app.order(buyer, coupon).await;
+        let notice = json!({"kind": "payment", "payment_id": format!("g{buyer}"), "order_id": order.to_string(),
+                            "method": 2, "amount_cents": 1});
+        assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
+        orders.push(order);
+    }
+    assert_eq!(app.redeem(orders[2]).await.status, 200);
+    for buyer in [4, 5] {
+        assert_eq!(
+            app.act(buyer, orders[usize::try_from(buyer).expect("few") - 1], "refund").await.status,
+            200
+        );
+    }
+    for payment in ["g1", "g3", "g4"] {
+        let notice = json!({"kind": "refund", "payment_id": payment});
+        assert_eq!(app.confirm(&notice).await.status, 200, "{payment}");
+    }
+    let payments = [
+        "refunded external refunded charged_back",
+        "paid external accepted",
+        "redeemed external held charged_back",
+        "refunded external refunded asked_for",
+        "refunding external refunding asked_for",
+    ];
+    assert_eq!(app.payments().await, payments);
+    let times = "SELECT user_id FROM orders WHERE refunding_at <= refunded_at AND refunded_at <= now() ORDER BY user_id";
+    assert_eq!(app.numbers(times).await, [1, 4]);
+    assert_eq!(app.sold(coupon).await, 4);
+}
+
+/// The same where Postgres refuses one of the first batch: that one waits, and the youngest is left.
+#[tokio::test]
+async fn due_orders_are_closed_oldest_first_beside_one_that_cannot_be() {
+    let app = with_sales(1).await;
+    let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
+    let orders = batches * i64::from(limits::EXPIRY_BATCH);
+    app.execute(&format!(
+        "UPDATE flash_sales SET total = 10000, sold = 10000;
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by)
+         SELECT n, 1024, 'flash', n, now(), now() - interval '2 days' + n * interval '1 s'
+         FROM generate_series(1, {orders} + 1) AS n"
+    ))
+    .await;
+    app.refuse("UPDATE", "orders", "OLD.id = 2", "23514").await;
+    assert_eq!(i64::try_from(app.expire().await).expect("some"), orders - 1);
+    let left = app.numbers("SELECT id FROM orders WHERE status = 'unpaid' ORDER BY id").await;
+    assert_eq!(left, [2, orders + 1]);
 }

@@ -37,7 +37,7 @@ async fn lock_locks_the_orders_of_a_user_in_the_order_of_their_ids() {
     let mut tx = begin(&app).await;
     let free = "SELECT id FROM orders ORDER BY id FOR UPDATE SKIP LOCKED";
     let looking = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         let free = app.numbers(free).await;
         other.rollback().await.expect("Postgres answers");
         free

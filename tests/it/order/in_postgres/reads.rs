@@ -136,7 +136,7 @@ async fn make_codes_tells_the_code_that_another_request_has_just_made() {
         .await
         .expect("Postgres does it");
     let ending = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
     };
     let (found, ()) = tokio::join!(app.app.orders.get(user(1), order(13)), ending);

@@ -184,6 +184,8 @@ async fn a_pass_finds_the_waiting_coupons_one_after_the_other_but_for_postponed_
     assert_eq!(app.give_back().await, 6);
     assert_eq!(open(&app).await, ["3 unit", "4 place", "7 unit"]);
     assert_eq!(touched(&app).await, [1, 3, 4, 5, 6, 9]);
+    let in_turn = "SELECT order_id FROM stock_returns WHERE what = 'unit' AND done_at > '2024-01-02' ORDER BY done_at";
+    assert_eq!(app.numbers(in_turn).await, [1, 4, 5, 6], "in the order of the coupons");
     assert_eq!(app.give_back().await, 0);
     app.let_postponed_be_due().await;
     assert_eq!((app.give_back().await, open(&app).await), (3, vec![]));
@@ -261,7 +263,7 @@ async fn close_leaves_rows_that_another_process_has_closed() {
     .await
     .expect("Postgres does it");
     let ending = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
     };
     let (closed, ()) = tokio::join!(app.give_back(), ending);
@@ -281,7 +283,7 @@ async fn put_last_has_the_rows_of_letters_wait_behind_all_others() {
     assert_eq!(app.cancel(2, cancelled).await.status, 200);
     app.execute(&format!("UPDATE flash_sales SET sold = 1000 WHERE coupon_id = {coupon}")).await;
     let letter = app.order(1, coupon).await;
-    discard(&app).await;
+    discard(&app, 1).await;
     hide_a_shard(&app, coupon).await;
     app.execute(&format!(
         "INSERT INTO stock_returns (order_id, what, coupon_id, user_id) VALUES ({letter}, 'place', {coupon}, 1);
@@ -310,16 +312,15 @@ async fn put_last_has_the_rows_of_letters_wait_behind_all_others() {
     sqlx::query(closing).execute(&mut *other).await.expect("Postgres does it");
     let closed_at = "SELECT count(*) FROM stock_returns WHERE updated_at = done_at";
     let ending = async {
-        app.someone_waits_for_a_row().await;
+        app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
     };
     let (given_back, ()) = tokio::join!(app.give_back(), ending);
     assert_eq!((given_back, app.number(closed_at).await), (0, 1), "it keeps its time");
 }
 
-/// Discards the only letter.
-async fn discard(app: &TestApp) {
-    let letter = DeadLetterId::new(1).expect("a positive number");
+async fn discard(app: &TestApp, letter: i64) {
+    let letter = DeadLetterId::new(letter).expect("a positive number");
     let discarded = app.app.dead_letters.discard(letter, &Actor::command_line()).await;
     assert_eq!(discarded.expect("Postgres answers"), Discarded::Done);
 }
@@ -349,7 +350,7 @@ async fn live_orders_of_this_sale_alone_inherit_a_withdrawn_place() {
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
     assert_eq!(app.claim(5, coupon).await.status, 202);
     assert_eq!(app.write_orders().await.dead_letters, 1);
-    discard(&app).await;
+    discard(&app, 1).await;
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 0));
     let buyers = app.buyers(coupon).await;
     assert_eq!(buyers.keys().copied().collect::<Vec<_>>(), [1, 2]);
@@ -366,7 +367,7 @@ async fn units_left_are_counted_by_the_total_of_the_sale_itself() {
     app.execute(&format!("UPDATE flash_sales SET sold = 3 WHERE coupon_id = {coupon}")).await;
     assert_eq!(app.claim(3, coupon).await.status, 202);
     assert_eq!(app.write_orders().await.dead_letters, 1);
-    discard(&app).await;
+    discard(&app, 1).await;
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
     assert_eq!((app.sold(coupon).await, app.sold(small).await), (2, 0));
 }
@@ -385,4 +386,46 @@ async fn a_pass_finds_a_waiting_coupon_once() {
     assert_eq!(app.give_back().await, 0);
     let failures = "flash_sale_pass_failures_total{pass=\"stock_returns\"}";
     assert_eq!(app.metric(failures).await, 1.0);
+}
+
+/// Redis has forgotten the buyers 2 and 3, and sold their units again; the order of one of them is cancelled just now.
+#[tokio::test]
+async fn lock_live_holds_the_heirs_alone_in_the_order_of_their_ids() {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(3).await;
+    for buyer in 1..=3 {
+        app.order(buyer, coupon).await;
+    }
+    for buyer in [2, 3] {
+        app.forget_buyer(coupon, buyer).await;
+        let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+    }
+    for buyer in [4, 5] {
+        assert_eq!(app.claim(buyer, coupon).await.status, 202);
+    }
+    assert_eq!(app.write_orders().await.dead_letters, 2);
+    for letter in app.numbers("SELECT id FROM dead_letters").await {
+        discard(&app, letter).await;
+    }
+    let mut other = begin(&app).await;
+    sqlx::query(
+        "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE user_id = 2",
+    )
+    .execute(&mut *other)
+    .await
+    .expect("Postgres does it");
+    let looking = async {
+        app.a_session_waits_for_a_row().await;
+        let free = "SELECT user_id FROM orders ORDER BY user_id FOR UPDATE SKIP LOCKED";
+        let free = app.numbers(free).await;
+        other.commit().await.expect("Postgres answers");
+        free
+    };
+    let (given_back, free) = tokio::join!(app.give_back(), looking);
+    assert_eq!(free, [1, 3, 4, 5], "it waits for the first heir, and has not come to the second");
+    assert_eq!(given_back, 1);
+    let buyers = app.buyers(coupon).await;
+    let has = [1, 2, 3].map(|buyer| buyers.contains_key(&buyer));
+    assert_eq!((has, buyers.len()), ([true, false, true], 3), "a place waits for another heir");
 }
