@@ -320,6 +320,32 @@ mod tests {
         assert_eq!(wait_of("wait=3600"), Some(10));
     }
 
+    /// By the header with the value 1, or for a collector.
+    #[tokio::test]
+    async fn a_claim_is_measured_for_its_client_or_for_a_collector() {
+        for (value, is_for_collector, is_measured, by_client) in [
+            (None, false, false, false),
+            (Some("1"), false, true, true),
+            (Some("2"), false, false, false),
+            (Some("1, 1"), false, false, false),
+            (None, true, true, false),
+            (Some("0"), true, true, false),
+            (Some("1"), true, true, true),
+        ] {
+            let (mut parts, ()) = axum::http::Request::new(()).into_parts();
+            if let Some(value) = value {
+                parts.headers.insert(X_TRACE, HeaderValue::from_static(value));
+            }
+            if is_for_collector {
+                parts.extensions.insert(Arrived(Instant::now()));
+            }
+            let Ok(measured) = Measured::from_request_parts(&mut parts, &()).await;
+            let told = (measured.probe.is_some(), measured.by_client);
+            assert_eq!(told, (is_measured, by_client), "{value:?} {is_for_collector}");
+            assert_eq!(measured.for_collector.is_some(), is_for_collector, "{value:?}");
+        }
+    }
+
     #[test]
     fn what_is_not_a_wait_is_ignored() {
         for value in ["", "wait", "wait=", "wait=-1", "wait=x", "return=minimal", "waits=5", "x=5"]

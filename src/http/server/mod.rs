@@ -365,6 +365,7 @@ fn builder() -> Builder<TokioExecutor> {
 #[cfg(test)]
 mod tests {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -424,5 +425,27 @@ mod tests {
             let flags = fcntl(stream, FcntlArg::F_GETFL).expect("it is open");
             assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
         }
+    }
+
+    /// hyper asks for more once the client has taken what it had.
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_goes_on_is_read_by_each_look_for_more_of_it() {
+        let clock = Arc::new(watch::CoarseClock::default());
+        let watch = Arc::new(Watch::new(clock.clone(), CancellationToken::new()));
+        let under_way = watch.request(Version::HTTP_11);
+        let mut reply = Reply { body: Body::from("x"), streaming: Some(watch.stream()) };
+        under_way.replied();
+        tokio::time::advance(limits::STREAM_TIMEOUT).await;
+        clock.set();
+        let keep_alive = Duration::from_secs(75);
+        assert_eq!(watch.overdue(keep_alive), Some(ConnectionEnd::Unread));
+        assert!(!reply.is_end_stream());
+        let frame = std::future::poll_fn(|context| Pin::new(&mut reply).poll_frame(context)).await;
+        assert_eq!(frame.expect("a frame").expect("bytes").into_data().expect("data"), "x");
+        assert_eq!(watch.overdue(keep_alive), None);
+        drop(reply);
+        assert!(!watch.streams());
+        let whole = Reply { body: Body::empty(), streaming: None };
+        assert!(whole.is_end_stream() && whole.size_hint().exact() == Some(0));
     }
 }

@@ -293,13 +293,13 @@ async fn an_oversized_head_over_http2_is_a_problem_with_a_request_id() {
 }
 
 /// The header of a proxy that names this client (IPv4).
-fn proxied(client: &str) -> Vec<u8> {
+pub fn proxied(client: &str) -> Vec<u8> {
     let IpAddr::V4(client) = client.parse().unwrap() else { panic!("IPv4") };
     let begin = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice();
     [begin, &client.octets(), &[127, 0, 0, 1, 0x12, 0x34, 0, 80]].concat()
 }
 
-async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
+pub async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
     while_busy_from(app, &[], connections, act).await;
 }
 
@@ -341,14 +341,14 @@ async fn ask(app: &TestApp, path: &str) -> String {
 }
 
 /// A connection of its own on which these bytes have been sent, as far as the service takes them.
-async fn send(app: &TestApp, bytes: &[u8]) -> TcpStream {
+pub async fn send(app: &TestApp, bytes: &[u8]) -> TcpStream {
     let address = app.url.strip_prefix("http://").expect("a URL");
     let mut client = TcpStream::connect(address).await.expect("the service listens");
     let _: Result<_, _> = client.write_all(bytes).await;
     client
 }
 
-async fn head(client: &mut TcpStream) -> String {
+pub async fn head(client: &mut TcpStream) -> String {
     let mut bytes = vec![0; 1_024];
     let read = bounded("the reply begins", client.read(&mut bytes)).await.unwrap_or(0);
     String::from_utf8_lossy(&bytes[..read]).into_owned()

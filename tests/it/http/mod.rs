@@ -35,3 +35,9 @@ pub mod hoarders;
 
 // The book of changes that the staff has made.
 mod audit;
+
+// The door without a network, request by request.
+mod door;
+
+// Listeners of the server and the ends of their connections, byte by byte.
+mod server;
