@@ -333,17 +333,17 @@ mod tests {
         OrderId::new(id).expect("a positive number")
     }
 
-    /// Findings about a sale, with the beginning of their words behind the coupon, and a later part of them.
-    fn of_sales(coupon: CouponId) -> Vec<(Disagreement, &'static str, &'static str, &'static str)> {
+    /// A finding, its code, the beginning of its words, and a later part of them.
+    type Told = (Disagreement, &'static str, &'static str, &'static str);
+
+    /// Findings about the sale itself; their words begin behind the coupon.
+    fn of_terms(coupon: CouponId) -> Vec<Told> {
         use Disagreement::{
-            BuyerMissing, EpochDiffers, NegativeStock, NotConserved, NotGivenBack, OrderLost,
-            Oversold, RevisionDiffers, SaleMissing, SaleUnreadable, ShardsMissing, SoldMiscounted,
-            TermsDiffer, TotalDiffers,
+            EpochDiffers, NegativeStock, NotConserved, RevisionDiffers, SaleMissing,
+            SaleUnreadable, ShardsMissing, TermsDiffer, TotalDiffers,
         };
         let (redis, postgres, error) =
             ("paused".to_owned(), "active".to_owned(), "junk".to_owned());
-        let (user, order) = (user(7), order(8));
-        let missing = |in_redis| BuyerMissing { coupon, user, order, in_redis };
         vec![
             (SaleMissing { coupon }, "sale_missing", "was loaded into Redis", "is missing there"),
             (
@@ -395,6 +395,16 @@ mod tests {
                 "its epoch is 1 in Redis",
                 "2 in Postgres",
             ),
+        ]
+    }
+
+    /// Findings about its orders and buyers.
+    fn of_orders(coupon: CouponId) -> Vec<Told> {
+        use Disagreement::{BuyerMissing, NotGivenBack, OrderLost, Oversold, SoldMiscounted};
+        let (user, order) = (user(7), order(8));
+        let missing = |in_redis| BuyerMissing { coupon, user, order, in_redis };
+        let (lane, row) = (Lane::numbered(2), Some((coupon, OrderStatus::Paid)));
+        vec![
             (
                 Oversold { coupon, live_orders: 6, total: 5 },
                 "oversold",
@@ -439,12 +449,7 @@ mod tests {
                 "promised",
             ),
             (
-                Disagreement::Listing(Listing::NotFreed {
-                    lane: Lane::numbered(2),
-                    user,
-                    order,
-                    row: Some((coupon, OrderStatus::Paid)),
-                }),
+                Disagreement::Listing(Listing::NotFreed { lane, user, order, row }),
                 "place_not_freed",
                 "order 8 of user 7 is paid",
                 "still on the user's list",
@@ -461,7 +466,7 @@ mod tests {
     #[test]
     fn a_finding_about_a_sale_has_its_code_its_coupon_and_its_words() {
         let coupon = CouponId::compose(5, 1);
-        for (found, code, begins, has) in of_sales(coupon) {
+        for (found, code, begins, has) in of_terms(coupon).into_iter().chain(of_orders(coupon)) {
             let words = found.to_string();
             assert!(
                 words.starts_with(&format!("coupon {coupon}: {begins}")) && words.contains(has),
