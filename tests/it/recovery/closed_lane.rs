@@ -185,3 +185,54 @@ async fn retry_all_counts_letters_of_a_lane_that_is_recovering_and_goes_on() {
     app.recover().await;
     assert_eq!(retry().await, json!({"orders": 1, "kept": {}}));
 }
+
+/// The next tick tries again, and not only after a period.
+#[tokio::test]
+async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    keep(&app).await;
+    close(&app, coupon).await;
+    app.execute("ALTER TABLE lane_keeper RENAME TO aside").await;
+    app.app.keeper.tick().await;
+    app.execute("ALTER TABLE aside RENAME TO lane_keeper").await;
+    let open = "SELECT count(*) FROM lanes WHERE state = 'open'";
+    assert_eq!(app.number(open).await, 0);
+    app.app.keeper.tick().await;
+    assert_eq!(app.number(open).await, 1);
+}
+
+#[tokio::test]
+async fn look_keeps_sales_that_are_whole_and_has_others_built_again() {
+    let app = TestApp::start().await;
+    let mut coupons = Vec::new();
+    for user in 1..=4 {
+        let coupon = app.create_flash(5).await;
+        app.order(user, coupon).await;
+        coupons.push(coupon);
+    }
+    let [whole, not_conserved, behind, older] = coupons[..] else { panic!("{coupons:?}") };
+    keep(&app).await;
+    for coupon in [not_conserved, behind] {
+        let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+    }
+    // Its numbers are right, and the buyer of a recent order isn't there.
+    app.forget_buyer(behind, 3).await;
+    app.execute(&format!("UPDATE coupons SET revision = revision + 1 WHERE id = {older}")).await;
+    close(&app, whole).await;
+    app.recover().await;
+    let last = "FROM recoveries WHERE opened_at IS NOT NULL ORDER BY id DESC LIMIT 1";
+    let numbers = (
+        app.number(&format!("SELECT sales_kept {last}")).await,
+        app.number(&format!("SELECT sales_built {last}")).await,
+    );
+    assert_eq!(numbers, (1, 3));
+    for (user, coupon) in (1..).zip(coupons) {
+        assert_eq!(
+            (app.stock(coupon).await, app.buyers(coupon).await.contains_key(&user)),
+            (4, true),
+            "{user}"
+        );
+    }
+}

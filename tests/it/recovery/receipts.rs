@@ -131,3 +131,28 @@ async fn forget_dead_forgets_processes_that_were_silent_for_a_day() {
     assert_eq!(lines(&app, "SELECT process FROM processes ORDER BY 1").await, ["0", "23"]);
     assert_eq!(app.number("SELECT count(*) FROM receipt_hand_ins").await, 0);
 }
+
+/// A lane that is open needs no receipts: the workers write what is in its log.
+#[tokio::test]
+async fn hand_in_waits_until_a_lane_has_another_epoch() {
+    let app = app().await;
+    let coupon = app.create_flash(5).await;
+    app.app.receipts_pass().await;
+    let order = app.claim(1, coupon).await.order_id();
+    for _ in 0..2 {
+        app.app.receipts_pass().await;
+        assert_eq!(lines(&app, "SELECT order_id::text FROM receipts").await, [""; 0]);
+    }
+    app.execute(
+        "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1",
+    )
+    .await;
+    app.app.lanes.read_now().await.expect("Postgres answers");
+    app.app.receipts_pass().await;
+    assert_eq!(lines(&app, "SELECT order_id::text FROM receipts").await, [order.to_string()]);
+    let epochs = "SELECT (lanes.epoch = receipt_hand_ins.epoch)::text FROM lanes JOIN receipt_hand_ins USING (lane)";
+    assert_eq!(lines(&app, epochs).await, ["true"]);
+    app.recover().await;
+    assert_eq!(lines(&app, "SELECT order_id::text FROM receipts").await, [""; 0]);
+    assert_eq!(app.status(1, order).await, "unpaid");
+}

@@ -192,6 +192,17 @@ const DECIDED: [(i64, Settled, &str, Settled, &str); 10] = [
     (110, Settled::Done, "refunded unknown_order", Settled::DoesNotWait, "refunded unknown_order"),
 ];
 
+/// All payments but this one, and their holds, without the times of their last changes.
+async fn others(app: &TestApp, id: i64) -> Vec<String> {
+    let others = format!(
+        "SELECT (to_jsonb(payments) - 'updated_at')::text FROM payments WHERE id <> {id} ORDER BY id"
+    );
+    let holds = format!(
+        "SELECT held_payments::text FROM held_payments WHERE payment_id <> {id} ORDER BY 1"
+    );
+    [lines(app, &others).await, lines(app, &holds).await].concat()
+}
+
 #[tokio::test]
 async fn hand_back_and_close_end_the_wait_of_one_payment() {
     let app = prepared().await;
@@ -203,35 +214,26 @@ async fn hand_back_and_close_end_the_wait_of_one_payment() {
          UPDATE payments SET order_id = 6 WHERE id = 102",
     )
     .await;
-    let others = async |id: i64| {
-        let others = format!(
-            "SELECT (to_jsonb(payments) - 'updated_at')::text FROM payments WHERE id <> {id} ORDER BY id"
-        );
-        let holds = format!(
-            "SELECT held_payments::text FROM held_payments WHERE payment_id <> {id} ORDER BY 1"
-        );
-        [lines(&app, &others).await, lines(&app, &holds).await].concat()
-    };
     for (id, handed, state, ..) in DECIDED {
-        let before = others(id).await;
+        let before = others(&app, id).await;
         assert_eq!(
             owed.hand_back(payment(id), &by).await.expect("Postgres answers"),
             handed,
             "{id}"
         );
         assert!(states(&app).await.contains(&format!("{id} {state}")), "{id}");
-        assert_eq!(others(id).await, before, "{id}");
+        assert_eq!(others(&app, id).await, before, "{id}");
     }
     let holds = "SELECT payment_id::text FROM held_payments ORDER BY 1";
     assert_eq!(lines(&app, holds).await, ["105", "109"]);
     let times = "SELECT count(*) FROM payments WHERE id IN (103, 104) AND refunding_at <= now()";
     assert_eq!(app.number(times).await, 2);
     for (id, .., closed, state) in DECIDED {
-        let before = others(id).await;
+        let before = others(&app, id).await;
         let told = owed.close(payment(id), "told".into(), &by).await.expect("Postgres answers");
         assert_eq!(told, closed, "{id}");
         assert!(states(&app).await.contains(&format!("{id} {state}")), "{id}");
-        assert_eq!(others(id).await, before, "{id}");
+        assert_eq!(others(&app, id).await, before, "{id}");
     }
     assert_eq!(lines(&app, holds).await, [""; 0]);
     // Orders whose refund was asked for, or whose payment was charged back.

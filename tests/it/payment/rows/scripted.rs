@@ -46,7 +46,7 @@ pub async fn shop() -> (TestApp, Scripted) {
 }
 
 impl Scripted {
-    /// What it was asked about since the last call, in this order.
+    /// Ids and keys that it was asked about since the last call, in this order.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("no test has failed").asked)
     }
