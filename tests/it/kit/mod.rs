@@ -15,8 +15,14 @@ mod key_urls_https;
 // Tokens that public keys verify.
 mod public_keys;
 
+// The connection to Redis.
+mod redis;
+
 // Locks of a batch.
 pub mod locks;
+
+// Facts about Postgres, processes of older versions, and ceilings.
+mod postgres;
 
 // Transactions whose callers are dropped.
 mod transactions;

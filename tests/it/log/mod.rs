@@ -1,5 +1,11 @@
 //! The order log.
 
+// What is read of a log and of its group.
+mod reading;
+
+// What the hash of a lane tells.
+mod lane_facts;
+
 // Trimming the log and removing consumers.
 mod trimming;
 

@@ -15,6 +15,9 @@ mod staff;
 // Ids of orders outside.
 mod public_ids;
 
+// Functions about orders, one by one.
+mod one_by_one;
+
 // Orders that are not paid in time.
 mod expiry;
 

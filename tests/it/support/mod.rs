@@ -7,6 +7,7 @@ pub mod buyers;
 mod changes;
 mod client;
 mod lifecycle;
+pub mod lines;
 pub mod load;
 mod postponed;
 pub mod process;

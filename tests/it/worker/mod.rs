@@ -20,3 +20,15 @@ mod lanes;
 
 // Backlogs that take more than one run.
 mod backlogs;
+
+// The passes over the whole installation: started, counted and logged.
+mod passes;
+
+// Bounds of one run of a pass.
+mod bounds;
+
+// Notes about postponed items, one by one.
+mod notes;
+
+// The worker of one lane, pass by pass.
+mod lane;

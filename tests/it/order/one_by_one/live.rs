@@ -1,0 +1,63 @@
+//! Live orders whose users are no buyers in Redis, or buyers by another order: all of them, in pages, up to a number.
+
+use flash_sale::sale::ids::{CouponId, OrderId, UserId};
+use flash_sale::sale::order::live::{Missing, PAGE, forgotten, missing_page};
+
+use crate::support::buyers::FIRST_ORDER_BY_HAND;
+use crate::support::{TestApp, user};
+
+/// A sale whose users 1 to `units` have live orders and are buyers in Redis.
+async fn sold_out(app: &TestApp, units: i64) -> CouponId {
+    let coupon = app.create_flash(units).await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+             SELECT {FIRST_ORDER_BY_HAND} + n, {coupon}, 'flash', n, now() FROM generate_series(1, {units}) AS n;
+         UPDATE flash_sales SET sold = {units}"
+    ))
+    .await;
+    app.sell_out_by_hand(coupon, units).await;
+    coupon
+}
+
+#[tokio::test]
+async fn live_orders_that_redis_has_forgotten_are_found_in_all_pages_up_to_a_number() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let page = i64::try_from(PAGE).expect("a small number");
+    let coupon = sold_out(&app, 2 * page + 1).await;
+    let (pool, redis, keys) = (&app.app.stores.pool, &app.app.stores.redis, app.keys());
+    let find = async |max| {
+        let found = forgotten(pool, redis, keys, coupon, max).await.expect("both stores answer");
+        let user = |(user, order): (UserId, OrderId)| {
+            assert_eq!(order.get(), FIRST_ORDER_BY_HAND + user.get());
+            user.get()
+        };
+        found.into_iter().map(user).collect::<Vec<i64>>()
+    };
+    assert_eq!(find(9).await, [0; 0]);
+    for id in [2, 3, page, page + 1, 2 * page + 1] {
+        app.forget_buyer(coupon, id).await;
+    }
+    app.set_buyer(coupon, 4, 77).await;
+    app.execute("UPDATE orders SET status = 'cancelled', cancelled_at = now() WHERE user_id = 3")
+        .await;
+    let all = [2, page, page + 1, 2 * page + 1];
+    for (max, count) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (9, 4)] {
+        assert_eq!(find(max).await, all[..count], "up to {max}");
+    }
+
+    let mut after = None;
+    let mut pages = Vec::new();
+    while let Some(missing) =
+        missing_page(pool, redis, keys, coupon, &mut after).await.expect("both stores answer")
+    {
+        let other = |((user, _), other): Missing| (user.get(), other.map(OrderId::get));
+        pages.push(missing.into_iter().map(other).collect::<Vec<_>>());
+    }
+    // User 3's order is no live one, so the first page has one more.
+    let expected = [
+        vec![(2, None), (4, Some(77)), (page, None), (page + 1, None)],
+        vec![(2 * page + 1, None)],
+    ];
+    assert_eq!((&pages[..], after), (&expected[..], Some(user(2 * page + 1))));
+}

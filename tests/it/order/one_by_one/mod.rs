@@ -1,0 +1,16 @@
+//! Functions about orders, one by one: tables of states, input and results.
+
+// Batches of claims become rows.
+mod writing;
+
+// Live orders whose users are no buyers in Redis.
+mod live;
+
+// Old records are deleted page by page.
+mod forgetting;
+
+// The bound on closed orders.
+mod closed;
+
+// Units on their way back while their lane can't take them.
+mod returning;
