@@ -66,7 +66,7 @@ async fn a_note_of_a_creation_key_forgets_some_that_are_older_than_a_day() {
     let mut tx = postgres::begin(pool).await.expect("Postgres answers");
     // A day old at this very moment; and no lock is waited for.
     sqlx::raw_sql(
-        "SET LOCAL lock_timeout = '1ms';
+        "SET LOCAL lock_timeout = '2s';
          INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id, created_at)
          VALUES (1, 'a day old', '', 1024, now() - interval '1 day')",
     )

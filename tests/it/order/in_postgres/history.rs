@@ -198,7 +198,7 @@ async fn lock_those_over_locks_orders_of_which_nothing_is_under_way() {
     raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut *other).await.expect("Postgres does it");
     // No lock is waited for.
     let mut tx = begin(&app).await;
-    raw_sql("SET LOCAL lock_timeout = '1ms'").execute(&mut *tx).await.expect("Postgres does it");
+    raw_sql("SET LOCAL lock_timeout = '2s'").execute(&mut *tx).await.expect("Postgres does it");
     let asked: Vec<i64> = (1..=last).rev().filter(|id| *id != not_asked_for).collect();
     let found = moved::lock_those_over(&mut tx, &asked, before()).await.expect("Postgres answers");
     assert_eq!(found, expected);

@@ -3,11 +3,10 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::insert::Written;
-use sqlx::{Postgres, Transaction, raw_sql};
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, claim, move_rows, with_sales, write};
-use crate::support::{TestApp, lane, now};
+use super::{begin, claim, insert_by_hand, move_rows, with_sales, write};
+use crate::support::{TestApp, lane, now, sale};
 
 async fn orders(app: &TestApp) -> Vec<String> {
     let orders =
@@ -129,27 +128,21 @@ async fn claims_before_the_mark_of_an_archived_sale_become_no_orders() {
 #[tokio::test]
 async fn insert_in_id_order_waits_for_the_first_row_and_has_not_come_to_the_second() {
     let app = with_sales(1).await;
-    let row = "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES";
-    let insert = async |id: i64, tx: &mut Transaction<'static, Postgres>| {
-        let row =
-            format!("SET LOCAL lock_timeout = '1ms'; {row} ({id}, 1024, 'flash', {id}, now())");
-        raw_sql(sqlx::AssertSqlSafe(row)).execute(&mut **tx).await
-    };
     let mut other = begin(&app).await;
-    insert(11, &mut other).await.expect("Postgres does it");
+    assert!(insert_by_hand(&mut other, 11, sale(1)).await);
     let never = CancellationToken::new();
     let batch = [claim(12, 1, 12), claim(11, 1, 11)];
     let writing = app.app.orders.write_what_fits((lane(), 1), &batch, &never);
     let looking = async {
         app.a_session_waits_for_a_row().await;
         let mut third = begin(&app).await;
-        let second = insert(12, &mut third).await;
+        let second = insert_by_hand(&mut third, 12, sale(1)).await;
         third.rollback().await.expect("Postgres answers");
         other.rollback().await.expect("Postgres answers");
         second
     };
     let (written, second) = tokio::join!(writing, looking);
-    assert!(second.is_ok(), "{second:?}");
+    assert!(second, "it has not come to the second");
     assert_eq!(written.expect("Postgres answers").inserted, 2);
     assert_eq!(orders(&app).await, ["11 1 flash 11 unpaid", "12 1 flash 12 unpaid"]);
 }

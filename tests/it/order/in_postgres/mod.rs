@@ -1,11 +1,11 @@
 //! Orders and what belongs to them in Postgres, query by query: the rows that each finds, and those that it leaves alone.
 
 use flash_sale::kit::postgres;
-use flash_sale::sale::ids::{OrderId, UserId};
+use flash_sale::sale::ids::{CouponId, OrderId, UserId};
 use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use flash_sale::sale::retention::months::{self, Month};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction, raw_sql};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{TestApp, lane, sale, user};
@@ -117,4 +117,18 @@ fn claim(id: i64, coupon: i64, of: i64) -> LoggedClaim {
 /// Writes a batch as the worker of the lane does.
 async fn write(app: &TestApp, claims: &[LoggedClaim]) -> Result<Written, NotWritten> {
     app.app.orders.write((lane(), 1), claims, &CancellationToken::new()).await
+}
+
+/// Inserts an unpaid order by hand, of the user of the same number. False if another transaction is about to insert one
+/// with this id.
+async fn insert_by_hand(
+    tx: &mut Transaction<'static, Postgres>,
+    id: i64,
+    coupon: CouponId,
+) -> bool {
+    let row = format!(
+        "SET LOCAL lock_timeout = '2s';
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({id}, {coupon}, 'flash', {id}, now())"
+    );
+    raw_sql(AssertSqlSafe(row)).execute(&mut **tx).await.is_ok()
 }

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::DeadLetterId;
 use flash_sale::sale::order::discard::Discarded;
 use serde_json::json;
 
-use super::{begin, move_rows, with_sales, write_letters};
+use super::{begin, insert_by_hand, move_rows, with_sales, write_letters};
 use crate::support::{SECRET, TestApp, admin_token_of};
 
 /// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
@@ -193,8 +193,21 @@ async fn cancel_letters_makes_cancelled_orders_of_the_open_letters_of_one_sale()
         (of_sale, 1, order, true),
     ];
     write_letters(&app, &letters).await;
+    // Another process is about to insert the first of them, and gives up.
+    let mut other = begin(&app).await;
+    assert!(insert_by_hand(&mut other, 12, coupon).await);
     let path = format!("/v1/coupons/{coupon}/archive");
-    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": true })).await;
+    let (token, body) = (app.admin_token(), json!({ "accept_loss": true }));
+    let looking = async {
+        app.a_session_waits_for_a_row().await;
+        let mut third = begin(&app).await;
+        let second = insert_by_hand(&mut third, 15, coupon).await;
+        third.rollback().await.expect("Postgres answers");
+        other.rollback().await.expect("Postgres answers");
+        second
+    };
+    let (asked, second) = tokio::join!(app.post(&path, &token, &body), looking);
+    assert!(second, "it waits for the first, and has not come to the second");
     assert_eq!(asked.status, 200, "{asked:?}");
     let rows =
         "SELECT concat_ws(' ', id, kind, user_id, status) FROM orders WHERE id < 100 ORDER BY id";
