@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use flash_sale::base::limits;
 use flash_sale::kit::postgres;
+use flash_sale::sale::Failure;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{TestApp, eventually, user};
@@ -191,4 +193,33 @@ async fn closed_orders_are_counted_one_claim_after_the_other() {
     let (claim, ()) = tokio::join!(app.claim(42, coupon), others);
     assert_eq!(claim.refusal(), (409, "too_many_closed_orders"));
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE user_id = 42").await, 1);
+}
+
+/// Orders that are in the way of an insert, and gone when they are looked for.
+#[tokio::test]
+async fn create_tries_twice_while_the_order_in_its_way_goes() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    app.execute(
+        "CREATE SEQUENCE tries;
+         CREATE FUNCTION in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF nextval('tries') <= TG_ARGV[0]::bigint THEN RETURN NULL; END IF;
+             RETURN NEW;
+         END $$",
+    )
+    .await;
+    for (user_id, orders, is_created) in [(1, 0, true), (2, 1, true), (3, 2, false)] {
+        app.execute(&format!(
+            "ALTER SEQUENCE tries RESTART;
+             CREATE TRIGGER in_the_way BEFORE INSERT ON orders
+                 FOR EACH ROW EXECUTE FUNCTION in_the_way({orders})"
+        ))
+        .await;
+        let told = app.app.claims.claim(coupon, user(user_id)).await;
+        app.execute("DROP TRIGGER in_the_way ON orders").await;
+        match is_created {
+            true => assert!(matches!(told, Ok(ClaimOutcome::Created(_))), "{orders}: {told:?}"),
+            false => assert!(matches!(told, Err(Failure::OrderMoved(it)) if it == coupon)),
+        }
+    }
 }
