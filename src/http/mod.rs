@@ -510,6 +510,9 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use super::contract::check::wrong_parameters;
+    use super::operators::payments;
+    use super::orders::Asked;
     use super::*;
 
     fn problem(response: &Response) -> String {
@@ -626,6 +629,42 @@ mod tests {
         ] {
             let found = oversized_by(host, path, value, more);
             assert_eq!(found, expected, "{host:?} {path} {value:?} {more}");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_of_a_query_are_told_in_its_order() {
+        let told = |query: &[(&str, &str)]| {
+            let pairs: Vec<(String, String)> =
+                query.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+            (wrong_parameters::<Asked>(&pairs), wrong_parameters::<payments::Asked>(&pairs))
+        };
+        let limit = "`limit` has to be a whole number from 1 to 100";
+        let status = "`status` has to be one of unpaid, ";
+        for (query, expected) in [
+            (&[][..], &[][..]),
+            (&[("limit", "5"), ("user", "7")], &[]),
+            (&[("limit", "x")], &[limit]),
+            (&[("limit", "101"), ("colour", "red")], &[limit, "`colour` is unknown"]),
+            (&[("limit", "1"), ("user", "7"), ("limit", "2")], &["`limit` stands there twice"]),
+            (&[("limit", "1"), ("limit", "x")], &["`limit` stands there twice", limit]),
+            (
+                &[("status", "x"), ("user", "0")],
+                &[status, "`user` has to be a whole number from 1 "],
+            ),
+            (&[("from", "soon")], &["`from` has to be a time such as "]),
+        ] {
+            let (wrong, _) = told(query);
+            assert_eq!(wrong.len(), expected.len(), "{query:?}: {wrong:?}");
+            for (wrong, begins) in wrong.iter().zip(expected) {
+                assert!(wrong.starts_with(begins), "{query:?}: {wrong:?}");
+            }
+        }
+        for (value, is_right) in [("true", true), ("false", true), ("1", false), ("", false)] {
+            let (_, wrong) = told(&[("settled", value)]);
+            let expected: &[&str] =
+                if is_right { &[] } else { &["`settled` has to be true or false"] };
+            assert_eq!(wrong, expected, "{value}");
         }
     }
 }

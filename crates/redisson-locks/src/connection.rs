@@ -148,11 +148,13 @@ pub(crate) mod tests {
         }
     }
 
+    type Answer = dyn Fn(&str) -> RedisResult<Value> + Send + Sync;
+
     /// A server that answers each command as a function says, in no time, and notes the commands. Of a script the hash is
     /// left out.
     #[derive(Clone)]
     pub(crate) struct Played {
-        answer: Arc<dyn Fn(&str) -> RedisResult<Value> + Send + Sync>,
+        answer: Arc<Answer>,
         asked: Arc<Mutex<Vec<String>>>,
     }
 

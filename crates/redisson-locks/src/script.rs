@@ -117,7 +117,7 @@ pub(crate) mod tests {
             assert_eq!(wrong, Vec::<String>::new());
         }
 
-        /// What is there, in words.
+        /// Everything that is there, in words.
         pub(crate) async fn there(&self) -> Vec<String> {
             let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
             keys.sort_unstable();

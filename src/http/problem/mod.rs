@@ -303,12 +303,10 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Some(wait) = self.retry_after {
             // Whole seconds, rounded up: a client that waits as long must not be told to wait again.
-            let seconds = wait.as_millis().div_ceil(1_000).max(1);
-            headers.insert(header::RETRY_AFTER, number(seconds));
+            headers.insert(header::RETRY_AFTER, text(seconds(wait).to_string()));
         }
         if let Some(Policy { name, per_second }) = self.too_often {
-            let seconds =
-                self.retry_after.map_or(1, |wait| wait.as_millis().div_ceil(1_000).max(1));
+            let seconds = self.retry_after.map_or(1, seconds);
             headers.insert(RATE_LIMIT_POLICY, text(format!(r#""{name}";q={per_second};w=1"#)));
             headers.insert(RATE_LIMIT, text(format!(r#""{name}";r=0;t={seconds}"#)));
         }
@@ -334,8 +332,9 @@ fn milliseconds(wait: Duration) -> u64 {
     u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-fn number(number: u128) -> HeaderValue {
-    text(number.to_string())
+/// Rounded up, at least one.
+fn seconds(wait: Duration) -> u128 {
+    wait.as_micros().div_ceil(1_000_000).max(1)
 }
 
 fn text(text: String) -> HeaderValue {
@@ -502,6 +501,7 @@ mod tests {
             (1_001, "1", 2),
             (1_000_000, "1", 1_000),
             (1_001_000, "2", 1_001),
+            (2_000_001, "3", 2_001),
             (2_000_000, "2", 2_000),
             (86_400_000_000, "86400", 86_400_000),
         ] {

@@ -284,14 +284,12 @@ mod tests {
         ] {
             for terms in [None, Some(terms())] {
                 let row = row(CouponKind::Regular, state);
-                let title = Some(title.to_owned());
-                let edit = CouponEdit { title: title.clone(), revision, ..CouponEdit::default() };
+                let title = title.to_owned();
+                let edit =
+                    CouponEdit { title: Some(title.clone()), revision, ..CouponEdit::default() };
                 let expected = match refusal {
                     Some(refusal) => Err(refusal),
-                    None => Ok((
-                        CouponRow { title: title.expect("a title"), ..row.clone() },
-                        terms.clone(),
-                    )),
+                    None => Ok((CouponRow { title, ..row.clone() }, terms.clone())),
                 };
                 let found = edited(&row, terms.as_ref(), &edit, at(0));
                 assert_eq!(found, expected, "{state:?} {edit:?}");

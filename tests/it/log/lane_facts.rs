@@ -1,4 +1,4 @@
-//! What the hash of a lane tells: its epoch, whether it is open, and what became of its log.
+//! Facts in the hash of a lane: its epoch, whether it is open, and what became of its log.
 
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::fence::scripts::{

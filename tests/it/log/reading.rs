@@ -1,4 +1,4 @@
-//! What is read of a log: its state and its group, newer entries, what waits in it, and what a lost entry held.
+//! Reading a log: its state and its group, newer entries, what waits in it, and what a lost entry held.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ async fn logs_with_newer_entries_are_found_at_once_or_within_the_patience() {
         command.query_async::<String>(&mut other).await.expect("Redis answers");
     };
     let (keys, ()) = bounded("the entry is found", async { tokio::join!(waits, appends) }).await;
-    assert_eq!(keys.expect("Redis answers"), [two.clone()]);
+    assert_eq!(keys.expect("Redis answers"), [&*two]);
     let _: String = app.redis(&["SET", &two, "no log"]).await;
     assert!(found(&[(&one, id(0, 0)), (&two, id(0, 0))], at_once).await.is_err());
 }

@@ -7,7 +7,7 @@ use super::stage::Stage;
 /// Half of a hundred numbers were taken.
 const HALF: &str = "origin=here number=100 last=50";
 
-/// What the sequence and its ceiling hold, the call, its reply, and all that changed. The word `here` stands for the origin of
+/// The sequence and its ceiling, the call, its reply, and all that changed. The word `here` stands for the origin of
 /// the server.
 type Row = (&'static str, &'static str, &'static str, &'static str, &'static str);
 

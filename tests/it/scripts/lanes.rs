@@ -63,81 +63,58 @@ async fn beat_raises_the_noted_beat_of_a_lane_that_is_as_it_was() {
     }
 }
 
-#[tokio::test]
-async fn fence_closes_a_lane_and_keeps_what_its_log_says() {
+const CLOSED: &str = "lane.epoch=8 lane.state=recovering lane.steps=0";
+const LOST: &str = "lane.epoch=8 lane.log=lost lane.state=recovering lane.steps=0";
+
+/// Runs the script on lanes, each with its two logs, the reply and all that changed.
+async fn assert_fences(rows: &[(&str, &str, &str, &str, String)]) {
     let mut stage = Stage::new().await;
     let fence = VariadicScript::new(include_str!("../../../lua/fence.lua"));
-    let closed = "lane.epoch=8 lane.state=recovering lane.steps=0";
-    for (lane, log, older, reply, changes) in [
-        ("epoch=7 state=open beat=5 promised=3 written=2", "stream", "", "[FENCED 0 0]", closed),
-        (
-            "epoch=8 state=open",
-            "stream",
-            "stream",
-            "[FENCED 0 0]",
-            "lane.state=recovering lane.steps=0",
-        ),
-        ("epoch=8 state=recovering steps=4", "stream", "", "[FENCED 0 0]", "lane.steps=0"),
-        ("epoch=9 state=open beat=x", "string", "", "[AHEAD 0 0]", ""),
-        ("epoch=x", "", "", "[FENCED 0 0]", closed),
-        ("", "", "", "[FENCED 0 0]", closed),
-        ("string", "stream", "", "[FENCED 0 0]", &format!("-lane {closed}")),
+    for (lane, log, older, reply, changes) in rows {
+        stage.set_all(&[("lane", lane), ("log", log), ("older", older)]).await;
+        stage.set_all(&[("aside", ""), ("older_aside", "")]).await;
+        let keys = ["lane", "log", "older", "aside", "older_aside"];
+        let done = stage.run(&fence, &keys, &["8"]).await;
+        assert_eq!((&*done.reply, &done.changes), (*reply, changes), "{lane:?} {log:?} {older:?}");
+    }
+}
+
+#[tokio::test]
+async fn fence_closes_a_lane() {
+    let fenced = "[FENCED 0 0]";
+    let reopened = "lane.state=recovering lane.steps=0";
+    assert_fences(&[
+        ("epoch=7 state=open beat=5 promised=3 written=2", "stream", "", fenced, CLOSED.into()),
+        ("epoch=8 state=open", "stream", "stream", fenced, reopened.into()),
+        ("epoch=8 state=recovering steps=4", "stream", "", fenced, "lane.steps=0".into()),
+        ("epoch=9 state=open beat=x", "string", "", "[AHEAD 0 0]", String::new()),
+        ("epoch=x", "", "", fenced, CLOSED.into()),
+        ("", "", "", fenced, CLOSED.into()),
+        ("string", "stream", "", fenced, format!("-lane {CLOSED}")),
         // A count that can't be read is as if Redis had lost it.
         (
             "epoch=7 beat=x promised=y written=z",
             "stream",
             "",
-            "[FENCED 0 0]",
-            &format!(
-                "-lane.beat {} -lane.promised {} -lane.written",
-                "lane.epoch=8", "lane.state=recovering lane.steps=0"
-            ),
+            fenced,
+            format!("-lane.beat lane.epoch=8 -lane.promised {reopened} -lane.written"),
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn fence_keeps_what_the_logs_of_a_lane_say() {
+    assert_fences(&[
         // The log is missing although an order was promised, or only if there is no log of calls.
-        (
-            "epoch=7 promised=1",
-            "",
-            "",
-            "[FENCED 0 0]",
-            "lane.epoch=8 lane.log=lost lane.state=recovering lane.steps=0",
-        ),
-        (
-            "epoch=7 promised=1",
-            "",
-            "stream",
-            "[FENCED 0 0]",
-            "lane.epoch=8 lane.log=lost lane.state=recovering lane.steps=0",
-        ),
-        ("epoch=7 promised=0", "", "", "[FENCED 0 0]", closed),
+        ("epoch=7 promised=1", "", "", "[FENCED 0 0]", LOST.into()),
+        ("epoch=7 promised=1", "", "stream", "[FENCED 0 0]", LOST.into()),
+        ("epoch=7 promised=0", "", "", "[FENCED 0 0]", CLOSED.into()),
         // Another program's keys are kept aside.
-        (
-            "epoch=7",
-            "string",
-            "",
-            "[FENCED 1 0]",
-            "aside=x lane.epoch=8 lane.log=lost lane.state=recovering lane.steps=0 -log",
-        ),
-        (
-            "epoch=7",
-            "stream",
-            "string",
-            "[FENCED 0 1]",
-            "lane.epoch=8 lane.log=lost lane.state=recovering lane.steps=0 -older older_aside=x",
-        ),
-    ] {
-        stage
-            .set_all(&[
-                ("lane", lane),
-                ("log", log),
-                ("older", older),
-                ("aside", ""),
-                ("older_aside", ""),
-            ])
-            .await;
-        let keys = ["lane", "log", "older", "aside", "older_aside"];
-        let done = stage.run(&fence, &keys, &["8"]).await;
-        assert_eq!((&*done.reply, &*done.changes), (reply, changes), "{lane:?} {log:?} {older:?}");
-    }
+        ("epoch=7", "string", "", "[FENCED 1 0]", format!("aside=x {LOST} -log")),
+        ("epoch=7", "stream", "string", "[FENCED 0 1]", format!("{LOST} -older older_aside=x")),
+    ])
+    .await;
 }
 
 #[tokio::test]

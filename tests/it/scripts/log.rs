@@ -251,7 +251,7 @@ const REMOVED: [Row; 7] = [
     (&[], "g d", "1", ""),
     (&[], "g e", "0", "-log.g.e"),
     (&[], "g f", "0", "-log.g.f"),
-    (&[], "g nobody", "0", ""),
+    (&[], "g unknown", "0", ""),
     (&[], "h c", "error NOGROUP", ""),
     (&[("log", "gone")], "g c", "error NOGROUP", ""),
 ];

@@ -1,6 +1,6 @@
 //! Keys of one test, and what a script does to them.
 //!
-//! What a key holds is told in words: `field=value` for a hash, and so is what changed: `lane.beat=6` for a field that
+//! Contents of a key are told in words: `field=value` for a hash, and so is what changed: `lane.beat=6` for a field that
 //! was written, `-lane.beat` for one that went, `told=7` for a message. So one line shows that nothing else changed.
 //! In what a key holds, and in what is called, an `_` stands for a space. `streams.rs` has the words of streams.
 
@@ -33,7 +33,7 @@ pub struct Stage {
     messages: PubSub,
 }
 
-/// What a call has done.
+/// Effects of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Done {
     /// The reply in words.

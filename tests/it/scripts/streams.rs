@@ -1,4 +1,4 @@
-//! What a stream holds, in words.
+//! Contents of a stream, in words.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `g>c:2` | the next two entries of the group are delivered to a consumer; with 0 the consumer is only there |
 //! | `g^1-0` | the group acknowledges the entry |
 //!
-//! What is there is told so: `log=[first,3 a,b]` for the entries, `log.g=2-0/3` for a group, and `log.g.c=[1-0 2-0]` for the
+//! They are told so: `log=[first,3 a,b]` for the entries, `log.g=2-0/3` for a group, and `log.g.c=[1-0 2-0]` for the
 //! pending entries of a consumer.
 
 use std::collections::BTreeMap;

@@ -92,7 +92,7 @@ async fn closed_lists_sales_whose_window_has_ended_and_that_have_not() {
     .await;
 }
 
-/// What is open about an ended sale, and what is over.
+/// Open matters of an ended sale, and those that are over.
 fn open_things() -> Vec<Row> {
     let order = |status: &str, columns: &str, values: &str| {
         format!(
@@ -168,7 +168,7 @@ async fn archived_lists_sales_that_may_still_be_in_redis_with_their_totals() {
     in_pages(&found, async |after, limit| {
         let archived = stock::archived(pool, after, limit).await.expect("Postgres answers");
         let told = archived.into_iter().map(|(coupon, total)| {
-            assert_eq!(total, 100 + i64::try_from(coupon.sequence()).expect("a small number"));
+            assert_eq!(total, 100 + coupon.sequence());
             coupon
         });
         told.collect()
@@ -176,7 +176,7 @@ async fn archived_lists_sales_that_may_still_be_in_redis_with_their_totals() {
     .await;
 }
 
-/// What [`archive`](stock::archive) decides about each of these, and no other sale.
+/// Decision of [`archive`](stock::archive) about each of these, and no other sale.
 #[tokio::test]
 async fn archive_notes_an_ended_sale_of_which_nothing_is_open() {
     let app = TestApp::start().await;

@@ -15,6 +15,9 @@ use crate::support::{SECRET, TestApp, admin_token, scoped_token, token};
 /// Requests in a row of which a bound of one a second has to refuse some, however slow the machine is.
 const MANY: usize = 50;
 
+/// A bound among the settings.
+type Setting = fn(&mut Config) -> &mut u32;
+
 /// Name of the bound that a client meets who asks this so many times.
 async fn bound(door: &Door, times: usize, asked: impl Fn() -> Request<Body>) -> Option<String> {
     for _ in 0..times {
@@ -59,7 +62,7 @@ async fn each_request_counts_for_one_bound_and_no_other() {
         ("", &|| request("GET", "/livez", "")),
         ("", &|| with_body("POST", "/v1/dead-letters/retry", &operator, &json!({}))),
     ];
-    let settings: [(&str, fn(&mut Config) -> &mut u32); 4] = [
+    let settings: [(&str, Setting); 4] = [
         ("user-claims", |config| &mut config.user_claims_per_second),
         ("user-requests", |config| &mut config.user_requests_per_second),
         ("anonymous-requests", |config| &mut config.anonymous_requests_per_second),

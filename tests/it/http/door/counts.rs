@@ -21,7 +21,7 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 impl Lines {
     fn that(&self, fit: impl Fn(&String) -> bool) -> Vec<String> {
         let lines = self.0.lock().expect("no holder of this lock panics");
-        lines.iter().filter(|line| fit(*line)).cloned().collect()
+        lines.iter().filter(|line| fit(line)).cloned().collect()
     }
 }
 

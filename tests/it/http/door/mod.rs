@@ -46,7 +46,7 @@ use crate::support::{Reply, SECRET, TestApp, bounded};
 /// Address of clients, where no other one is given.
 const CLIENT: &str = "192.0.2.7";
 
-/// What the doors of the service of `app` share, by these settings.
+/// State that the doors of the service of `app` share, by these settings.
 fn state(app: &TestApp, config: &Config) -> HttpState {
     let tokens = Tokens::configured(&config.stores, &SecretString::from(SECRET));
     HttpState::new(app.app.clone(), config, tokens)

@@ -46,17 +46,16 @@ async fn orders() -> TestApp {
 }
 
 /// Id, user, price, currency and code.
-fn told(order: &Order) -> (i64, Option<i64>, i64, String, Option<String>) {
+type Told = (i64, Option<i64>, i64, String, Option<String>);
+
+fn told(order: &Order) -> Told {
     let code = order.redemption_code.as_ref().map(|code| code.canonical().to_owned());
     let (user, currency) = (order.user_id.map(user_id), order.currency.clone());
     (id(order.order_id), user, order.pay_cents, currency, code)
 }
 
 /// As [`told`], with the code that the paid order has for its buyer.
-fn expected(
-    number: i64,
-    with_code: bool,
-) -> Option<(i64, Option<i64>, i64, String, Option<String>)> {
+fn expected(number: i64, with_code: bool) -> Option<Told> {
     let row = |user, cents, currency: &str, code: Option<&str>| {
         let code = code.filter(|_| with_code).map(str::to_owned);
         Some((number, user, cents, currency.to_owned(), code))

@@ -64,7 +64,7 @@ fn filter((of, coupon, status, from, to): Asked) -> OrderFilter {
     }
 }
 
-/// What is asked for, the order behind which the page begins, its size, and the orders on it.
+/// The filter, the order behind which the page begins, its size, and the orders on it.
 fn searches() -> Vec<(Asked, Option<i64>, u32, Vec<i64>)> {
     let all = (None, None, None, None, None);
     vec![

@@ -18,7 +18,7 @@ async fn begin_opening_opens_a_payment_once_and_asks_about_it_soon() {
     let key = format!("pay-{order}-balance");
     assert_eq!((first.status, first.text("payment_id")), (202, &*format!("open/{key}")));
     assert_eq!(first.text("pay_url"), format!("https://pay/{key}"));
-    assert_eq!(gateway.asked(), [key.clone()]);
+    assert_eq!(gateway.asked(), [&*key]);
     let pause = "SELECT extract(epoch FROM next_look_at - created_at)::bigint FROM opened_payments";
     assert_eq!(app.number(pause).await, 60);
 
