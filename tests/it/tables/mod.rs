@@ -18,5 +18,8 @@ mod repairs;
 // Scripts by state of their lane.
 mod fence;
 
+// Statements about a lane's rows by state.
+mod lane_rows;
+
 // Comparisons of entries of one millisecond.
 mod entry_ids;
