@@ -419,9 +419,9 @@ mod tests {
         fields.map(|field| Some(field.to_owned()).filter(|field| !field.is_empty())).into()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_event_has_the_time_at_which_it_is_sent() {
-        let sale = SaleState {
+    /// An active sale of five units, with so many left.
+    fn sale(left: Option<i64>) -> SaleState {
+        SaleState {
             coupon_id: CouponId::compose(1, 1),
             title: String::new(),
             sub_title: String::new(),
@@ -431,13 +431,17 @@ mod tests {
             currency: "CNY".to_owned(),
             state: CouponState::Active,
             total: 5,
-            left: Some(5),
+            left,
             opens_ms: 1_000,
             closes_ms: 2_000,
             pay_within_s: 900,
             revision: 1,
-        };
-        let seen = Seen { sale: Arc::new(sale), time: Some((1_000, Instant::now())) };
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_has_the_time_at_which_it_is_sent() {
+        let seen = Seen { sale: Arc::new(sale(Some(5))), time: Some((1_000, Instant::now())) };
         assert_eq!(seen.event().now, Some(1_000));
         tokio::time::advance(Duration::from_millis(2_500)).await;
         assert_eq!(seen.event().now, Some(3_500));
@@ -469,25 +473,9 @@ mod tests {
     /// A watcher notices another state, and whether Redis can tell the time; not that time goes on.
     #[tokio::test(start_paused = true)]
     async fn looks_differ_by_their_state_and_by_whether_redis_answers() {
-        let state = |left| SaleState {
-            coupon_id: CouponId::compose(1, 1),
-            title: String::new(),
-            sub_title: String::new(),
-            rules: String::new(),
-            pay_cents: 1,
-            value_cents: 2,
-            currency: "CNY".to_owned(),
-            state: CouponState::Active,
-            total: 5,
-            left,
-            opens_ms: 1_000,
-            closes_ms: 2_000,
-            pay_within_s: 900,
-            revision: 1,
-        };
         let seen = |left, time: Option<i64>| {
             let time = time.map(|ms| (ms, Instant::now()));
-            Look::Seen(Seen { sale: Arc::new(state(left)), time })
+            Look::Seen(Seen { sale: Arc::new(sale(left)), time })
         };
         let before = seen(Some(5), Some(1));
         for (now, is_noticed) in [

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, raw_sql};
 
-use crate::support::{Reply, SECRET, TestApp, eventually};
+use crate::support::{Reply, SECRET, TestApp};
 
 async fn app() -> TestApp {
     TestApp::configured(&["--payment-callback-secret", SECRET]).await
@@ -198,9 +198,8 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
             .execute(&mut *pass)
             .await
             .expect("the order takes the money");
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         let commit = async {
-            eventually("the request waits", async || app.number(waits).await > 0).await;
+            app.a_session_waits_for_a_row().await;
             pass.commit().await.expect("Postgres answers");
         };
         let (refused, ()) = tokio::join!(settle(&app, held, how), commit);

@@ -1,6 +1,6 @@
 //! The memory of Redis goes back while a lane is recovered: to a moment of that recovery, with the life, the replication
 //! ID and the connections of the server, as that of a machine does which is set back to a snapshot.
-//! And recoveries that are broken off, and what the next one believes of theirs.
+//! Recoveries that are broken off: the next one believes nothing that they have built.
 
 use std::sync::LazyLock;
 

@@ -21,5 +21,8 @@ mod fence;
 // Statements about a lane's rows by state.
 mod lane_rows;
 
+// The triggers that watch `updated_at`.
+mod updated_at;
+
 // Comparisons of entries of one millisecond.
 mod entry_ids;

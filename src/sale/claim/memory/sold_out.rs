@@ -346,7 +346,7 @@ mod tests {
             self.sale(coupon).buyers.set(filter).expect("they are read once");
         }
 
-        /// Whether these users are refused, one after the other.
+        /// For each of these users, whether the memory refuses a claim.
         fn refused<const N: usize>(&self, coupon: CouponId, users: [i64; N]) -> [bool; N] {
             self.listening.heard(Instant::now());
             users.map(|id| self.refuses(coupon, UserId::new(id).expect("a positive number")))

@@ -72,7 +72,7 @@ impl Process {
         self.memories.sold_out.refuses(self.sale.coupon, user(id))
     }
 
-    /// Whether strangers are refused. Of ten thousand, one is taken for a buyer.
+    /// Whether the memory refuses users that are no buyers. The filter takes one in ten thousand of them for a buyer.
     fn refuses_strangers(&self) -> bool {
         (900_001..=900_003).any(|id| self.refuses(id))
     }

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use super::{door, request, told, told_to, with_body, with_header, with_text};
+use crate::http::hoarders::metric;
 use crate::support::{SECRET, TestApp, admin_token, scoped_token, token};
 
 /// Requests in a row of which a bound of one a second has to refuse some, however slow the machine is.
@@ -89,12 +90,8 @@ async fn each_request_counts_for_one_bound_and_no_other() {
 async fn a_refusal_by_a_bound_is_counted_and_others_go_on() {
     let app = TestApp::start().await;
     let door = door(&app, |config| config.anonymous_requests_per_second = 1);
-    let refused = || {
-        let page = app.app.metrics.page();
-        let begin = "flash_sale_rate_limited_total{bound=\"anonymous-requests\"} ";
-        let line = page.lines().find_map(|line| line.strip_prefix(begin).map(str::to_owned));
-        line.expect("it is on the page").parse::<usize>().expect("a number")
-    };
+    let refused =
+        || metric(&app.app.metrics.page(), "rate_limited_total{bound=\"anonymous-requests\"}");
     let mut seen = 0;
     for _ in 0..MANY {
         let reply = told(&door, request("GET", "/v1/coupons", "")).await;

@@ -1,61 +1,12 @@
 //! Counts, times and lines about requests.
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
-
 use flash_sale::base::limits;
 use tokio::task::yield_now;
 use tokio::time::Instant;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::set_default;
-use tracing::{Event, Metadata, Subscriber};
 
 use super::{door, request, told};
+use crate::support::lines::Lines;
 use crate::support::{PATIENCE, TestApp, token};
-
-/// Log lines of this thread, each with its message and its fields.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl Lines {
-    fn that(&self, fit: impl Fn(&String) -> bool) -> Vec<String> {
-        let lines = self.0.lock().expect("no holder of this lock panics");
-        lines.iter().filter(|line| fit(line)).cloned().collect()
-    }
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!(" {}={value:?}", field.name());
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().target().to_owned());
-        event.record(&mut text);
-        self.0.lock().expect("no holder of this lock panics").push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
 
 /// The number behind a line of the page of metrics; 0 if there is no such line.
 fn metric(app: &TestApp, name: &str) -> u64 {
@@ -112,9 +63,8 @@ async fn failures_are_counted_one_by_one_and_logged_now_and_then() {
     const REQUESTS: u64 = 20;
     let app = TestApp::start().await;
     let door = door(&app, |_| {});
-    let lines = Lines::default();
-    let _log = set_default(lines.clone());
-    let failures = || lines.that(|line| line.contains("a request could not be answered"));
+    let lines = Lines::heard();
+    let failures = || lines.with("a request could not be answered");
     assert_eq!(told(&door, request("GET", "/v1/orders/7", &token(1))).await.status, 404);
     assert_eq!((metric(&app, "requests_failed_total"), failures().len()), (0, 0));
     app.app.stores.pool.close().await;
@@ -134,9 +84,8 @@ async fn failures_are_counted_one_by_one_and_logged_now_and_then() {
 #[tokio::test]
 async fn one_request_in_so_many_is_a_line_of_the_access_log() {
     let app = TestApp::start().await;
-    let lines = Lines::default();
-    let _log = set_default(lines.clone());
-    let access = || lines.that(|line| line.starts_with("access "));
+    let lines = Lines::heard();
+    let access = || lines.with(" access: ");
     let lost = || metric(&app, "access_lines_lost_total");
     let doors = [1, 3, 0].map(|one_in| door(&app, |config| config.access_log_one_in = one_in));
     for (door, expected) in doors.iter().zip([6, 2, 0]) {

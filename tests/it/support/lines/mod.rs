@@ -1,4 +1,4 @@
-//! What an operator sees of an app in this process: its log lines, and the numbers on its page of metrics.
+//! Log lines of an app in this process, and the numbers on its page of metrics.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -37,9 +37,14 @@ impl Lines {
 
     /// Number of lines so far with these words.
     pub fn count(&self, words: &str) -> usize {
+        self.with(words).len()
+    }
+
+    /// The lines so far with these words.
+    pub fn with(&self, words: &str) -> Vec<String> {
         let text = self.text.0.lock().expect("no holder of this lock panics").clone();
         let text = String::from_utf8(text).expect("lines are UTF-8");
-        text.lines().filter(|line| line.contains(words)).count()
+        text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
     }
 }
 
