@@ -109,6 +109,7 @@ pub(crate) mod tests {
     use std::sync::Mutex;
 
     use redis::{Arg, Pipeline};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -156,13 +157,20 @@ pub(crate) mod tests {
     pub(crate) struct Played {
         answer: Arc<Answer>,
         asked: Arc<Mutex<Vec<String>>>,
+        /// Beginning of the commands that are answered late, and how late that is.
+        slow: Option<(&'static str, Duration)>,
     }
 
     impl Played {
         pub(crate) fn new(
             answer: impl Fn(&str) -> RedisResult<Value> + Send + Sync + 'static,
         ) -> Self {
-            Self { answer: Arc::new(answer), asked: Arc::default() }
+            Self { answer: Arc::new(answer), asked: Arc::default(), slow: None }
+        }
+
+        /// The same server, which takes so long to answer commands with this beginning.
+        pub(crate) fn slow(self, beginning: &'static str, pause: Duration) -> Self {
+            Self { slow: Some((beginning, pause)), ..self }
         }
 
         /// The commands since the last call.
@@ -170,20 +178,23 @@ pub(crate) mod tests {
             std::mem::take(&mut *self.asked.lock().expect("no holder panics"))
         }
 
-        fn answer(&self, command: &Cmd) -> RedisResult<Value> {
+        async fn answer(&self, command: &Cmd) -> RedisResult<Value> {
             let mut words: Vec<String> = command.args_iter().map(word).collect();
             if words[0] == "EVALSHA" {
                 words.remove(1);
             }
             let text = words.join(" ");
             self.asked.lock().expect("no holder panics").push(text.clone());
+            if let Some((_, pause)) = self.slow.filter(|(slow, _)| text.starts_with(slow)) {
+                sleep(pause).await;
+            }
             (self.answer)(&text)
         }
     }
 
     impl ConnectionLike for Played {
         fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-            Box::pin(async move { self.answer(command) })
+            Box::pin(async move { self.answer(command).await })
         }
 
         fn req_packed_commands<'a>(
@@ -192,9 +203,13 @@ pub(crate) mod tests {
             _offset: usize,
             _count: usize,
         ) -> RedisFuture<'a, Vec<Value>> {
-            Box::pin(
-                async move { commands.cmd_iter().map(|command| self.answer(command)).collect() },
-            )
+            Box::pin(async move {
+                let mut answers = Vec::new();
+                for command in commands.cmd_iter() {
+                    answers.push(self.answer(command).await?);
+                }
+                Ok(answers)
+            })
         }
 
         fn get_db(&self) -> i64 {

@@ -35,9 +35,17 @@ mod reentrant;
 
 mod script;
 
+// A server for subscriptions, for tests.
+#[cfg(test)]
+mod broadcast;
+
 mod connection;
 
 mod tasks;
+
+// Log lines that tests hear.
+#[cfg(test)]
+mod heard;
 
 pub use connection::{Connection, Subscribe};
 pub use reentrant::{

@@ -228,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::connection::tests::{Played, away};
+    use crate::heard::Heard;
     use crate::script::tests::{Row, Stage};
 
     const LEASE: Duration = Duration::from_secs(6);
@@ -350,6 +351,33 @@ mod tests {
         assert_eq!(server.asked(), [format!("EVALSHA 1 a {owner}")]);
         sleep(3 * LEASE).await;
         assert!(server.asked().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_ends_the_renewals_before_its_answer_is_there() {
+        // Renewals would come after 2 s and 4 s.
+        let server = free().slow("EVALSHA", Duration::from_secs(5));
+        let guard = locks(&server).try_acquire("a").await.unwrap().expect("it is free");
+        let release = format!("EVALSHA 1 a {}", guard.owner);
+        server.asked();
+        assert!(guard.release().await.unwrap());
+        assert_eq!(server.asked(), [release]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_dropped_and_cannot_be_released_is_told_in_the_log() {
+        for (is_away, told) in [(true, 1), (false, 0)] {
+            let heard = Heard::from_now_on();
+            let server = Played::new(move |command| {
+                if is_away && command.starts_with("EVALSHA") { away() } else { Ok(Value::Okay) }
+            });
+            drop(locks(&server).try_acquire("a").await.unwrap().expect("it is free"));
+            settle().await;
+            let lines = heard.lines();
+            assert_eq!(lines.len(), told, "{lines:?}");
+            let expected = "DEBUG a lock could not be released and will run out error=";
+            assert!(lines.iter().all(|line| line.starts_with(expected)), "{lines:?}");
+        }
     }
 
     #[test]

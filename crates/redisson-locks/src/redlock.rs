@@ -552,6 +552,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn acquire_asks_a_connection_with_one_life_until_its_server_counts() {
+        // Up for four seconds at least, so the server sits out six of the lease of ten.
+        let server = yes_after("5");
+        let node = Node { has_one_life: true, ..Node::new(server.clone()) };
+        let began = Instant::now();
+        let mut found = Vec::new();
+        for ms in [0, 1, 5_999, 6_000, 7_000] {
+            tokio::time::sleep_until(began + Duration::from_millis(ms)).await;
+            let is_taken = node.acquire("a", "me", LEASE).await.is_ok_and(|is_taken| is_taken);
+            let asked: Vec<String> = server.asked();
+            let verbs: Vec<&str> =
+                asked.iter().filter_map(|command| command.split(' ').next()).collect();
+            found.push((ms, verbs.join(" "), is_taken));
+        }
+        let expected = [
+            (0, "INFO SET", false),
+            (1, "INFO SET", false),
+            (5_999, "INFO SET", false),
+            (6_000, "SET", true),
+            (7_000, "SET", true),
+        ];
+        assert_eq!(found, expected.map(|(ms, verbs, taken)| (ms, verbs.to_owned(), taken)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_ends_the_renewals_before_its_answers_are_there() {
+        // The first renewal would come after 3.3 s.
+        let server = yes().slow("EVALSHA", Duration::from_secs(5));
+        let settings = Settings { lease: LEASE, node_timeout: 2 * LEASE, ..Settings::default() };
+        let locks = Redlock::new(vec![server.clone()], settings, Tasks::default());
+        let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        let release = format!("EVALSHA 1 a {}", guard.owner);
+        server.asked();
+        assert!(guard.release().await);
+        assert_eq!(server.asked(), [release]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_waiter_tries_for_as_long_as_its_patience() {
         let locks = redlock(&[no()]);
         let began = Instant::now();

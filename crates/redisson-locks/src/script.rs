@@ -44,9 +44,10 @@ pub(crate) mod tests {
     use futures_util::StreamExt;
     use private_servers::testing::{PATIENCE, RedisServer, bounded};
     use redis::aio::PubSub;
-    use redis::{AsyncConnectionConfig, Client, InfoDict, Value, cmd};
+    use redis::{AsyncConnectionConfig, Client, InfoDict, RedisError, Value, cmd};
 
     use super::*;
+    use crate::connection::tests::Played;
 
     /// Unit of the leases: long, so that none ends; they are rounded up, so that the time that a call takes isn't seen.
     const UNIT_MS: i64 = 1_000_000;
@@ -209,5 +210,27 @@ pub(crate) mod tests {
 
     fn units(left_ms: i64) -> i64 {
         left_ms.div_euclid(UNIT_MS) + i64::from(left_ms % UNIT_MS > 0)
+    }
+
+    #[tokio::test]
+    async fn run_sends_the_text_only_to_a_server_that_does_not_know_the_script() {
+        for (kind, sends_text) in [
+            (ErrorKind::Server(ServerErrorKind::NoScript), true),
+            (ErrorKind::Server(ServerErrorKind::BusyLoading), false),
+            (ErrorKind::Io, false),
+        ] {
+            let server = Played::new(move |command| {
+                if command.starts_with("EVALSHA ") {
+                    return Err(RedisError::from((kind, "refused")));
+                }
+                Ok(Value::Int(5))
+            });
+            let script = Script::new("return 5");
+            let found = script.run::<i64>(&Server::new(server.clone()), &["a"], &["x"]).await;
+            assert_eq!(found.ok(), sends_text.then_some(5), "{kind:?}");
+            let mut expected = vec!["EVALSHA 1 a x"];
+            expected.extend(sends_text.then_some("EVAL return 5 1 a x"));
+            assert_eq!(server.asked(), expected, "{kind:?}");
+        }
     }
 }

@@ -124,4 +124,21 @@ mod tests {
         watch(LEASE, || async { Ok(true) }, watched.clone()).await;
         assert!(!watched.lost.is_cancelled());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_released_during_its_renewal_is_watched_no_more() {
+        let start = Instant::now();
+        let watched = Watched::new(start + LEASE);
+        let release = async {
+            tokio::time::sleep(LEASE / 2).await;
+            watched.released.cancel();
+        };
+        let watching = async {
+            watch(LEASE, std::future::pending, watched.clone()).await;
+            start.elapsed()
+        };
+        let (watched_for, ()) = tokio::join!(watching, release);
+        assert_eq!(watched_for, LEASE / 2);
+        assert!(!watched.lost.is_cancelled());
+    }
 }

@@ -31,11 +31,10 @@ pub struct BatchGuard {
     contended: Vec<usize>,
     /// Positions of all names, in the order of the names; made when a name is looked for.
     sorted: OnceLock<Vec<usize>>,
-    /// `None` if no lock was free.
+    /// `None` if no lock was free, or they have been released.
     hold: Option<Arc<Hold>>,
     /// Token of a batch without locks: never cancelled.
     never: CancellationToken,
-    is_released: bool,
 }
 
 impl Batch {
@@ -87,7 +86,7 @@ impl Batch {
         }
         let sorted = OnceLock::new();
         let never = CancellationToken::new();
-        Ok(BatchGuard { client, names, contended, sorted, hold, never, is_released: false })
+        Ok(BatchGuard { client, names, contended, sorted, hold, never })
     }
 }
 
@@ -121,7 +120,6 @@ impl BatchGuard {
 
     /// Releases the locks that are still the batch's. Best effort: a lock that can't be released ends with its lease.
     pub async fn release(mut self) {
-        self.is_released = true;
         if let Some(hold) = self.hold.take() {
             self.client.release_batch(&hold).await;
         }
@@ -158,7 +156,7 @@ impl fmt::Debug for BatchGuard {
 impl Drop for BatchGuard {
     /// As for a single lock: in a task, and nothing is waited for here.
     fn drop(&mut self) {
-        if self.is_released || tokio::runtime::Handle::try_current().is_err() {
+        if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         if let Some(hold) = self.hold.take() {
@@ -174,7 +172,8 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::connection::tests::Played;
+    use crate::connection::tests::{Played, away};
+    use crate::heard::Heard;
     use crate::reentrant::{ReentrantLocks, Settings};
     use crate::tasks::Tasks;
 
@@ -316,6 +315,26 @@ mod tests {
         assert!(!guard.lost().is_cancelled());
         sleep(LEASE / 2).await;
         assert!(guard.lost().is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_batch_tells_the_log_of_locks_that_will_run_out() {
+        for (is_away, told) in [(true, 1), (false, 0)] {
+            let server =
+                Played::new(move |command| match command.contains("redisson_lock__channel") {
+                    true if is_away => away(),
+                    true => Ok(Value::Int(2)),
+                    false => Ok(Value::Array(Vec::new())),
+                });
+            let guard = locks(&server, None).batch(vec!["a", "b"]).try_acquire().await.unwrap();
+            let heard = Heard::from_now_on();
+            guard.release().await;
+            let lines = heard.lines();
+            let told_of = |line: &&String| {
+                line.starts_with("DEBUG locks could not be released") && line.ends_with(" locks=2")
+            };
+            assert_eq!(lines.iter().filter(told_of).count(), told, "{lines:?}");
+        }
     }
 
     #[test]

@@ -124,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::connection::tests::{Played, away};
+    use crate::heard::Heard;
     use crate::reentrant::{Guard, ReentrantLocks};
 
     const LEASE: Duration = Duration::from_secs(6);
@@ -271,6 +272,23 @@ mod tests {
             assert!(locks.lock("a").try_acquire(&holder).await.unwrap().is_none());
             let expected = if cuts { vec!["EVALSHA 1 a 10000 6000"] } else { Vec::new() };
             assert_eq!(server.asked()[1..], expected, "{lease_max:?} {left_ms}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cut_long_leases_says_how_many_were_cut() {
+        for (cut, told) in [(0, None), (1, Some(" locks=1")), (2, Some(" locks=2"))] {
+            let heard = Heard::from_now_on();
+            let server = Played::new(move |_| Ok(Value::Int(cut)));
+            let settings = Settings { lease_max: Some(2 * LEASE), ..settings() };
+            let client = locks_with(&server, settings).0;
+            client.cut_long_leases(Some(3 * LEASE), &["a", "b"]).await.unwrap();
+            let lines = heard.lines();
+            assert_eq!(lines.len(), usize::from(told.is_some()), "{lines:?}");
+            for (line, told) in lines.iter().zip(told) {
+                assert!(line.starts_with("WARN leases were longer"), "{line}");
+                assert!(line.ends_with(told), "{line}");
+            }
         }
     }
 

@@ -187,3 +187,195 @@ impl Drop for Guard {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use redis::Value;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::broadcast::Broadcast;
+    use crate::connection::tests::{Played, away};
+    use crate::heard::Heard;
+    use crate::reentrant::{ReentrantLocks, Settings};
+    use crate::tasks::Tasks;
+
+    const LEASE: Duration = Duration::from_secs(6);
+
+    fn locks(server: &Played, air: &Broadcast) -> ReentrantLocks {
+        let settings = Settings { lease: LEASE, release_tries_max: 1, ..Settings::default() };
+        ReentrantLocks::new(server.clone(), air.clone(), settings, Tasks::default())
+    }
+
+    /// A server that gives these answers to tries, one after the other, the last one again and again; and grants renewals.
+    fn answering(answers: Vec<RedisResult<Value>>) -> Played {
+        let answers = Mutex::new(answers);
+        Played::new(move |_| {
+            let mut answers = answers.lock().expect("no holder panics");
+            if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
+        })
+    }
+
+    fn free() -> RedisResult<Value> {
+        Ok(Value::Nil)
+    }
+
+    /// Held by another holder for so many milliseconds.
+    fn held(left_ms: i64) -> RedisResult<Value> {
+        Ok(Value::Int(left_ms))
+    }
+
+    /// Lets the tasks run that are ready.
+    async fn settle() {
+        for _ in 0..40 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_takes_a_free_lock_by_one_try_and_listens_to_nothing() {
+        let (server, air) = (answering(vec![free()]), Broadcast::default());
+        let locks = locks(&server, &air);
+        let holder = locks.holder();
+        let guard = locks.lock("a").acquire(&holder, LEASE).await.unwrap();
+        assert!(guard.is_some());
+        assert_eq!(server.asked(), [format!("EVALSHA 1 a 6000 {}", holder.as_str())]);
+        assert!(air.asked().is_empty());
+    }
+
+    /// Times of the tries of a waiter, in milliseconds, with the answer to each; and of its end, true if it got the lock.
+    async fn tries(patience_ms: u64, answers: Vec<RedisResult<Value>>) -> (Vec<u128>, u128, bool) {
+        let began = Instant::now();
+        let tries = Arc::new(Mutex::new(Vec::new()));
+        let times = tries.clone();
+        let server = Played::new(move |command| {
+            if !command.starts_with("EVALSHA 1 a ") {
+                return Ok(Value::Int(1));
+            }
+            let mut times = times.lock().expect("no holder panics");
+            times.push(began.elapsed().as_millis());
+            // A waiter that doesn't sleep comes to an end.
+            answers.get(times.len() - 1).cloned().unwrap_or_else(away)
+        });
+        let air = Broadcast::default();
+        let locks = locks(&server, &air);
+        let lock = locks.lock("a");
+        let holder = locks.holder();
+        let message = async {
+            sleep(Duration::from_millis(300)).await;
+            air.publish(&layout::channel("a"));
+        };
+        let acquired = lock.acquire(&holder, Duration::from_millis(patience_ms));
+        let (acquired, ()) = tokio::join!(
+            async {
+                let acquired = acquired.await.expect("no try fails");
+                (acquired.is_some(), began.elapsed().as_millis())
+            },
+            message
+        );
+        let tries = std::mem::take(&mut *tries.lock().expect("no holder panics"));
+        (tries, acquired.1, acquired.0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_tries_when_it_listens_and_after_messages_and_ends_of_leases() {
+        for (patience_ms, answers, times, end, is_taken) in [
+            // A lease that never ends: the message of 300 ms, and the end of the patience.
+            (1_000, vec![held(-1); 4], vec![0, 0, 300, 1_000], 1_000, false),
+            // The lease in the way ends a millisecond after its rest, which is cut to milliseconds.
+            (1_000, vec![held(100), held(100), free()], vec![0, 0, 101], 101, true),
+            (250, vec![held(100); 5], vec![0, 0, 101, 202, 250], 250, false),
+            (1_000, vec![held(700), held(700), held(500), free()], vec![0, 0, 300, 801], 801, true),
+            // Released between the first try and the subscription.
+            (1_000, vec![held(-1), free()], vec![0, 0], 0, true),
+        ] {
+            let found = tries(patience_ms, answers.clone()).await;
+            assert_eq!(found, (times, end, is_taken), "{answers:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_hands_a_message_on_when_its_try_fails() {
+        let held_by_another = [held(-1), held(-1), held(-1), held(-1)];
+        let answers = held_by_another.into_iter().chain([away(), free()]).collect();
+        let (server, air) = (answering(answers), Broadcast::default());
+        let locks = locks(&server, &air);
+        let lock = locks.lock("a");
+        let holders = [locks.holder(), locks.holder()];
+        let began = Instant::now();
+        let message = async {
+            settle().await;
+            air.publish(&layout::channel("a"));
+        };
+        let (first, second, ()) = tokio::join!(
+            lock.acquire(&holders[0], LEASE),
+            lock.acquire(&holders[1], LEASE),
+            message
+        );
+        // The one that was woken up first has failed.
+        let guards: Vec<bool> =
+            [first, second].into_iter().flatten().map(|g| g.is_some()).collect();
+        assert_eq!(guards, [true]);
+        assert_eq!(began.elapsed(), Duration::ZERO, "and not at the end of its patience");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_listens_anew_when_the_connection_for_messages_ends() {
+        let (server, air) = (answering(vec![held(-1)]), Broadcast::default());
+        let locks = locks(&server, &air);
+        let (lock, holder) = (locks.lock("a"), locks.holder());
+        let channel = layout::channel("a");
+        let subscribe = format!("SUBSCRIBE {channel}");
+        let interruption = async {
+            settle().await;
+            assert_eq!(air.asked(), ["HELLO 3", &subscribe]);
+            assert_eq!(server.asked().len(), 2);
+            air.cut();
+            settle().await;
+            assert_eq!(air.asked(), ["HELLO 3", &subscribe]);
+            assert_eq!(server.asked().len(), 1, "tried once more now that it listens");
+        };
+        let (acquired, ()) = tokio::join!(lock.acquire(&holder, LEASE), interruption);
+        assert!(acquired.unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_is_renewed_on_disk_and_one_with_a_lease_of_its_own_is_not() {
+        let own = Duration::from_secs(5);
+        for (is_own, renewals) in [(false, 2), (true, 0)] {
+            let server = answering(vec![free(), Ok(Value::Array(vec![Value::Int(1)]))]);
+            let locks = locks(&server, &Broadcast::default());
+            let holder = if is_own { locks.holder_with_lease(own) } else { locks.holder() };
+            let guard = locks.lock("a").try_acquire(&holder).await.unwrap().expect("it is free");
+            let began = Instant::now();
+            server.asked();
+            sleep(Duration::from_millis(4_500)).await;
+            // At a third of the lease, and at two thirds.
+            let renewal = format!("EVALSHA 1 a 6000 {}", holder.as_str());
+            assert_eq!(server.asked(), vec![renewal; renewals]);
+            assert!(!guard.lost().is_cancelled());
+            if is_own {
+                guard.lost().cancelled().await;
+                assert_eq!(began.elapsed(), own);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_dropped_and_cannot_be_released_is_told_in_the_log() {
+        for (answer, told) in [(away(), true), (Ok(Value::Int(1)), false)] {
+            let heard = Heard::from_now_on();
+            let server = answering(vec![free(), answer]);
+            let locks = locks(&server, &Broadcast::default());
+            let holder = locks.holder();
+            drop(locks.lock("a").try_acquire(&holder).await.unwrap().expect("it is free"));
+            settle().await;
+            let lines = heard.lines();
+            assert_eq!(lines.len(), usize::from(told), "{lines:?}");
+            let expected = "DEBUG a lock could not be released and will run out error=";
+            assert!(lines.iter().all(|line| line.starts_with(expected)), "{lines:?}");
+        }
+    }
+}

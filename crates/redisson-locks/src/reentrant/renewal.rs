@@ -396,6 +396,64 @@ mod tests {
         assert!(timeout(Duration::from_millis(1), tasks.ended()).await.is_ok());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_nothing_ends_at_the_time_of_its_renewal() {
+        let tasks = Tasks::default();
+        let renewals = renewals(&tasks);
+        let start = Instant::now();
+        for time in [1, 2] {
+            let hold = enter(&renewals, "a", &holder(1, true));
+            assert!(renewals.leave(&hold));
+            assert!(timeout(LEASE, tasks.ended()).await.is_ok());
+            // Another entry would have been watched by the same task.
+            assert_eq!(start.elapsed(), time * LEASE / 3);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lose_tells_a_stop_when_the_last_lock_is_lost() {
+        let stop = CancellationToken::new();
+        let tasks = Tasks::new(stop.clone());
+        let renewals = renewals(&tasks);
+        let start = Instant::now();
+        let holds = [(1, 10), (2, 5)].map(|(number, part)| {
+            renewals.enter(named("a"), &holder(number, false), start + LEASE / part)
+        });
+        stop.cancel();
+        tasks.ended().await;
+        assert!(holds.iter().all(|hold| hold.lost.is_cancelled()));
+        assert_eq!(start.elapsed(), LEASE / 5, "with the last lock, and before the next renewal");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn over_are_the_holds_whose_time_has_come_and_plan_looks_at_the_next() {
+        let renewals = renewals(&Tasks::default());
+        let shared = &renewals.0;
+        assert_eq!(shared.plan(), None);
+        let now = Instant::now();
+        let first = renewals.enter(named("a"), &holder(1, true), now + LEASE);
+        let second = renewals.enter(named("b"), &holder(2, true), now + 2 * LEASE);
+        let moment = Duration::from_nanos(1);
+        for (at, over) in [
+            (now, vec![]),
+            (now + LEASE - moment, vec![]),
+            (now + LEASE, vec!["a"]),
+            (now + 2 * LEASE - moment, vec!["a"]),
+            (now + 2 * LEASE, vec!["a", "b"]),
+        ] {
+            let found = shared.over(at);
+            let mut names: Vec<&str> = found.iter().map(|hold| &hold.names[0]).collect();
+            names.sort_unstable();
+            assert_eq!(names, over);
+        }
+        assert_eq!(shared.plan(), Some(now + LEASE));
+        assert_eq!(shared.held().looked_at, Some(now + LEASE));
+        assert!(renewals.leave(&first));
+        assert_eq!(shared.plan(), Some(now + 2 * LEASE));
+        assert!(renewals.leave(&second));
+        assert_eq!((shared.plan(), shared.held().looked_at), (None, None));
+    }
+
     #[test]
     fn a_batch_stays_in_its_slot_and_in_memory() {
         let renewals = renewals(&Tasks::default());

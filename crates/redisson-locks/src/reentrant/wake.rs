@@ -184,3 +184,155 @@ impl Drop for Listener {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::broadcast::Broadcast;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn wakes(air: &Broadcast) -> Wakes {
+        Wakes::new(air.clone(), Tasks::default())
+    }
+
+    async fn listen(wakes: &Wakes, channel: &str) -> Listener {
+        wakes.listen(channel.to_owned()).await.expect("the server confirms it")
+    }
+
+    /// The answer to a listener within a second; `None` if there is none.
+    async fn woken(listener: &Listener) -> Option<bool> {
+        timeout(SECOND, listener.woken()).await.ok()
+    }
+
+    fn channels(line: &Line) -> Vec<String> {
+        let mut channels: Vec<String> = line.topics.lock().keys().cloned().collect();
+        channels.sort_unstable();
+        channels
+    }
+
+    /// Lets the tasks run that are ready.
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listen_subscribes_once_for_all_listeners_of_a_channel() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let first = listen(&wakes, "c").await;
+        let second = listen(&wakes, "c").await;
+        let other = listen(&wakes, "d").await;
+        assert_eq!(air.asked(), ["HELLO 3", "SUBSCRIBE c", "SUBSCRIBE d"]);
+        drop(first);
+        settle().await;
+        assert!(air.asked().is_empty(), "another one listens");
+        drop(second);
+        settle().await;
+        assert_eq!(air.asked(), ["UNSUBSCRIBE c"]);
+        assert_eq!(channels(&other.line), ["d"], "a channel without listeners is forgotten");
+        let again = listen(&wakes, "c").await;
+        assert_eq!(air.asked(), ["SUBSCRIBE c"]);
+        assert_eq!(channels(&again.line), ["c", "d"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listeners_that_leave_together_are_unsubscribed_once() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let line = {
+            let first = listen(&wakes, "c").await;
+            let _second = listen(&wakes, "c").await;
+            air.asked();
+            first.line.clone()
+        };
+        settle().await;
+        assert_eq!(air.asked(), ["UNSUBSCRIBE c"]);
+        assert_eq!(channels(&line), [] as [&str; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn woken_is_true_for_a_message_and_false_when_none_can_come() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let listener = listen(&wakes, "c").await;
+        air.publish("d");
+        assert_eq!(woken(&listener).await, None, "a message in another channel");
+        air.publish("c");
+        assert_eq!(woken(&listener).await, Some(true));
+        assert_eq!(woken(&listener).await, None, "one message wakes up once");
+        air.cut();
+        for _ in 0..2 {
+            assert_eq!(woken(&listener).await, Some(false));
+        }
+        air.asked();
+        let anew = listen(&wakes, "c").await;
+        assert_eq!(air.asked(), ["HELLO 3", "SUBSCRIBE c"]);
+        air.publish("c");
+        assert_eq!(woken(&anew).await, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pass_on_hands_a_message_to_the_next_listener() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let first = listen(&wakes, "c").await;
+        let second = listen(&wakes, "c").await;
+        air.publish("c");
+        assert_eq!(woken(&first).await, Some(true));
+        assert_eq!(woken(&second).await, None, "a message wakes up one of them");
+        first.pass_on();
+        assert_eq!(woken(&second).await, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_comes_before_the_last_one_is_unsubscribed_takes_its_subscription() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        drop(listen(&wakes, "c").await);
+        let next = listen(&wakes, "c").await;
+        settle().await;
+        assert_eq!(air.asked(), ["HELLO 3", "SUBSCRIBE c"]);
+        air.publish("c");
+        assert_eq!(woken(&next).await, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_that_comes_while_the_last_one_is_unsubscribed_subscribes_anew() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let last = listen(&wakes, "c").await;
+        air.asked();
+        air.hold_back();
+        drop(last);
+        settle().await;
+        assert_eq!(air.asked(), ["UNSUBSCRIBE c"]);
+        let confirmed = async {
+            settle().await;
+            assert!(air.asked().is_empty(), "SUBSCRIBE doesn't overtake UNSUBSCRIBE");
+            air.confirm();
+        };
+        let (next, ()) = tokio::join!(listen(&wakes, "c"), confirmed);
+        assert_eq!(air.asked(), ["SUBSCRIBE c"]);
+        assert_eq!(channels(&next.line), ["c"]);
+        air.publish("c");
+        assert_eq!(woken(&next).await, Some(true));
+    }
+
+    #[test]
+    fn a_listener_may_be_dropped_outside_of_a_runtime() {
+        let air = Broadcast::default();
+        let wakes = wakes(&air);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(listen(&wakes, "c"));
+        air.asked();
+        drop(listener);
+        assert!(air.asked().is_empty(), "the subscription ends with its connection");
+    }
+}
