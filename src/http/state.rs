@@ -85,6 +85,14 @@ impl Demo {
     }
 }
 
+impl Front {
+    /// Forgets clients that have not asked for a while, and reads the file of public keys again.
+    fn housekeeping_pass(&self) {
+        self.bounds.forget_idle();
+        self.tokens.read_keys_again();
+    }
+}
+
 impl HttpState {
     /// The state of this service, as the configuration has it. Tasks of the service keep the memory of the bounds small,
     /// and read and fetch the public keys of tokens again.
@@ -115,10 +123,9 @@ impl HttpState {
             let shutdown = app.shutdown.clone();
             shutdown.spawn(async move { keys.keep(&app.metrics, app.shutdown.stop_token()).await });
         }
-        let bounded = this.clone();
+        let kept = this.clone();
         app::repeat(&this.shared.app, limits::HOUSEKEEPING_PERIOD, move |_| {
-            bounded.front().bounds.forget_idle();
-            bounded.front().tokens.read_keys_again();
+            kept.front().housekeeping_pass();
             ready(())
         });
         this
@@ -160,7 +167,45 @@ impl FromRef<HttpState> for Arc<App> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    /// Otherwise each address that has ever asked would stay in memory.
+    #[test]
+    fn a_housekeeping_pass_forgets_clients_that_have_not_asked_for_a_while() {
+        // A while is a microsecond at this rate.
+        let words = ["flash-sale", "--anonymous-requests-per-second", "1000000"];
+        let Command { config } = Command::parse_from(words);
+        let front = Front {
+            access_log: None,
+            tokens: Tokens::new(&SecretString::from("a secret that is only good for tests")),
+            callbacks: None,
+            bounds: Bounds::new(&config),
+            cors: None,
+            no_op_route: false,
+            pages: Vec::new(),
+            demo: None,
+            request_ids: RequestIds::default(),
+            failure_log: Mutex::default(),
+        };
+        let client: IpAddr = "192.0.2.7".parse().expect("an address");
+        front.bounds.anonymous(client).expect("the first");
+        assert_eq!(front.bounds.remembered(), [0, 0, 1, 0]);
+        let is_forgotten = (0..100_000).any(|_| {
+            front.housekeeping_pass();
+            front.bounds.remembered() == [0; 4]
+        });
+        assert!(is_forgotten, "{:?} are remembered", front.bounds.remembered());
+    }
 
     #[test]
     fn each_code_of_a_demo_is_good_once() {

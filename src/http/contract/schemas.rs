@@ -157,7 +157,9 @@ mod tests {
         let string = json!({"type": "string"});
         let or_null = json!({"type": ["string", "null"]});
         let one_of = json!({"oneOf": [{"type": "null"}, {"$ref": "#/components/schemas/Sale"}]});
-        let properties = json!({"a": string, "b": or_null, "c": one_of, "d": {"oneOf": [string]}});
+        let two = json!({"type": ["string", "integer"]});
+        let properties =
+            json!({"a": string, "b": or_null, "c": one_of, "d": {"oneOf": [string]}, "e": two});
         for (schema, required) in [
             (json!({"properties": properties}), json!(["b", "c"])),
             (json!({"properties": properties, "required": ["a"]}), json!(["a", "b", "c"])),

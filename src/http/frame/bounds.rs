@@ -73,6 +73,22 @@ impl Bounds {
             .flatten()
             .for_each(RateLimit::forget_idle);
     }
+
+    /// Clients that have not been forgotten: of claims, of other requests of users, of requests without a user, of refused
+    /// tokens.
+    #[cfg(test)]
+    pub fn remembered(&self) -> [usize; 4] {
+        let of_users =
+            |bound: &Option<RateLimit<i64>>| bound.as_ref().map_or(0, RateLimit::remembered);
+        let of_addresses =
+            |bound: &Option<RateLimit<IpAddr>>| bound.as_ref().map_or(0, RateLimit::remembered);
+        [
+            of_users(&self.user_claims),
+            of_users(&self.user_requests),
+            of_addresses(&self.anonymous),
+            of_addresses(&self.refused_tokens),
+        ]
+    }
 }
 
 /// Whether this is a claim, or the route that claims are measured against.
@@ -211,23 +227,16 @@ mod tests {
             "--refused-tokens-per-second",
             many,
         ]);
-        let remembered = || {
-            let users = [&bounds.user_claims, &bounds.user_requests];
-            let addresses = [&bounds.anonymous, &bounds.refused_tokens];
-            let users = users.map(|bound| bound.as_ref().map_or(0, RateLimit::remembered));
-            let addresses = addresses.map(|bound| bound.as_ref().map_or(0, RateLimit::remembered));
-            [users, addresses].concat()
-        };
         bounds.user(user, &Method::POST, &Uri::from_static("/v1/no-op")).expect("the first");
         bounds.user(user, &Method::GET, &Uri::from_static("/v1/orders")).expect("the first");
         bounds.anonymous(client).expect("the first");
         bounds.refused_token(client).expect("the first");
-        assert_eq!(remembered(), [1, 1, 1, 1]);
+        assert_eq!(bounds.remembered(), [1, 1, 1, 1]);
         // A while is a microsecond at this rate.
         let are_forgotten = (0..100_000).any(|_| {
             bounds.forget_idle();
-            remembered() == [0, 0, 0, 0]
+            bounds.remembered() == [0, 0, 0, 0]
         });
-        assert!(are_forgotten, "{:?} are remembered", remembered());
+        assert!(are_forgotten, "{:?} are remembered", bounds.remembered());
     }
 }

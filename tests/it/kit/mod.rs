@@ -13,7 +13,7 @@ mod key_urls;
 mod key_urls_https;
 
 // Tokens that public keys verify.
-mod public_keys;
+pub mod public_keys;
 
 // The connection to Redis.
 mod redis;

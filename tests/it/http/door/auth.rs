@@ -1,11 +1,20 @@
-//! Scopes of tokens: what each may ask for, and what a listener answers that has no administrators.
+//! Scopes of tokens: what each may ask for, and what a listener answers that has no administrators; and their public keys.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
 
 use flash_sale::http;
-use flash_sale::kit::jwt::Scope;
+use flash_sale::http::state::HttpState;
+use flash_sale::kit::jwt::key_url::{KeyUrl, Pace};
+use flash_sale::kit::jwt::{Scope, Tokens};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{code, door, request, state, told, with_body, with_header};
-use crate::support::{TestApp, admin_token, scoped_token, token};
+use crate::kit::public_keys::{Issuer, folder};
+use crate::support::lines::number;
+use crate::support::{SECRET, TestApp, admin_token, eventually, scoped_token, token};
 
 /// Tokens by the words of the tables.
 fn token_of(who: &str) -> String {
@@ -151,4 +160,34 @@ async fn a_request_has_one_token_in_one_header() {
         assert_eq!(reply.refusal(), (401, "invalid_token"), "{values:?}");
         assert!(reply.text("detail").starts_with(words), "{reply:?}");
     }
+}
+
+/// The state of HTTP has tasks for both: one reads the file, and one asks the issuer.
+#[tokio::test]
+async fn public_keys_are_read_again_and_fetched_by_tasks_of_the_state() {
+    const QUICK: Duration = Duration::from_millis(10);
+    let app = TestApp::start().await;
+    let (folder, [first, second, _]) = (folder(), Issuer::all());
+    let file = folder.join("keys.json");
+    let write = |issuer: &Issuer| {
+        let keys = json!({"keys": [issuer.public()]}).to_string();
+        fs::write(&file, keys).expect("the folder is ours");
+    };
+    let mut tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
+    write(&first);
+    tokens.accept_keys_of(&file).expect("a key");
+    let pace = Pace { timeout: QUICK, period: QUICK, pause: QUICK, pause_without_keys: QUICK };
+    // No issuer answers there.
+    let nowhere = "http://127.0.0.1:1/keys".parse().expect("a URL");
+    tokens.accept_keys_under(Arc::new(KeyUrl::new(nowhere, pace)));
+    write(&second);
+    let door = http::api(&HttpState::new(app.app.clone(), &app.config, tokens), true);
+    let ask = async |issuer: &Issuer| {
+        told(&door, request("GET", "/v1/orders", &issuer.token(None))).await.status
+    };
+    eventually("the file is read again", async || ask(&second).await == 200).await;
+    assert_ne!(ask(&first).await, 200, "it is in the file no more");
+    let failures = || number(&app.app, "flash_sale_key_set_failures_total");
+    eventually("the issuer is asked again and again", async || failures() >= 2.0).await;
+    fs::remove_dir_all(folder).expect("it is ours");
 }

@@ -1,12 +1,21 @@
-//! Claims on sales that confirm nothing before Postgres has its row or its dead letter.
+//! Claims on sales that confirm nothing before Postgres has its row or its dead letter; and claims that are measured.
+
+use std::sync::Arc;
 
 use chrono::TimeDelta;
-use flash_sale::http::Door;
+use flash_sale::http::state::HttpState;
+use flash_sale::http::{self, Door};
+use flash_sale::kit::jwt::Tokens;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::trace::Traces;
+use flash_sale::sale::trace::outbox::{Answered, Note, Outbox};
+use secrecy::SecretString;
 use serde_json::json;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
 
 use super::{door, request, told, with_header};
-use crate::support::{Reply, TestApp, eventually, lane, now, token};
+use crate::support::{Reply, SECRET, TestApp, eventually, lane, now, token};
 
 /// A sale whose claims are confirmed by Postgres.
 async fn sale(app: &TestApp) -> CouponId {
@@ -89,4 +98,61 @@ async fn a_claim_without_its_row_is_accepted_only_as_a_dead_letter() {
     assert_eq!(trace.refusal(), (404, "not_traced"));
     let trace = reviewed.get(&format!("/v1/orders/{}/trace", accepted.order_id()), &token(1)).await;
     assert_eq!(trace.status, 200, "{trace:?}");
+}
+
+/// A door to another process of the same service, whose notes of claims leave it; and these notes.
+async fn door_with_collector(app: &TestApp) -> (Door, Receiver<Note>) {
+    let mut other = app.another_instance().await;
+    let (outbox, notes) = Outbox::new(1, other.metrics.clone());
+    let traces = Traces::new(other.stores.pool.clone(), Some(outbox));
+    Arc::get_mut(&mut other).expect("its only holder").traces = Arc::new(traces);
+    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
+    (http::api(&HttpState::new(other, &app.config, tokens), true), notes)
+}
+
+/// The collector gets each accepted claim and no other; the client is told the times of those that it asks for.
+#[tokio::test]
+async fn a_measured_claim_is_noted_for_its_collector_and_for_a_client_that_asks() {
+    let app = TestApp::start().await;
+    let (door, mut notes) = door_with_collector(&app).await;
+    let (flash, regular) = (app.create_flash(2).await, app.create_regular().await);
+    for (user, coupon, x_trace, status, is_noted) in [
+        (1, flash, "", 202, true),
+        (1, flash, "", 409, false),
+        (2, flash, "1", 202, true),
+        (3, flash, "1", 410, false),
+        (3, flash, "", 410, false),
+        (1, regular, "", 201, false),
+        (2, regular, "1", 201, false),
+    ] {
+        let row = format!("{user} {coupon} {x_trace:?}");
+        let claim = request("POST", &format!("/v1/coupons/{coupon}/claims"), &token(user));
+        let claim = if x_trace.is_empty() { claim } else { with_header(claim, "x-trace", x_trace) };
+        let began = Instant::now();
+        let reply = told(&door, claim).await;
+        assert_eq!(reply.status, status, "{row}: {reply:?}");
+        let is_told = reply.header("server-timing").starts_with("queue;dur=");
+        assert_eq!(is_told, x_trace == "1", "{row}: {reply:?}");
+        let note = notes.try_recv().ok();
+        assert_eq!(note.is_some(), is_noted, "{row}: {note:?}");
+        if let Some(note) = note {
+            let Note::Answered(Answered { claim, method, route, arrived_at, status: told }) = note
+            else {
+                panic!("{row}: {note:?}");
+            };
+            let of = (claim.order.get(), claim.user.get(), claim.coupon);
+            assert_eq!(of, (reply.order_id(), user, coupon), "{row}");
+            let of = (method, route, told);
+            assert_eq!(of, ("POST", "/v1/coupons/{id}/claims", 202), "{row}");
+            assert!(began <= arrived_at && arrived_at <= claim.call.queued_at, "{row}");
+            assert!(claim.call.answered_at <= claim.told_at, "{row}");
+        }
+        // The steps of a claim are for its client alone, and only if it has asked for them.
+        if reply.body["order_id"].is_string() {
+            let path = format!("/v1/orders/{}/trace", reply.order_id());
+            let followed = told(&door, request("GET", &path, &token(user))).await;
+            let can_be = is_noted && is_told;
+            assert_eq!(followed.status, if can_be { 200 } else { 404 }, "{row}: {followed:?}");
+        }
+    }
 }
