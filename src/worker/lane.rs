@@ -107,9 +107,12 @@ enum Batch {
 }
 
 /// Times at which the timed passes are due.
-struct Due {
-    recover_at: Instant,
-    tidy_up_at: Instant,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Time of the next recover pass.
+    pub recover_at: Instant,
+    /// Time of the next tidy-up pass.
+    pub tidy_up_at: Instant,
 }
 
 impl Lanes {
@@ -197,7 +200,8 @@ impl LaneWorker {
     }
 
     /// Another consumer that works when this one can't keep up. Its name is new, so no entry can be pending for it.
-    fn relief(&self) -> Self {
+    #[must_use]
+    pub fn relief(&self) -> Self {
         let lanes = self.lanes.clone();
         let relief = Self::of(lanes, self.log.id(), consumer_name(), self.settings);
         Self { pending_from: None, behind: self.behind.clone(), ..relief }
@@ -216,7 +220,7 @@ impl LaneWorker {
     }
 
     /// Runs a write pass at each call, until the service stops.
-    async fn run_relief(mut self) {
+    pub async fn run_relief(mut self) {
         let stop = self.app.shutdown.stop_token().clone();
         let mut backoff = limits::BACKOFF_MIN;
         while !stop.is_cancelled() {
@@ -226,7 +230,8 @@ impl LaneWorker {
         self.drain().await;
     }
 
-    async fn heal_if_failed(&mut self, turn: Result<(), PassError>, backoff: &mut Duration) {
+    /// Logs a turn that failed, and waits for `backoff`, which doubles with each failure in a row.
+    pub async fn heal_if_failed(&mut self, turn: Result<(), PassError>, backoff: &mut Duration) {
         let Err(error) = turn else {
             *backoff = limits::BACKOFF_MIN;
             return;
@@ -237,7 +242,7 @@ impl LaneWorker {
     }
 
     /// Runs the timed passes that are due, then one write pass; rests if there was no entry.
-    async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
+    pub async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
             if self.rest_while_unused().await? {
                 return Ok(());
@@ -317,7 +322,7 @@ impl LaneWorker {
     }
 
     /// Waits for a call, unless pending entries are left; then one write pass.
-    async fn relief_turn(&mut self) -> Result<(), PassError> {
+    pub async fn relief_turn(&mut self) -> Result<(), PassError> {
         let stop = self.app.shutdown.stop_token();
         if !self.holds_entries() {
             tokio::select! {
@@ -356,7 +361,7 @@ impl LaneWorker {
     }
 
     /// Logs a failure of a pass, and creates a vanished group anew.
-    async fn heal(&mut self, error: PassError) {
+    pub async fn heal(&mut self, error: PassError) {
         // Redis may have delivered entries in a reply that never arrived.
         self.read_pending_again();
         self.group_checked = false;
@@ -410,7 +415,7 @@ impl LaneWorker {
     }
 
     /// Writes the entries that are in the log now, for a bounded time. The next worker reads the rest.
-    async fn drain(&mut self) {
+    pub async fn drain(&mut self) {
         if !self.has_read {
             return;
         }

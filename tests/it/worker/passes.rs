@@ -1,9 +1,14 @@
 //! The passes over the whole installation: each is started, and a run that fails is counted and logged under its name.
 
+use std::time::{Duration, Instant};
+
+use flash_sale::app::App;
+use flash_sale::base::limits;
+use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, eventually};
+use crate::support::{PATIENCE, TestApp, calls, eventually, lane};
 
 const PASSES: [&str; 14] = [
     "numbers",
@@ -31,13 +36,49 @@ async fn each_pass_starts_at_once_and_every_failure_is_counted_under_its_name() 
     let lines = Lines::heard();
     worker::start(&worker, &app.config);
     for pass in PASSES {
-        let failures = format!("flash_sale_pass_failures_total{{pass=\"{pass}\"}}");
-        eventually(pass, async || number(&worker, &failures) >= 1.0).await;
+        eventually(pass, async || failures(&worker, pass) >= 1.0).await;
         let said = format!("a pass failed; trying again pass=\"{pass}\"");
         assert!(lines.count(&said) >= 1, "{pass}");
     }
     assert!(worker.shutdown.stop(PATIENCE).await, "no pass runs on");
     assert!(lines.count("the number of lanes can't be read; trying again") >= 1);
+}
+
+fn failures(app: &App, pass: &str) -> f64 {
+    number(app, &format!("flash_sale_pass_failures_total{{pass=\"{pass}\"}}"))
+}
+
+/// The comparison is looked for as often as its period says, and every 5 s at least; without a period, too, since an
+/// operator may ask for one.
+#[tokio::test]
+async fn a_comparison_is_looked_for_within_its_period_and_told_once_a_second() {
+    for (period_ms, is_often) in [("0", false), ("50", true), ("86400000", false)] {
+        let app = TestApp::configured(&["--reconcile-period-ms", period_ms]).await;
+        let worker = app.another_instance().await;
+        worker.stores.pool.close().await;
+        let lines = Lines::heard();
+        let began = Instant::now();
+        worker::start(&worker, &app.config);
+        if is_often {
+            let often = async || failures(&worker, "reconcile") >= 4.0;
+            eventually("the comparison is looked for", often).await;
+            // As many pauses as are between four looks.
+            assert!(began.elapsed() >= Duration::from_millis(150));
+        } else {
+            // Twice a second.
+            let twice = async || failures(&worker, "stock_returns") >= 2.0;
+            eventually("another pass has run twice", twice).await;
+            let looks = failures(&worker, "reconcile");
+            if began.elapsed() < limits::RECONCILE_POLL {
+                assert!((looks - 1.0).abs() < 0.1, "{looks} looks, period {period_ms} ms");
+            }
+        }
+        let told = lines.count("a pass failed; trying again pass=\"reconcile\"");
+        if began.elapsed() < limits::LOG_LINE_PAUSE {
+            assert_eq!(told, 1, "period {period_ms} ms");
+        }
+        assert!(worker.shutdown.stop(PATIENCE).await, "no pass runs on");
+    }
 }
 
 #[tokio::test]
@@ -53,7 +94,48 @@ async fn a_log_that_is_new_or_empty_is_no_failure_of_the_passes_over_it() {
     }
     assert!(worker.shutdown.stop(PATIENCE).await);
     for pass in ["write", "recover", "tidy_up"] {
-        let failures = format!("flash_sale_pass_failures_total{{pass=\"{pass}\"}}");
-        assert!(number(&worker, &failures) < 1.0, "{pass}");
+        assert!(failures(&worker, pass) < 1.0, "{pass}");
+    }
+}
+
+/// A lane that is added gets workers, and a lane that has some gets no more.
+#[tokio::test]
+async fn each_lane_gets_its_workers_once() {
+    let app = TestApp::start().await;
+    let worker = app.another_instance().await;
+    worker::start(&worker, &app.config);
+    for lanes in 2..=4 {
+        app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
+        app.app.keeper.pass().await.expect("both stores answer");
+        let added = Lane::all(lanes).last().expect("there are some");
+        let writers = async |lane| {
+            let mut command = redis::cmd("XINFO");
+            command.arg("CONSUMERS").arg(app.log(lane)).arg("order-writers");
+            let found: Result<Vec<redis::Value>, _> = app.app.stores.redis.query(&command).await;
+            found.map_or(0, |consumers| consumers.len())
+        };
+        eventually("the lane has a writer", async || writers(added).await == 1).await;
+        for lane in Lane::all(lanes) {
+            assert_eq!(writers(lane).await, 1, "lane {lane} of {lanes}");
+        }
+    }
+    assert!(worker.shutdown.stop(PATIENCE).await);
+}
+
+/// The pauses between two looks at the number of lanes, and between two runs of passes, end with the service.
+#[tokio::test]
+async fn a_service_that_has_just_started_stops_at_once() {
+    let app = TestApp::start().await;
+    loop {
+        let worker = app.another_instance().await;
+        worker::start(&worker, &app.config);
+        let log = worker.stores.keys.log(calls(lane()));
+        let has_log = async || worker.stores.redis.query(redis::cmd("EXISTS").arg(&log)).await;
+        eventually("the lane runs", async || matches!(has_log().await, Ok(true))).await;
+        let began = Instant::now();
+        assert!(worker.shutdown.stop(PATIENCE).await);
+        if began.elapsed() < limits::LANES_PERIOD / 2 {
+            break;
+        }
     }
 }

@@ -7,21 +7,12 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::LaneWorker;
 use flash_sale::worker::write::WriteReport;
 
-use super::{claims, later, reader, worker_with};
+use super::{append, claims, later, reader, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::{TestApp, lane, user, write_all};
 
 async fn written(worker: &mut LaneWorker) -> WriteReport {
     worker.write_pass().await.expect("both stores answer")
-}
-
-/// Appends claims of users whose orders have the same numbers.
-async fn append(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
-    let coupon = coupon.to_string();
-    for user in users {
-        let user = user.to_string();
-        app.append(lane(), &["coupon", &coupon, "user", &user, "order", &user]).await;
-    }
 }
 
 #[tokio::test]

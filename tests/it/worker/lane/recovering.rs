@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use flash_sale::worker::LaneWorker;
+use private_servers::testing::RedisServer;
 
-use super::{claims, later, reader, worker_with};
+use super::{app_on, claims, consumers, later, reader, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::{TestApp, calls, lane, user, write_all};
 
@@ -149,4 +150,59 @@ async fn tidying_up_trims_what_is_written_and_tells_what_is_missing() {
     }
     assert_eq!(lines.count("ALARM: no entry is left in the order log"), 2);
     assert_eq!(worker.log().id(), calls(lane()));
+}
+
+/// Its own pending entries may be among them, as far as it knows.
+#[tokio::test]
+async fn a_worker_that_has_not_read_yet_counts_no_entry_as_taken_over() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
+    claims(&app, coupon, 1..=1).await;
+    assert_eq!(reader(&app).read_new(10).await.expect("Redis answers").len(), 1);
+    assert_eq!((recovered(&mut worker).await, taken_over(&app)), (1, 0.0));
+    assert_eq!(write_all(&mut worker).await.inserted, 1);
+}
+
+/// Redis names a lost entry only once, so no more are asked for before the last ones are put aside.
+#[tokio::test]
+async fn nothing_is_taken_over_while_lost_entries_can_not_be_put_aside() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
+    let dead = reader(&app);
+    claims(&app, coupon, 1..=1).await;
+    let held = dead.read_new(10).await.expect("Redis answers");
+    let key = app.log(lane());
+    let _: i64 = app.redis(&["XDEL", &key, &held[0].id.to_string()]).await;
+    app.refuse("INSERT", "dead_letters", "true", "57014").await;
+    assert!(worker.recover_pass().await.is_err());
+    claims(&app, coupon, 2..=3).await;
+    assert_eq!(dead.read_new(10).await.expect("Redis answers").len(), 2);
+    let held_by_dead = async || {
+        let command = ["XPENDING", &key, "order-writers", "-", "+", "9", dead.consumer()];
+        app.redis::<Vec<redis::Value>>(&command).await.len()
+    };
+    assert!(worker.recover_pass().await.is_err());
+    assert_eq!(held_by_dead().await, 2);
+    app.accept("dead_letters").await;
+    assert_eq!((recovered(&mut worker).await, held_by_dead().await), (2, 0));
+    assert_eq!(write_all(&mut worker).await.inserted, 2);
+}
+
+#[tokio::test]
+async fn tidying_up_removes_consumers_that_have_been_idle_for_an_hour() {
+    let server = RedisServer::with_a_clock_to_set(&[]);
+    let app = app_on(&server).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    for (hours, left) in [(0, 2), (1, 1)] {
+        let command = ["XGROUP", "CREATECONSUMER", &app.log(lane()), "order-writers"];
+        for name in ["dead", worker.log().consumer()] {
+            let _: i64 = app.redis(&[&command[..], &[name]].concat()).await;
+        }
+        server.set_clock(hours * 3_600 + 60);
+        worker.tidy_up_pass().await.expect("Redis answers");
+        assert_eq!(consumers(&app).await, left, "after {hours} hours");
+    }
 }

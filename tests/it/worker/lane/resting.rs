@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
+use flash_sale::kit::redis::Redis;
 use flash_sale::sale::log::{EntryId, LogState};
 use flash_sale::worker::watch::LaneWatch;
 use private_servers::testing::RedisServer;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::later;
+use super::{HOUR, later};
+use crate::support::lines::Lines;
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, bounded, shared};
+use crate::support::{TestApp, bounded, eventually, shared};
 
 /// A watch that looks, and lanes that rest there.
 struct Resting {
@@ -24,8 +27,14 @@ struct Resting {
 
 impl Resting {
     async fn on(app: TestApp) -> Self {
+        let redis = app.app.stores.redis.clone();
+        Self::over(app, &redis).await
+    }
+
+    /// With a watch that looks over this connection.
+    async fn over(app: TestApp, redis: &Redis) -> Self {
         app.expect_disagreements();
-        let watch = Arc::new(LaneWatch::new(&app.app.stores.redis));
+        let watch = Arc::new(LaneWatch::new(redis));
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let (watching, until) = (watch.clone(), stop.clone());
         tasks.spawn(async move {
@@ -63,6 +72,11 @@ impl Resting {
             watch.rest(&key, &state).await;
             name
         });
+    }
+
+    /// Appends an entry to this log.
+    async fn append(&self, name: &str) {
+        let _: String = self.app.redis(&["XADD", &self.key(name), "*", "x", "y"]).await;
     }
 
     /// The next lane that gets up.
@@ -188,4 +202,112 @@ async fn a_watch_ends_with_the_service_whether_lanes_rest_or_not() {
         stop.cancel();
     };
     bounded("the watch ends", async { tokio::join!(watch.run(&stop), stops) }).await;
+}
+
+/// A lane in whose log there is a group that has read everything, as far as it knows.
+fn settled() -> LogState {
+    LogState { delivered: Some(EntryId::default()), ..LogState::default() }
+}
+
+#[tokio::test]
+async fn the_groups_are_looked_at_only_now_and_then() {
+    let mut resting = Resting::on(TestApp::start().await).await;
+    // There is no such group, as the first look at the groups will tell.
+    resting.rest("gone", settled());
+    for round in 0..2 {
+        let began = Instant::now();
+        for _ in 0..3 {
+            resting.rest("b", LogState::default());
+            resting.append("b").await;
+            let key = resting.key("b");
+            let up = resting.up().await;
+            let _: i64 = resting.app.redis(&["DEL", &key]).await;
+            if began.elapsed() >= limits::LOG_WATCH_PERIOD {
+                return;
+            }
+            assert_eq!(up, "b", "round {round}");
+        }
+        later(limits::LOG_WATCH_PERIOD).await;
+        assert_eq!(resting.up().await, "gone", "round {round}");
+        resting.rest("gone", settled());
+    }
+    resting.ends_with(1).await;
+}
+
+/// A lane that had no group when it came to rest looks after that itself.
+#[tokio::test]
+async fn a_lane_without_a_group_is_not_woken_up_for_that() {
+    let mut resting = Resting::on(TestApp::start().await).await;
+    resting.rest("none", LogState::default());
+    resting.rest("held", LogState { pending: 1, ..settled() });
+    resting.rest("gone", settled());
+    for _ in 0..3 {
+        later(limits::LOG_WATCH_PERIOD).await;
+        assert_eq!(resting.up().await, "gone");
+        resting.rest("gone", settled());
+    }
+    resting.ends_with(3).await;
+}
+
+#[tokio::test]
+async fn a_look_that_fails_is_told_once_a_second_and_repeated() {
+    let mut resting = Resting::on(TestApp::start().await).await;
+    let key = resting.key("a");
+    let _: String = resting.app.redis(&["SET", &key, "no log"]).await;
+    let lines = Lines::heard();
+    let began = Instant::now();
+    for _ in 0..3 {
+        for name in ["a", "b"] {
+            resting.rest(name, LogState::default());
+        }
+        let mut names = [resting.up().await, resting.up().await];
+        names.sort_unstable();
+        assert_eq!(names, ["a", "b"]);
+    }
+    let told = lines.count("the lanes at rest can't be looked at; trying again");
+    assert!(told >= 1);
+    if began.elapsed() < limits::LOG_LINE_PAUSE {
+        assert_eq!(told, 1);
+    }
+    resting.ends_with(0).await;
+}
+
+#[tokio::test]
+async fn lanes_go_on_resting_while_redis_is_away() {
+    let mut server = RedisServer::start(&[]);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    let mut resting = Resting::on(TestApp::on(&at, &[], Clock::System).await).await;
+    for name in ["a", "b"] {
+        resting.rest(name, LogState::default());
+    }
+    resting.rest("c", LogState::default());
+    resting.append("c").await;
+    assert_eq!(resting.up().await, "c");
+    let lines = Lines::heard();
+    server.kill();
+    let told = async || lines.count("the lanes at rest can't be looked at; trying again") >= 1;
+    eventually("the watch says so", told).await;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+        assert!(resting.tasks.try_join_next().is_none(), "the lanes rest");
+    }
+    server.start_again();
+    let mut names = [resting.up().await, resting.up().await];
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b"]);
+    resting.ends_with(0).await;
+}
+
+/// However long Redis has to answer: the watch doesn't hold up the end of the service.
+#[tokio::test]
+async fn a_look_is_short() {
+    let app = TestApp::start().await;
+    let redis = Redis::with_timeout(app.redis_url(), HOUR).expect("a valid URL");
+    let mut resting = Resting::over(app, &redis).await;
+    for name in ["a", "b"] {
+        resting.rest(name, LogState::default());
+    }
+    resting.append("b").await;
+    assert_eq!(resting.up().await, "b");
+    resting.ends_with(1).await;
 }

@@ -1,0 +1,171 @@
+//! Marks of a written batch: attempts, letters and lines of a sale that has too few units, times, and news for requests
+//! that wait.
+
+use std::time::{Duration, Instant};
+
+use chrono::TimeDelta;
+use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
+use flash_sale::kit::postgres;
+use flash_sale::sale::ids::OrderId;
+use flash_sale::worker::LaneWorker;
+
+use super::{append, worker_with};
+use crate::support::lines::{Lines, number};
+use crate::support::{PATIENCE, TestApp, lane, now, shared, user};
+
+/// From now on, statements that insert orders are counted, also those of transactions that are rolled back.
+async fn count_inserts(app: &TestApp) {
+    app.execute(
+        "CREATE SEQUENCE inserts;
+         CREATE FUNCTION count_inserts() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM nextval('inserts'); RETURN NULL; END $$;
+         CREATE TRIGGER counted BEFORE INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION count_inserts()",
+    )
+    .await;
+}
+
+async fn inserts(app: &TestApp) -> i64 {
+    app.number("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM inserts").await
+}
+
+/// Rows and dead letters of one pass.
+async fn written(worker: &mut LaneWorker) -> (usize, usize) {
+    let report = worker.write_pass().await.expect("both stores answer");
+    (report.inserted, report.dead_letters)
+}
+
+#[tokio::test]
+async fn a_sale_that_had_too_few_units_is_written_by_itself_until_it_has_enough() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [scarce, other] = [app.create_flash(2).await, app.create_flash(100).await];
+    let mut worker = worker_with(&app, |_| {}).await;
+    count_inserts(&app).await;
+    let lines = Lines::heard();
+    let told = || lines.count("the order log has more claims of a sale than it has units");
+    append(&app, scarce, 1..=5).await;
+    assert_eq!(written(&mut worker).await, (2, 3));
+    assert_eq!((inserts(&app).await, told()), (2, 1), "all of them, and then those that fit");
+    let statements = "SELECT count(DISTINCT xmin::text) FROM dead_letters";
+    assert_eq!(app.number(statements).await, 1);
+    // Without a unit, no insert is tried. The others are written as before.
+    append(&app, scarce, 6..=8).await;
+    append(&app, other, 21..=22).await;
+    assert_eq!(written(&mut worker).await, (2, 3));
+    assert_eq!((inserts(&app).await, told()), (3, 2));
+    app.execute(&format!("UPDATE flash_sales SET total = 100 WHERE coupon_id = {scarce}")).await;
+    append(&app, scarce, 11..=12).await;
+    append(&app, other, 23..=24).await;
+    assert_eq!(written(&mut worker).await, (4, 0));
+    assert_eq!((inserts(&app).await, told()), (5, 2), "still by itself");
+    append(&app, scarce, 13..=14).await;
+    append(&app, other, 25..=26).await;
+    assert_eq!(written(&mut worker).await, (4, 0));
+    assert_eq!((inserts(&app).await, told()), (6, 2), "together");
+}
+
+#[tokio::test]
+async fn a_thousand_letters_are_written_and_told_at_a_time() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let mut worker = worker_with(&app, |_| {}).await;
+    let lines = Lines::heard();
+    let (mut letters, mut parts) = (0, 0);
+    for (junk, more) in
+        [(limits::DEAD_LETTERS_AT_A_TIME, 1), (limits::DEAD_LETTERS_AT_A_TIME + 1, 2)]
+    {
+        let script =
+            "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'junk', i) end return 1";
+        let count = junk.to_string();
+        let _: i64 = app.redis(&["EVAL", script, "1", &app.log(lane()), &count]).await;
+        assert_eq!(written(&mut worker).await, (0, junk));
+        (letters, parts) = (letters + junk, parts + more);
+        assert_eq!(lines.count("claims in the order log can't become orders"), parts);
+    }
+    let found = "SELECT count(*) FROM dead_letters WHERE reason = 'undecodable'";
+    assert_eq!(usize::try_from(app.number(found).await), Ok(letters));
+}
+
+#[tokio::test]
+async fn claims_of_an_archived_sale_behind_the_mark_are_told_as_letters() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(100).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    append(&app, coupon, 30..=30).await;
+    app.execute(&format!(
+        "UPDATE coupons SET state = 'ended', ended_at = now() WHERE id = {coupon};
+         UPDATE flash_sales SET archived_at = now() WHERE coupon_id = {coupon};
+         UPDATE settings SET orders_moved_to = 20"
+    ))
+    .await;
+    let lines = Lines::heard();
+    let told = || lines.with("the order log has claims of archived sales");
+    for (users, expected, count) in [(30..=30, (1, 0), 0), (1..=1, (0, 1), 1), (2..=4, (0, 3), 2)] {
+        if *users.start() != 30 {
+            append(&app, coupon, users).await;
+        }
+        assert_eq!((written(&mut worker).await, told().len()), (expected, count));
+    }
+    assert!(told()[1].contains("claims=3"), "{:?}", told());
+    assert_eq!(number(&app.app, "flash_sale_dead_letters_total"), 4.0);
+}
+
+/// The time is that of the entry, up to the row, by the clock of the worker.
+#[tokio::test]
+async fn each_row_of_a_batch_is_timed_from_its_own_claim() {
+    let at = now();
+    let app = TestApp::on(shared(), &[], Clock::manual(at)).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(100).await.to_string();
+    let mut worker = worker_with(&app, |_| {}).await;
+    for (number, seconds) in [("1", 100), ("2", 100), ("3", 7), ("4", 0)] {
+        let ms = (at - TimeDelta::seconds(seconds)).timestamp_millis();
+        let entry = ["coupon", &coupon, "user", number, "order", number];
+        app.append_as(lane(), &format!("{ms}-{number}"), &entry).await;
+    }
+    assert_eq!(written(&mut worker).await, (4, 0));
+    assert_eq!(number(&app.app, "flash_sale_claim_to_row_seconds_count"), 4.0);
+    let sum = number(&app.app, "flash_sale_claim_to_row_seconds_sum");
+    assert!((sum - 207.0).abs() < 0.01, "{sum}");
+    let tally = &app.app.metrics.tally;
+    let counts: Vec<u64> = tally.to_rows.counts().into_values().collect();
+    assert_eq!((tally.rows.get(), counts), (4, vec![1, 1, 2]));
+}
+
+/// A request looks for its order ever less often while Postgres is slow. A worker of its own process tells it at once.
+#[tokio::test]
+async fn a_request_that_waits_is_told_of_its_row_at_once() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10_000).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    for n in 1.. {
+        append(&app, coupon, n..=n).await;
+        let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+        sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+            .execute(&mut *locked)
+            .await
+            .expect("no session has the table");
+        let order = OrderId::new(n).expect("a positive number");
+        let waits = app.app.order_waiters.wait(user(n), order, PATIENCE);
+        let writes = async {
+            app.a_session_waits_for_a_row().await;
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(100) {
+                app.number("SELECT 1::bigint").await;
+            }
+            locked.commit().await.expect("Postgres answers");
+            let began = Instant::now();
+            assert_eq!(written(&mut worker).await, (1, 0));
+            began
+        };
+        let (told, began) = tokio::join!(waits, writes);
+        assert!(told.is_some_and(|told| told.order_id == order));
+        // By itself it would look again after 9 times as long as the last look has taken.
+        if began.elapsed() < Duration::from_millis(500) {
+            break;
+        }
+    }
+}
