@@ -197,4 +197,38 @@ mod tests {
         book.committed(lane(), None);
         assert_eq!((book.missing(lane()), book.dropped()), (1, 3));
     }
+
+    #[test]
+    fn lanes_are_those_with_receipts() {
+        let book = ReceiptBook::new(2);
+        assert_eq!(book.lanes(), []);
+        book.note(Lane::numbered(3), [receipt(1)].into_iter());
+        book.note(Lane::numbered(1), [receipt(2)].into_iter());
+        book.note(Lane::numbered(2), std::iter::empty());
+        assert_eq!(book.lanes(), [1, 3].map(Lane::numbered));
+        let none = Lane::numbered(7);
+        assert_eq!((book.missing(none), book.of(none), book.dropped()), (0, Vec::new(), 0));
+        book.note(Lane::numbered(1), (3..=5).map(receipt));
+        assert_eq!((book.missing(Lane::numbered(1)), book.missing(Lane::numbered(3))), (2, 0));
+        assert_eq!(book.dropped(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_proves_what_was_noted_before_it_and_not_at_its_moment() {
+        let book = ReceiptBook::new(1);
+        book.note(lane(), (1..=2).map(receipt));
+        let noted_at = Instant::now();
+        let a_moment = std::time::Duration::from_millis(1);
+        for (looked_at, missing, kept) in [(noted_at, 1, vec![2]), (noted_at + a_moment, 0, vec![])]
+        {
+            book.committed(lane(), Some(looked_at));
+            advance(limits::RECEIPT_KEPT - a_moment).await;
+            book.committed(lane(), None);
+            assert_eq!((book.missing(lane()), users(&book)), (1, vec![2]), "for some seconds more");
+            advance(a_moment).await;
+            book.committed(lane(), None);
+            assert_eq!((book.missing(lane()), users(&book)), (missing, kept));
+        }
+        assert_eq!((book.lanes(), book.dropped()), (vec![], 1));
+    }
 }

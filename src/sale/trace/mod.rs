@@ -153,3 +153,125 @@ impl Traces {
 fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
     ring.lock().expect("no holder of this lock panics")
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::Receiver;
+    use tokio::time::Instant;
+
+    use super::names::TraceName;
+    use super::outbox::Note;
+    use super::probe::Call;
+    use super::*;
+    use crate::base::limits;
+    use crate::base::telemetry::Metrics;
+    use crate::sale::log::EntryId;
+
+    fn pool() -> PgPool {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        pool.expect("a valid URL")
+    }
+
+    /// Traces of which one in so many leaves the process.
+    fn leaving(one_in: u32) -> (Traces, Receiver<Note>, Arc<Metrics>) {
+        let metrics = Metrics::new(std::iter::empty(), std::iter::empty()).expect("metrics");
+        let metrics = Arc::new(metrics);
+        let (outbox, notes) = Outbox::new(one_in, metrics.clone());
+        (Traces::new(pool(), Some(outbox)), notes, metrics)
+    }
+
+    fn order(number: i64) -> OrderId {
+        OrderId::new(number).expect("an id")
+    }
+
+    fn entry(number: i64) -> EntryId {
+        EntryId { ms: number.unsigned_abs(), sequence: 0 }
+    }
+
+    fn answered(number: i64) -> Answered {
+        let now = Instant::now();
+        let call =
+            Call { queued_at: now, called_at: now, answered_at: now, claims: 1, accepted: None };
+        let (coupon, user) = (CouponId::compose(1, 1), UserId::new(9).expect("an id"));
+        let claim = TracedClaim { order: order(number), coupon, user, call, told_at: now };
+        Answered { claim, method: "POST", route: "/", arrived_at: now, status: 202 }
+    }
+
+    /// A batch of these orders, each of an entry of its number.
+    fn batch(orders: impl Iterator<Item = i64> + Clone) -> TracedBatch {
+        let now = Instant::now();
+        TracedBatch {
+            worker: "w".to_owned(),
+            read_at: now,
+            taken_at: now,
+            locked_at: now,
+            committed_at: now,
+            acknowledged: (now, orders.clone().map(entry).collect()),
+            claims: orders.map(|number| (order(number), entry(number))).collect(),
+        }
+    }
+
+    /// The notes that have left, in their order: of an answer its order, of a row its order and its entry.
+    fn left(notes: &mut Receiver<Note>) -> Vec<(i64, Option<EntryId>)> {
+        let mut left = Vec::new();
+        while let Ok(note) = notes.try_recv() {
+            left.push(match note {
+                Note::Answered(answered) => (answered.claim.order.get(), None),
+                Note::Written { order, entry, .. } => (order.get(), Some(entry)),
+            });
+        }
+        left
+    }
+
+    #[tokio::test]
+    async fn notes_of_answers_and_batches_leave_by_the_outbox_if_there_is_one() {
+        let (traces, mut notes, _) = leaving(1);
+        assert!(traces.leave());
+        traces.note_answered(answered(7));
+        traces.note_batch(batch(8..=9));
+        let expected = [(7, None), (8, Some(entry(8))), (9, Some(entry(9)))];
+        assert_eq!(left(&mut notes), expected);
+        let alone = Traces::new(pool(), None);
+        assert!(!alone.leave());
+        alone.note_answered(answered(7));
+        alone.note_batch(batch(8..=9));
+        for traces in [&traces, &alone] {
+            let known = traces.batch_of(order(9)).expect("the ring has it");
+            assert_eq!((known.entry, known.claims, known.worker), (entry(9), 2, "w".to_owned()));
+            assert!(known.acknowledged.is_some());
+            assert!(traces.batch_of(order(7)).is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_outbox_picks_the_same_claims_when_they_are_answered_and_when_they_are_written() {
+        let (traces, mut notes, _) = leaving(4);
+        for number in 1..=100 {
+            traces.note_answered(answered(number));
+        }
+        let picked: Vec<i64> =
+            (1..=100).filter(|number| TraceName::of(order(*number)).is_picked(4)).collect();
+        assert!((1..100).contains(&picked.len()), "{picked:?}");
+        assert_eq!(left(&mut notes), picked.iter().map(|id| (*id, None)).collect::<Vec<_>>());
+        traces.note_batch(batch(1..=100));
+        let written = picked.iter().map(|id| (*id, Some(entry(*id)))).collect::<Vec<_>>();
+        assert_eq!(left(&mut notes), written);
+    }
+
+    #[tokio::test]
+    async fn a_full_outbox_loses_notes_and_counts_them() {
+        let (traces, mut notes, metrics) = leaving(1);
+        let places = i64::try_from(limits::SPAN_NOTES_MAX).expect("a small number");
+        let lost = |count| format!("\nflash_sale_trace_notes_lost_total {count}\n");
+        for number in 1..=places {
+            traces.note_answered(answered(number));
+        }
+        assert!(metrics.page().contains(&lost(0)));
+        for number in 1..=2 {
+            traces.note_answered(answered(places + number));
+        }
+        assert!(metrics.page().contains(&lost(2)));
+        let left: Vec<i64> = left(&mut notes).into_iter().map(|(order, _)| order).collect();
+        assert_eq!(left, (1..=places).collect::<Vec<_>>());
+    }
+}

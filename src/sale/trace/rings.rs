@@ -157,4 +157,28 @@ mod tests {
         assert!(batches.of_order(order(10 * LARGE)).is_some());
         assert!(batches.of_order(order(1)).is_none());
     }
+
+    #[test]
+    fn batches_keep_as_many_places_as_there_are() {
+        const QUARTER: usize = limits::TRACED_PLACES_MAX / 4;
+        let mut batches = Batches::default();
+        // A claim and its entry have a place each.
+        batches.push(batch(1..=QUARTER));
+        batches.push(batch(QUARTER + 1..=2 * QUARTER));
+        assert_eq!((batches.places, batches.batches.len()), (limits::TRACED_PLACES_MAX, 2));
+        // One more: a claim whose entry isn't finished.
+        let last = 2 * QUARTER + 1;
+        let unfinished = TracedBatch {
+            acknowledged: (Instant::now(), Vec::new()),
+            ..(*batch(last..=last)).clone()
+        };
+        batches.push(Arc::new(unfinished));
+        assert_eq!((batches.places, batches.batches.len()), (2 * QUARTER + 1, 2));
+        for (number, is_there) in [(1, false), (QUARTER, false), (QUARTER + 1, true), (last, true)]
+        {
+            assert_eq!(batches.of_order(order(number)).is_some(), is_there, "order {number}");
+        }
+        assert!(batches.that_acknowledged(entry(last)).is_none());
+        assert!(batches.that_acknowledged(entry(QUARTER + 1)).is_some());
+    }
 }

@@ -278,4 +278,29 @@ mod tests {
         let of_batch = (trace.entry.as_deref(), trace.worker.as_deref(), trace.batch_claims);
         assert_eq!(of_batch, (Some("5-6"), Some("w"), Some(8)));
     }
+
+    #[test]
+    fn each_step_is_told_with_the_file_that_does_it() {
+        let (claim, batch) = noted();
+        let trace = Trace::of(&claim, Some(&batch), None);
+        let told: Vec<_> = trace.steps.iter().map(|step| (step.name, step.file)).collect();
+        let expected = [
+            (StepName::Queue, "src/sale/claim/queue.rs"),
+            (StepName::Script, "lua/claim.lua"),
+            (StepName::Answer, "src/http/claims.rs"),
+            (StepName::Log, "src/sale/log/mod.rs"),
+            (StepName::Batch, "src/worker/write.rs"),
+            (StepName::Locks, "crates/redisson-locks/src/reentrant/batch.rs"),
+            (StepName::Row, "src/sale/order/write.rs"),
+            (StepName::Acknowledgement, "lua/acknowledge.lua"),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn times_that_go_back_are_zero_and_long_ones_are_told_in_us() {
+        let now = Instant::now();
+        let later = now + Duration::from_millis(1_500);
+        assert_eq!([us(now, later), us(later, now), us(now, now)], [1_500_000, 0, 0]);
+    }
 }

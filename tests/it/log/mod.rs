@@ -17,3 +17,6 @@ mod layouts;
 
 // The bound on accepted claims that wait to be written.
 mod backlog;
+
+// What the progress of the logs proves about the receipts of a process.
+mod receipts;

@@ -8,3 +8,6 @@ mod statistics;
 
 // The lists and sales of the board, as both stores have them.
 mod board;
+
+// Counts of a day: kept, whole, and given time.
+mod counted;

@@ -41,3 +41,6 @@ mod counts;
 
 // Orders and what belongs to them in Postgres, query by query.
 mod in_postgres;
+
+// Runs of the passes about orders.
+mod runs;

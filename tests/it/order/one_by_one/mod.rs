@@ -14,3 +14,12 @@ mod closed;
 
 // Units on their way back while their lane can't take them.
 mod returning;
+
+// Batches that are written while other processes write.
+mod meanwhile;
+
+// Letters that are put aside and discarded.
+mod letters;
+
+// Lists over many months, and redemption codes in them.
+mod pages;

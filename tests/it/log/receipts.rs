@@ -1,0 +1,206 @@
+//! Receipts of a process: which looks at the logs of a lane prove them to be committed, and after which a process doubts.
+
+use std::time::Duration;
+
+use flash_sale::base::limits::{BEAT_PERIOD, RECEIPT_KEPT, RECEIPT_LOOK_PERIOD};
+use flash_sale::sale::keys::{LogId, LogLayout};
+
+use crate::support::{TestApp, lane};
+
+/// Moves the clock of this process on, while nothing is under way.
+async fn later(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+async fn tick(app: &TestApp) {
+    app.app.hand_in.tick().await.expect("both stores answer");
+}
+
+/// Ticks after this time. Returns the number of receipts then.
+async fn receipts_after(app: &TestApp, time: Duration) -> usize {
+    later(time).await;
+    tick(app).await;
+    app.app.receipts.of(lane()).len()
+}
+
+/// A process with one receipt, whose claim waits in the log; a look at the logs is due.
+async fn promised() -> TestApp {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    tick(&app).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    app
+}
+
+/// The same. The claim is a row, and the looks have proved that a moment ago.
+async fn proved() -> TestApp {
+    let app = promised().await;
+    assert_eq!(receipts_after(&app, RECEIPT_LOOK_PERIOD).await, 1);
+    app.write_orders().await;
+    assert_eq!(receipts_after(&app, RECEIPT_LOOK_PERIOD).await, 1);
+    app
+}
+
+#[tokio::test]
+async fn a_look_of_the_hand_in_proves_what_was_acknowledged_since_the_look_before() {
+    let app = promised().await;
+    for time in [RECEIPT_LOOK_PERIOD, RECEIPT_KEPT, RECEIPT_KEPT] {
+        assert_eq!(receipts_after(&app, time).await, 1, "it is no row");
+    }
+    app.write_orders().await;
+    assert_eq!(receipts_after(&app, Duration::ZERO).await, 1, "no look is due");
+    assert_eq!(receipts_after(&app, RECEIPT_KEPT).await, 1, "it is known from now on");
+    assert_eq!(receipts_after(&app, RECEIPT_KEPT).await, 0);
+    assert_eq!(app.app.receipts.lanes(), []);
+}
+
+/// Key of the log of this layout.
+fn log(app: &TestApp, layout: LogLayout) -> String {
+    app.keys().log(LogId { lane: lane(), layout })
+}
+
+/// A log of one entry by hand, which has been acknowledged or not.
+async fn write_log(app: &TestApp, key: &str, is_acknowledged: bool) {
+    let _: String = app.redis(&["XADD", key, "1-1", "a", "b"]).await;
+    let read_to = if is_acknowledged { "1-1" } else { "0" };
+    let _: String = app.redis(&["XGROUP", "CREATE", key, "order-writers", read_to]).await;
+}
+
+/// The logs of calls and of claims, of which the second may be acknowledged; whether the lane has begun the first; and
+/// whether its receipts are proved.
+#[tokio::test]
+async fn a_look_of_the_hand_in_reads_both_logs_of_a_lane() {
+    for (has_calls, claims, has_begun, is_proved) in [
+        (true, None, true, true),
+        (true, Some(true), true, true),
+        (true, Some(false), true, false),
+        (false, None, true, false),
+        (false, None, false, false),
+        (false, Some(true), true, false),
+        (false, Some(true), false, true),
+        (false, Some(false), false, false),
+    ] {
+        let app = promised().await;
+        app.write_orders().await;
+        if !has_calls {
+            let _: i64 = app.redis(&["DEL", &log(&app, LogLayout::Calls)]).await;
+        }
+        if let Some(is_acknowledged) = claims {
+            write_log(&app, &log(&app, LogLayout::Claims), is_acknowledged).await;
+        }
+        if !has_begun {
+            let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "promised"]).await;
+        }
+        for time in [RECEIPT_LOOK_PERIOD, RECEIPT_LOOK_PERIOD] {
+            assert_eq!(receipts_after(&app, time).await, 1);
+        }
+        let left = usize::from(!is_proved);
+        let state = (has_calls, claims, has_begun);
+        assert_eq!(receipts_after(&app, RECEIPT_KEPT).await, left, "{state:?}");
+    }
+}
+
+/// A disturbance after which what was proved is doubted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Disturbance {
+    Nothing,
+    LogIsMissing,
+    LogGoesBack,
+    EpochDiffersInRedis,
+    ServerIsAnother,
+    LaneWasRecovered,
+}
+
+/// Disturbs the lane, or ends that.
+async fn disturb(app: &TestApp, disturbance: Disturbance, ends: bool) {
+    let (calls, of_lane) = (log(app, LogLayout::Calls), app.keys().lane(lane()));
+    let aside = format!("{calls}:aside");
+    let epoch = if ends { "1" } else { "2" };
+    match disturbance {
+        Disturbance::Nothing => {}
+        Disturbance::LogIsMissing | Disturbance::LogGoesBack if ends => {
+            let _: i64 = app.redis(&["DEL", &calls]).await;
+            let _: String = app.redis(&["RENAME", &aside, &calls]).await;
+        }
+        Disturbance::LogIsMissing => {
+            let _: String = app.redis(&["RENAME", &calls, &aside]).await;
+        }
+        Disturbance::LogGoesBack => {
+            let _: String = app.redis(&["RENAME", &calls, &aside]).await;
+            write_log(app, &calls, true).await;
+        }
+        Disturbance::EpochDiffersInRedis => {
+            let _: i64 = app.redis(&["HSET", &of_lane, "epoch", epoch]).await;
+        }
+        Disturbance::ServerIsAnother => {
+            let run_id = if ends { "substr(run_id, 2)" } else { "'x' || run_id" };
+            app.execute(&format!("UPDATE lanes SET run_id = {run_id}")).await;
+        }
+        // In both stores, and for good.
+        Disturbance::LaneWasRecovered => {
+            app.execute("UPDATE lanes SET epoch = 2").await;
+            let _: i64 = app.redis(&["HSET", &of_lane, "epoch", "2"]).await;
+        }
+    }
+    app.app.lanes.read_now().await.expect("Postgres answers");
+}
+
+/// What was proved before a disturbance has to be proved anew: by the looks before where the log alone was lost, and else
+/// by looks of afterwards.
+#[tokio::test]
+async fn a_look_of_the_hand_in_doubts_what_was_proved_before_a_disturbance() {
+    for (disturbance, receipts) in [
+        (Disturbance::Nothing, [0, 0, 0, 0]),
+        (Disturbance::LogIsMissing, [1, 1, 0, 0]),
+        (Disturbance::LogGoesBack, [1, 1, 0, 0]),
+        (Disturbance::EpochDiffersInRedis, [1, 1, 1, 0]),
+        (Disturbance::ServerIsAnother, [1, 1, 1, 0]),
+        (Disturbance::LaneWasRecovered, [1, 1, 0, 0]),
+    ] {
+        let app = proved().await;
+        disturb(&app, disturbance, false).await;
+        let mut left = [receipts_after(&app, RECEIPT_KEPT).await, 0, 0, 0];
+        disturb(&app, disturbance, true).await;
+        for left in &mut left[1..] {
+            *left = receipts_after(&app, RECEIPT_KEPT).await;
+        }
+        assert_eq!(left, receipts, "{disturbance:?}");
+    }
+}
+
+/// A lane with a new epoch is handed in for once, and its receipts stay in the book until they are proved.
+#[tokio::test]
+async fn the_hand_in_of_a_lane_is_complete_once_for_each_epoch() {
+    let app = promised().await;
+    let receipts = "SELECT count(*) FROM receipts";
+    tick(&app).await;
+    assert_eq!(app.number(receipts).await, 0, "the lane is open");
+    disturb(&app, Disturbance::LaneWasRecovered, false).await;
+    for expected in [1, 0] {
+        tick(&app).await;
+        assert_eq!(app.number(receipts).await, expected);
+        app.execute("DELETE FROM receipts").await;
+        let handed_in = "SELECT epoch FROM receipt_hand_ins WHERE lane = 0";
+        assert_eq!(app.numbers(handed_in).await, [2]);
+    }
+    assert_eq!(app.app.receipts.of(lane()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_tick_of_the_hand_in_says_once_a_period_that_the_process_lives() {
+    let app = TestApp::start().await;
+    tick(&app).await;
+    let fresh = "SELECT count(*) FROM processes WHERE beat_at > '2025-01-01'";
+    for (time, expected) in
+        [(Duration::ZERO, 0), (BEAT_PERIOD, 1), (Duration::ZERO, 0), (2 * BEAT_PERIOD, 1)]
+    {
+        app.execute("UPDATE processes SET beat_at = '2024-01-01'").await;
+        receipts_after(&app, time).await;
+        assert_eq!(app.number(fresh).await, expected, "after {time:?}");
+    }
+    app.app.hand_in.leave().await;
+    assert_eq!(app.number("SELECT count(*) FROM processes").await, 0);
+}

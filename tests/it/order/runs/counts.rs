@@ -1,0 +1,120 @@
+//! Running counts of orders: batches of a pass, and the audit's pauses, time and words.
+
+use flash_sale::base::limits;
+use flash_sale::sale::order::model::OrderStatus;
+
+use super::{count_statements, statements, with_sales};
+use crate::support::lines::{Lines, number};
+use crate::support::{TestApp, sale};
+
+async fn audit(app: &TestApp) -> Option<i64> {
+    let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
+    audited.map(|coupon| coupon.sequence())
+}
+
+/// Seconds from this moment of Postgres until the next count may begin.
+async fn rest(app: &TestApp, from: &str) -> i64 {
+    let rest = format!(
+        "SELECT floor(extract(epoch FROM next_at - '{from}'::timestamptz))::bigint FROM order_count_audit"
+    );
+    app.number(&rest).await
+}
+
+/// One sale with a live order, whose counts are added up; no audit is due.
+async fn counted() -> TestApp {
+    let app = with_sales(1).await;
+    app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
+    app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
+    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.execute("UPDATE order_count_audit SET next_at = now(), after_coupon_id = 0, corrected = 5")
+        .await;
+    app
+}
+
+/// A pause after each coupon, and a longer rest after the last one.
+#[tokio::test]
+async fn the_audit_rests_after_a_coupon_and_for_longer_after_a_round() {
+    let app = counted().await;
+    for (expected, least) in
+        [(Some(1), limits::ORDER_AUDIT_PAUSE), (None, limits::ORDER_AUDIT_REST)]
+    {
+        app.execute("UPDATE order_count_audit SET next_at = now()").await;
+        let from = app.texts("SELECT clock_timestamp()::text").await.remove(0);
+        assert_eq!(audit(&app).await, expected);
+        let rest = rest(&app, &from).await;
+        let least = i64::try_from(least.as_secs()).expect("a small number");
+        assert!(rest >= least, "{rest} s after {expected:?}");
+        assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 5);
+    }
+}
+
+/// All statuses are wrong, each by another number.
+#[tokio::test]
+async fn the_audit_tells_what_it_corrects_in_log_metric_and_history() {
+    let app = counted().await;
+    let corrections = || number(&app.app, "flash_sale_order_counts_corrected_total");
+    let alarm = "ALARM: the running counts of a coupon's orders were wrong, and are corrected";
+    let lines = Lines::heard();
+    assert_eq!(audit(&app).await, Some(1));
+    assert_eq!((corrections(), lines.count(alarm)), (0.0, 0), "they are right");
+
+    app.execute("UPDATE order_count_audit SET next_at = now(), after_coupon_id = 0").await;
+    let mut names = OrderStatus::ALL.map(OrderStatus::as_str);
+    for (wrong, status) in (1..).zip(names) {
+        app.execute(&format!(
+            "INSERT INTO order_counts (coupon_id, status, orders, digest) VALUES (1024, '{status}', {wrong}, 0)
+             ON CONFLICT ON CONSTRAINT order_counts_once DO UPDATE SET orders = order_counts.orders + {wrong}"
+        ))
+        .await;
+    }
+    assert_eq!(audit(&app).await, Some(1));
+    assert_eq!((corrections(), lines.count(alarm)), (1.0, 1));
+    assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 6);
+    names.sort_unstable();
+    let at = |name| OrderStatus::ALL.iter().position(|status| status.as_str() == name);
+    let words = names.map(|name| format!("{name}: -{}", at(name).expect("a status") + 1));
+    let error = "SELECT error FROM postponed_settled WHERE pass = 'order_counts' AND item = 1024";
+    let begin = "the running counts of orders were wrong, and are corrected: ";
+    assert_eq!(app.texts(error).await, [format!("{begin}{}", words.join(", "))]);
+    let told = lines.with(alarm);
+    assert!(told[0].contains(&format!("coupon={}", sale(1))), "{told:?}");
+}
+
+/// A count of all orders of a coupon may take longer than other statements.
+#[tokio::test]
+async fn the_audit_has_time_to_count() {
+    let app = counted().await;
+    app.execute(
+        "CREATE SEQUENCE timeout_ms;
+         CREATE FUNCTION note_timeout() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 PERFORM setval('timeout_ms', (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint);
+                 RETURN NULL;
+             END $$;
+         CREATE TRIGGER noted AFTER INSERT ON order_count_changes FOR EACH STATEMENT EXECUTE FUNCTION note_timeout();
+         UPDATE order_counts SET orders = 7",
+    )
+    .await;
+    assert_eq!(audit(&app).await, Some(1));
+    let expected = i64::try_from(limits::ORDER_AUDIT_TIMEOUT.as_millis()).expect("a small number");
+    assert_eq!(app.number("SELECT last_value FROM timeout_ms").await, expected);
+}
+
+#[tokio::test]
+async fn add_up_ends_with_the_first_batch_of_changes_that_is_not_full() {
+    let app = with_sales(1).await;
+    app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
+    count_statements(&app, "DELETE", "order_count_changes").await;
+    let batch = limits::ORDER_COUNTS_BATCH;
+    for (changes, batches) in [(0, 1), (1, 1), (batch - 1, 1), (batch, 2), (batch + 1, 2)] {
+        app.execute(&format!(
+            "INSERT INTO order_count_changes (coupon_id, status, orders, digest)
+             SELECT 1024, 'unpaid', 1, 1 FROM generate_series(1, {changes}) AS n"
+        ))
+        .await;
+        app.app.order_counts.pass().await.expect("Postgres answers");
+        assert_eq!(statements(&app).await, batches, "{changes} changes");
+        assert_eq!(app.number("SELECT count(*) FROM order_count_changes").await, 0);
+    }
+    assert_eq!(app.number("SELECT orders FROM order_counts").await, 3 * batch + 1);
+}

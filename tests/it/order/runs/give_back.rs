@@ -1,0 +1,166 @@
+//! Units and places on their way back: rounds and turns of a pass, and rows that stay open.
+
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::pass::Ran;
+
+use super::{count_statements, errors, holding, raise_epoch, statements, with_sales};
+use crate::support::{TestApp, lane};
+
+async fn pass(app: &TestApp) -> Ran {
+    app.app.stock_returns.pass().await.expect("both stores answer")
+}
+
+fn ran(items: usize, goes_on: bool) -> Ran {
+    Ran { items, goes_on }
+}
+
+/// Writes cancelled orders by hand, of the users of the same numbers, each with an open row.
+async fn write_returns(app: &TestApp, coupon: CouponId, (first, last): (i64, i64), what: &str) {
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+         SELECT n, {coupon}, 'flash', n, now(), 'cancelled', now() FROM generate_series({first}, {last}) AS n
+         ON CONFLICT DO NOTHING;
+         INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
+         SELECT n, '{what}', {coupon}, n FROM generate_series({first}, {last}) AS n"
+    ))
+    .await;
+}
+
+/// Units of an archived sale come back by a note alone.
+#[tokio::test]
+async fn work_through_takes_ten_batches_of_a_coupon_and_tells_whether_it_goes_on() {
+    let app = with_sales(1).await;
+    app.execute("UPDATE flash_sales SET archived_at = now()").await;
+    let coupon = crate::support::sale(1);
+    for what in ["unit", "place"] {
+        write_returns(&app, coupon, (1, 10_001), what).await;
+        assert_eq!(pass(&app).await, ran(10_000, true), "{what}");
+        assert_eq!(pass(&app).await, ran(1, false), "{what}");
+        assert_eq!(pass(&app).await, ran(0, false), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn rounds_of_units_and_of_places_are_added_up() {
+    let app = with_sales(2).await;
+    app.execute("UPDATE flash_sales SET archived_at = now()").await;
+    let [first, second] = [1, 2].map(crate::support::sale);
+    let mut next = 1;
+    for (units, places) in [(2, 3), (1_000, 0), (1_001, 2), (999, 1_001)] {
+        write_returns(&app, first, (next, next + units - 1), "unit").await;
+        next += units;
+        write_returns(&app, second, (next, next + places - 1), "place").await;
+        next += places;
+        let items = usize::try_from(units + places).expect("a few");
+        assert_eq!(pass(&app).await, ran(items, false), "{units} units, {places} places");
+    }
+}
+
+/// A round in which nothing could be closed is the last one, however many rows wait.
+#[tokio::test]
+async fn a_full_turn_that_closes_nothing_ends_the_rounds() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(9).await;
+    write_returns(&app, coupon, (1, 1_000), "unit").await;
+    raise_epoch(&app, 2, &[coupon]).await;
+    assert_eq!(pass(&app).await, ran(0, false), "it learns of the epoch");
+    assert_eq!((pass(&app).await, app.postponed().await.len()), (ran(1_000, false), 0));
+}
+
+/// Notes of coupons without an open row: those that are due have nothing left to do.
+#[tokio::test]
+async fn work_through_ends_the_tries_of_coupons_of_which_no_row_is_open() {
+    let app = with_sales(1).await;
+    app.execute(
+        "INSERT INTO postponed (pass, item, error, next_try_at)
+         SELECT pass, item, 'x', now() + (item - 8) * interval '1 hour'
+         FROM unnest('{places, stock_returns, withdrawals, expiry}'::text[]) AS pass, unnest('{7, 9}'::bigint[]) AS item",
+    )
+    .await;
+    assert_eq!(pass(&app).await, ran(0, false));
+    let left = ["expiry 7 1", "expiry 9 1", "places 9 1", "stock_returns 9 1", "withdrawals 9 1"];
+    assert_eq!(app.postponed().await, left);
+}
+
+/// Each way in which units of a sale can't come back is noted with its reason.
+#[tokio::test]
+async fn units_that_cannot_come_back_are_postponed_with_the_reason() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    for (at, (field, value, reason)) in (1..).zip([
+        ("state", "", "missing in Redis"),
+        ("layout", "9", "has another epoch or layout"),
+        ("epoch", "9", "has another epoch or layout"),
+        ("returns", "many", "stock_returns: Redis: "),
+        ("stock", "few", "stock_returns: Redis: "),
+    ]) {
+        let coupon = app.create_flash(9).await;
+        let order = app.order(at, coupon).await;
+        assert_eq!(app.cancel(at, order).await.status, 200);
+        let key = app.keys().coupon(coupon);
+        let _: i64 = match value {
+            "" => app.redis(&["HDEL", &key, field]).await,
+            value => app.redis(&["HSET", &key, field, value]).await,
+        };
+        count_statements(&app, "UPDATE", "stock_returns").await;
+        assert_eq!(pass(&app).await, ran(0, false), "{field}");
+        assert_eq!(statements(&app).await, 0, "{field}: no row is written");
+        app.execute(
+            "DROP TRIGGER counted ON stock_returns; DROP FUNCTION count_statement; DROP SEQUENCE statements",
+        )
+        .await;
+        assert_eq!(app.postponed().await, [format!("stock_returns {coupon} 1")], "{field}");
+        let errors = errors(&app).await;
+        assert!(errors[0].contains(reason), "{field}: {errors:?}");
+        app.execute("DELETE FROM stock_returns; DELETE FROM postponed").await;
+    }
+}
+
+/// A place comes back by a row of its own, and its buyer keeps the unit, whatever the state of the sale.
+#[tokio::test]
+async fn places_come_back_and_leave_the_units_to_their_buyers() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(9).await;
+    let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
+    let unpaid = app.keys().unpaid(lane());
+    for (user, order) in [("1", orders[0]), ("2", orders[1])] {
+        let _: i64 = app.redis(&["HSET", &unpaid, user, &order.to_string()]).await;
+    }
+    assert_eq!(app.pay(1, orders[0]).await.status, 200);
+    assert_eq!(app.cancel(2, orders[1]).await.status, 200);
+    let [layout] = app.in_redis(coupon, ["layout"]).await;
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "layout", "9"]).await;
+    assert_eq!(pass(&app).await, ran(1, false), "the place alone");
+    let open = "SELECT what FROM stock_returns WHERE done_at IS NULL";
+    assert_eq!(app.texts(open).await, ["unit"]);
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(app.stock(coupon).await, 7);
+    assert_eq!(app.redis::<i64>(&["HLEN", &unpaid]).await, 0, "both have left the list");
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "layout", &layout]).await;
+    app.let_postponed_be_due().await;
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(1, false), 8));
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [1]);
+}
+
+/// A recovery in between has taken the lane to another epoch.
+#[tokio::test]
+async fn close_leaves_rows_open_if_the_lane_has_another_epoch_by_then() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    let other = holding(&app, "LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
+    let recovering = async {
+        app.a_session_waits_for_a_row().await;
+        app.execute("UPDATE lanes SET epoch = 2").await;
+        other.rollback().await.expect("Postgres answers");
+    };
+    let (closed, ()) = tokio::join!(pass(&app), recovering);
+    assert_eq!((closed, app.stock(coupon).await), (ran(0, false), 9));
+    let open = "SELECT count(*) FROM stock_returns WHERE done_at IS NULL";
+    assert_eq!((app.number(open).await, app.postponed().await.len()), (1, 0));
+    app.execute("UPDATE lanes SET epoch = 1").await;
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(1, false), 9));
+}

@@ -1,0 +1,74 @@
+//! Runs of the passes about orders: results, rounds, and the traces of each.
+
+use flash_sale::kit::postgres;
+use flash_sale::sale::ids::CouponId;
+use sqlx::{AssertSqlSafe, Postgres, Transaction, raw_sql};
+
+use crate::support::TestApp;
+
+// Units and places on their way back, turn by turn.
+mod give_back;
+
+// Places of discarded dead letters, by the state of their sale.
+mod withdrawal;
+
+// Places of discarded dead letters, while the state of their sale changes.
+mod passing_on;
+
+// Unpaid orders whose time is over.
+mod expiry;
+
+// Jobs that cancel orders.
+mod cancellations;
+
+// Running counts of orders.
+mod counts;
+
+/// An app with so many sales by hand, which only Postgres knows.
+async fn with_sales(last: i64) -> TestApp {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    app.write_sales(last).await;
+    app
+}
+
+/// A transaction of another process, which holds what this statement locks.
+async fn holding(app: &TestApp, statement: &str) -> Transaction<'static, Postgres> {
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let statement = raw_sql(AssertSqlSafe(statement.to_owned()));
+    statement.execute(&mut *tx).await.expect("Postgres does it");
+    tx
+}
+
+/// Counts the statements of this kind on a table from now on, also those that change no row or are refused.
+async fn count_statements(app: &TestApp, verb: &str, table: &str) {
+    app.execute(&format!(
+        "CREATE SEQUENCE statements;
+         CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
+         CREATE TRIGGER counted BEFORE {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION count_statement()"
+    ))
+    .await;
+}
+
+/// Statements since the last call.
+async fn statements(app: &TestApp) -> i64 {
+    let count = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM statements";
+    let count = app.number(count).await;
+    app.execute("ALTER SEQUENCE statements RESTART").await;
+    count
+}
+
+/// Error of each note about a postponed item, by pass.
+async fn errors(app: &TestApp) -> Vec<String> {
+    app.texts("SELECT concat(pass, ': ', error) FROM postponed ORDER BY pass, item").await
+}
+
+/// Raises the epoch of the only lane, and that of these sales, in both stores; this process doesn't know it yet.
+async fn raise_epoch(app: &TestApp, epoch: i64, coupons: &[CouponId]) {
+    app.execute(&format!("UPDATE lanes SET epoch = {epoch}")).await;
+    let sales = coupons.iter().map(|coupon| app.keys().coupon(*coupon));
+    for key in sales.chain([app.keys().lane(crate::support::lane())]) {
+        let _: i64 = app.redis(&["HSET", &key, "epoch", &epoch.to_string()]).await;
+    }
+}
