@@ -32,3 +32,6 @@ mod receipts;
 
 // Both stores side by side, for an operator.
 mod by_hand;
+
+// The steps of a recovery, file by file.
+mod steps;

@@ -1,0 +1,68 @@
+//! `harvest`: buyers that only Redis knows become orders, unless a row, a letter or a newer order speaks against it.
+
+use super::{BY_HAND, close_lanes, damage, fate, outcomes, sold_to_two, write_letter};
+use crate::faults::recovery::{keep, sell};
+use crate::support::TestApp;
+
+#[tokio::test]
+async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows() {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
+    app.expect_disagreements();
+    let sales = sold_to_two::<4>(&app).await;
+    let [only_redis, superseded, letters, unreadable] = sales;
+    let full = app.create_flash(3).await;
+    sell(&app, full, 1..=2).await;
+    let cancelled = app.order(3, superseded).await;
+    assert_eq!(app.cancel(3, cancelled).await.status, 200);
+    app.give_back().await;
+    keep(&app).await;
+    // The later claim is the first one that Redis tells.
+    for (coupon, user, order) in [
+        (only_redis, 5, BY_HAND + 5),
+        (only_redis, 6, BY_HAND + 6),
+        (superseded, 3, 77),
+        (superseded, 1, 78),
+        (letters, 7, BY_HAND + 7),
+        (letters, 8, BY_HAND + 8),
+        (unreadable, 9, BY_HAND + 9),
+        (full, 5, BY_HAND + 60),
+        (full, 6, BY_HAND + 50),
+    ] {
+        app.set_buyer(coupon, user, order).await;
+    }
+    write_letter(&app, letters, (7, BY_HAND + 7), ("", "")).await;
+    write_letter(&app, letters, (8, BY_HAND + 8), (", resolved_at", ", now()")).await;
+    let junk = app.shard_of(unreadable, 9).await;
+    let _: i64 = app.redis(&["HSET", &junk, "nobody", "x"]).await;
+    for coupon in sales.into_iter().chain([full]) {
+        damage(&app, coupon).await;
+    }
+    close_lanes(&app).await;
+    keep(&app).await;
+
+    for (what, coupon, expected) in [
+        ("claims of Redis alone", only_redis, "built 5 [1, 2, 5, 6]"),
+        ("newer orders", superseded, "built 7 [1, 2]"),
+        ("an open letter and a closed one", letters, "built 6 [1, 2, 7]"),
+        ("a buyer that can't be read", unreadable, "built 7 [1, 2]"),
+        ("one unit for two", full, "built 0 [1, 2, 6]"),
+    ] {
+        assert_eq!(fate(&app, coupon).await, expected, "{what}");
+    }
+    let orders = format!(
+        "SELECT concat_ws(' ', coupon_id, user_id, id - {BY_HAND}, status) FROM orders WHERE id >= {BY_HAND} ORDER BY 1"
+    );
+    let mut expected = vec![
+        format!("{only_redis} 5 5 unpaid"),
+        format!("{only_redis} 6 6 unpaid"),
+        format!("{full} 6 50 unpaid"),
+    ];
+    expected.sort();
+    assert_eq!(app.texts(&orders).await, expected);
+    assert_eq!(outcomes(&app, "sales_built, buyers, harvested, receipts").await, ["5 14 3 0"]);
+    let lost = "SELECT concat_ws(' ', one->>'user_id', one->>'reason')
+                FROM recoveries, jsonb_array_elements(lost) AS one ORDER BY 1";
+    assert_eq!(app.texts(lost).await, ["1 superseded", "3 superseded", "5 promised_without_unit"]);
+    let oversold = format!("SELECT reason FROM dead_letters WHERE order_id = {BY_HAND} + 60");
+    assert_eq!(app.texts(&oversold).await, ["oversold"]);
+}

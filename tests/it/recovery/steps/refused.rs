@@ -1,0 +1,59 @@
+//! A Redis that refuses one command for a while: nothing is taken for lost, and nothing is given up.
+
+use flash_sale::sale::audit::Actor;
+
+use super::{BY_HAND, close_lanes, damage, fate, promise_in_redis, sold_to_two, write_letter};
+use crate::faults::recovery::start;
+use crate::support::TestApp;
+
+/// From now on the app's Redis permits these commands, or doesn't: `+hget`, `-hget`.
+async fn permit(app: &TestApp, rule: &str) {
+    let _: String = app.redis(&["ACL", "SETUSER", "default", rule]).await;
+}
+
+#[tokio::test]
+async fn harvest_builds_no_sale_whose_buyers_redis_does_not_tell_now() {
+    let (_server, app) = start(&[]).await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    promise_in_redis(&app, sale, 5, BY_HAND + 5).await;
+    damage(&app, sale).await;
+    close_lanes(&app).await;
+    permit(&app, "-hscan").await;
+    assert!(app.app.keeper.pass().await.is_err());
+    assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
+    permit(&app, "+hscan").await;
+    app.recover().await;
+    assert_eq!(fate(&app, sale).await, "built 6 [1, 2, 5]");
+    // Its claim came through no log.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn are_buyers_takes_no_promise_for_lost_that_redis_does_not_tell_now() {
+    let (_server, app) = start(&[]).await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    app.execute(&format!(
+        "INSERT INTO receipts (order_id, coupon_id, user_id) VALUES ({BY_HAND} + 5, {sale}, 5)"
+    ))
+    .await;
+    permit(&app, "-hget").await;
+    assert!(app.app.keeper.pass().await.is_err());
+    permit(&app, "+hget").await;
+    assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 1);
+    app.execute("DELETE FROM receipts").await;
+}
+
+#[tokio::test]
+async fn retry_all_ends_where_redis_does_not_answer() {
+    let (_server, app) = start(&[]).await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    write_letter(&app, sale, (9, BY_HAND + 9), ("", "")).await;
+    permit(&app, "-hget").await;
+    assert!(app.app.retries.retry_all(None, &Actor::command_line()).await.is_err());
+    permit(&app, "+hget").await;
+    let retried = app.app.retries.retry_all(None, &Actor::command_line()).await;
+    assert_eq!(retried.map(|summary| summary.orders).ok(), Some(1));
+    assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
+    app.expect_disagreements();
+}
