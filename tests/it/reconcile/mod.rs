@@ -32,3 +32,6 @@ mod numbers;
 
 // The record of comparisons, row by row.
 mod records;
+
+// The parts of a comparison, file by file.
+mod parts;

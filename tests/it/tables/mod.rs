@@ -26,3 +26,6 @@ mod updated_at;
 
 // Comparisons of entries of one millisecond.
 mod entry_ids;
+
+// Scripts and memories of lanes by state.
+mod lanes;

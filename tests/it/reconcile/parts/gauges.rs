@@ -1,0 +1,57 @@
+//! `gauges`: both stores' numbers about one sale beside another one.
+
+use std::collections::BTreeMap;
+
+use crate::support::TestApp;
+
+#[tokio::test]
+async fn side_by_side_tells_the_numbers_of_its_own_sale() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let (first, second) = (app.create_flash(9).await, app.create_flash(7).await);
+    for user in 1..=4 {
+        assert_eq!(app.claim(user, first).await.status, 202);
+    }
+    app.write_orders().await;
+    let order = "SELECT id FROM orders WHERE user_id = 1";
+    assert_eq!(app.cancel(1, app.number(order).await).await.status, 200);
+    // Three letters, of which one has become an order, and one is closed; and two claims in the log.
+    app.execute(&format!(
+        "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id, resolved_at)
+         SELECT 0, n || '-1', '{{}}', 'oversold', 'x', {first}, n, CASE n WHEN 3 THEN id ELSE n END, CASE n WHEN 2 THEN now() END
+         FROM generate_series(1, 3) AS n, (SELECT id FROM orders WHERE user_id = 3) AS own;
+         UPDATE coupons SET revision = 5 WHERE id = {first}"
+    ))
+    .await;
+    for user in 8..=9 {
+        assert_eq!(app.claim(user, second).await.status, 202);
+    }
+    let told = async |coupon| {
+        app.app.numbers.progress(coupon).await.expect("both stores answer").expect("a sale")
+    };
+    let of_first = told(first).await;
+    let postgres = &of_first.postgres;
+    assert_eq!((postgres.total, postgres.sold, postgres.revision), (9, 3, 5));
+    let orders = BTreeMap::from([("cancelled".to_owned(), 1), ("unpaid".to_owned(), 3)]);
+    assert_eq!((postgres.claims, &postgres.orders), (6, &orders));
+    assert_eq!((postgres.dead_letters_open, postgres.stock_returns_open), (1, 1));
+    let redis = of_first.redis.as_ref().expect("it is there");
+    assert_eq!((redis.total, redis.left, redis.buyers, redis.conserved), (Some(9), 5, 4, true));
+    assert_eq!(
+        (redis.state.as_deref(), redis.revision, redis.epoch),
+        (Some("active"), Some(1), Some(1))
+    );
+    assert_eq!((of_first.log.unread, of_first.log.pending), (2, 0));
+
+    let of_second = told(second).await;
+    let postgres = &of_second.postgres;
+    assert_eq!((postgres.total, postgres.sold, postgres.revision, postgres.claims), (7, 0, 1, 0));
+    assert_eq!((postgres.dead_letters_open, postgres.stock_returns_open), (0, 0));
+    assert_eq!(of_second.disagreements, [""; 0]);
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(second), "stock", "x"]).await;
+    let of_second = told(second).await;
+    assert!(of_second.redis.is_none());
+    assert_eq!(of_second.disagreements.len(), 1, "{:?}", of_second.disagreements);
+    let regular = app.create_regular().await;
+    assert!(app.app.numbers.progress(regular).await.expect("both stores answer").is_none());
+}

@@ -1,0 +1,19 @@
+//! The parts of a comparison, file by file: each fault of a log, of a sale, and each repair, beside what is no fault.
+
+// The logs of lanes.
+mod lane;
+
+// Buyers and orders of a sale.
+mod one_sale;
+
+// Repairs.
+mod repair;
+
+// Log lines about comparisons.
+mod pass;
+
+// The numbers of one sale.
+mod gauges;
+
+// The turn.
+mod turn;

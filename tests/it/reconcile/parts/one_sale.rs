@@ -1,0 +1,137 @@
+//! `one_sale`: buyers whose orders are another user's or another coupon's, and a sale that is archived meanwhile.
+
+use std::sync::LazyLock;
+
+use flash_sale::sale::Stores;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::reconcile;
+use tokio::task::JoinSet;
+
+use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+
+static CENSUS: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
+});
+
+async fn order_of(app: &TestApp, coupon: CouponId, user: i64) -> i64 {
+    let id = format!("SELECT id FROM orders WHERE coupon_id = {coupon} AND user_id = {user}");
+    app.number(&id).await
+}
+
+/// Findings about a sale, each with its code and the user.
+async fn found(app: &TestApp, coupon: CouponId) -> Vec<String> {
+    let Stores { pool, redis, keys } = &app.app.stores;
+    let report = reconcile::check_sale(pool, redis, keys, coupon).await;
+    let report = report.expect("both stores answer").expect("it is held");
+    let line = |found: &reconcile::Disagreement| {
+        let words = found.to_string();
+        let user = words.split("user ").nth(1).and_then(|rest| rest.split([' ', ',']).next());
+        format!("{} {}", found.code(), user.unwrap_or("-"))
+    };
+    let mut found: Vec<String> = report.disagreements.iter().map(line).collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn unmatched_buyers_have_their_own_order_of_this_coupon_or_one_on_its_way() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let (coupon, other) = (app.create_flash(20).await, app.create_flash(20).await);
+    for user in 1..=5 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    app.write_orders().await;
+    for user in 3..=5 {
+        let order = order_of(&app, coupon, user).await;
+        assert_eq!(app.cancel(user, order).await.status, 200);
+    }
+    // The unit of user 3 is on its way back, and that of users 4 and 5 never comes.
+    app.execute("DELETE FROM stock_returns WHERE user_id IN (4, 5)").await;
+    let closed = order_of(&app, coupon, 5).await;
+    app.forget_buyer(coupon, 5).await;
+    app.set_buyer(coupon, 6, closed).await;
+    let live = order_of(&app, coupon, 1).await;
+    app.set_buyer(coupon, 7, live).await;
+    for (of, user, order) in [(coupon, 8, 1_008), (other, 9, 1_009), (coupon, 11, 1_010)] {
+        let (of, user, order) = (of.to_string(), user.to_string(), order.to_string());
+        app.append(lane(), &["coupon", &of, "user", &user, "order", &order]).await;
+    }
+    for (user, order) in [(8, 1_008), (9, 1_009), (10, 1_010)] {
+        app.set_buyer(coupon, user, order).await;
+    }
+    let named = found(&app, coupon).await;
+    let expected = [
+        "not_conserved -",
+        "not_given_back 4",
+        "order_lost 10",
+        "order_lost 6",
+        "order_lost 7",
+        "order_lost 9",
+    ];
+    assert_eq!(named, expected);
+    // A letter names the order of user 10, and is closed later.
+    app.execute(&format!(
+        "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+         VALUES (0, '1-1', '{{}}', 'oversold', 'x', {coupon}, 10, 1010)"
+    ))
+    .await;
+    let is_lost = async || found(&app, coupon).await.contains(&"order_lost 10".to_owned());
+    assert!(!is_lost().await);
+    app.execute("UPDATE dead_letters SET resolved_at = now()").await;
+    assert!(is_lost().await);
+}
+
+#[tokio::test]
+async fn in_flight_are_the_claims_of_a_coupon_that_are_not_written() {
+    let app = TestApp::start().await;
+    let (coupon, other, none) =
+        (app.create_flash(5).await, app.create_flash(5).await, app.create_flash(5).await);
+    app.order(9, coupon).await;
+    for (user, of) in [(1, coupon), (2, coupon), (3, other)] {
+        assert_eq!(app.claim(user, of).await.status, 202);
+    }
+    let stores = &app.app.stores;
+    let in_flight = async || {
+        let mut counts = Vec::new();
+        for coupon in [coupon, other, none] {
+            let Stores { pool, redis, keys } = stores;
+            let standing = reconcile::standing(pool, redis, keys, coupon).await;
+            let standing = standing.expect("both stores answer");
+            let count = reconcile::in_flight(stores, coupon).await.expect("both stores answer");
+            assert_eq!(count, standing.in_flight);
+            assert_eq!(standing.is_settled(), count == 0, "{standing:?}");
+            counts.push(count);
+        }
+        counts
+    };
+    assert_eq!(in_flight().await, [2, 1, 0]);
+    app.write_orders().await;
+    assert_eq!(in_flight().await, [0, 0, 0]);
+}
+
+/// The sale is archived, and leaves Redis, after Postgres has been asked for its terms.
+#[tokio::test]
+async fn read_sale_asks_again_for_a_sale_that_is_missing() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let proxy = proxy_before(&app, &CENSUS).await;
+    let other = app.another_instance_behind(&proxy).await;
+    proxy.hold();
+    let mut checking = JoinSet::new();
+    checking.spawn(async move {
+        let Stores { pool, redis, keys } = &other.stores;
+        reconcile::check_sale(pool, redis, keys, coupon).await
+    });
+    eventually("the sale is about to be counted", async || proxy.held() == 1).await;
+    app.lose_sale(coupon).await;
+    app.execute("UPDATE flash_sales SET archived_at = now(), removed_at = now()").await;
+    proxy.release();
+    let checked = bounded("the end of the comparison", checking.join_next()).await;
+    let report = checked.expect("it was begun").expect("it ends").expect("both stores answer");
+    let report = report.expect("it was held when it was asked for");
+    assert_eq!((report.findings(), report.sales.len()), (0, 0));
+    let Stores { pool, redis, keys } = &app.app.stores;
+    let now = reconcile::check_sale(pool, redis, keys, coupon).await.expect("both stores answer");
+    assert!(now.is_none());
+}

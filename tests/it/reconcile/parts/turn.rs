@@ -1,0 +1,50 @@
+//! `turn`: one holder at a time, and the next one can take the turn as soon as it has been ended.
+
+use std::time::Duration;
+
+use flash_sale::sale::reconcile::turn::Turn;
+
+use crate::support::{TestApp, eventually};
+
+/// Sessions that hold the turn.
+const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND granted AND datname = current_database()";
+
+#[tokio::test]
+async fn take_waits_for_the_turn_of_another_one_as_long_as_it_may() {
+    let app = TestApp::start().await;
+    let pool = &app.app.stores.pool;
+    let take = async |wait| Turn::take(pool, wait).await.expect("Postgres answers");
+    let held = take(Duration::ZERO).await.expect("it is free");
+    assert!(take(Duration::ZERO).await.is_none());
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = 'ROLLBACK'";
+    let next = async {
+        let turn = take(Duration::from_hours(1)).await.expect("it waits");
+        assert_eq!(app.number(HOLDERS).await, 1);
+        turn.end().await.expect("Postgres answers");
+    };
+    let ends = async {
+        eventually("the next one has asked in vain", async || app.number(sessions).await > 0).await;
+        held.end().await.expect("Postgres answers");
+    };
+    tokio::join!(next, ends);
+    assert!(take(Duration::ZERO).await.is_some());
+}
+
+/// No look at the locks finds one that has been given up before.
+#[tokio::test]
+async fn end_of_a_turn_frees_it_before_it_returns() {
+    let app = TestApp::start().await;
+    app.create_flash(1).await;
+    for round in 0..40 {
+        let turn = Turn::take(&app.app.stores.pool, Duration::ZERO).await;
+        let turn = turn.expect("Postgres answers").expect("it is free");
+        turn.end().await.expect("Postgres answers");
+        assert_eq!(app.number(HOLDERS).await, 0, "{round}");
+    }
+    for round in 0..20 {
+        let compared = app.app.reconciler.compare().await.expect("both stores answer");
+        assert_eq!(app.number(HOLDERS).await, 0, "{round}");
+        assert!(compared.is_some());
+    }
+}
