@@ -364,10 +364,121 @@ fn builder() -> Builder<TokioExecutor> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::future::join;
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    /// Time after which a step hangs.
+    const HANGS: Duration = Duration::from_secs(60);
+
+    /// What a client of a connection without a network does, while the service answers `ok` to each request.
+    async fn with_client<T>(act: impl AsyncFnOnce(DuplexStream) -> T) -> T {
+        let (client, server) = duplex(limits::HEADER_BYTES_MAX * 2);
+        let service = service_fn(|_: Request<Incoming>| async {
+            Ok::<_, Infallible>(Response::new(Body::from("ok")))
+        });
+        let builder = builder();
+        let connection = builder.serve_connection(TokioIo::new(server), service);
+        let (_, acted) = timeout(HANGS, join(connection, act(client))).await.expect("it ends");
+        acted
+    }
+
+    /// A client of HTTP/2 is told how many bytes of headers are read (RFC 9113, section 6.5.2).
+    #[tokio::test]
+    async fn the_builder_of_connections_tells_the_bytes_of_headers_that_it_reads() {
+        let settings = with_client(async |mut client| {
+            let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+            client.write_all(begin).await.expect("the service is there");
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.expect("a frame");
+            assert_eq!(head[..4], [0, 0, head[2], 4], "the first frame has the settings");
+            let mut settings = vec![0; head[2].into()];
+            client.read_exact(&mut settings).await.expect("the settings");
+            settings
+        });
+        let settings = settings.await;
+        let size = settings.chunks(6).find(|it| it[..2] == [0, 6]).expect("it is bounded");
+        let size: [u8; 4] = size[2..].try_into().expect("four bytes");
+        assert_eq!(u32::from_be_bytes(size) as usize, limits::HTTP2_HEADER_BYTES_READ);
+    }
+
+    /// No more of a head that fills its room is waited for.
+    #[tokio::test]
+    async fn the_builder_of_connections_bounds_the_room_for_a_head() {
+        for (bytes, status) in
+            [(limits::HEADER_BYTES_MAX, " 431 "), (limits::HEADER_BYTES_MAX - 1, " 200 ")]
+        {
+            let reply = with_client(async |mut client| {
+                let begin = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-a: ";
+                let end = if status == " 200 " { "\r\n\r\n" } else { "" };
+                let rest = bytes - begin.len() - end.len();
+                let head = [begin, &"a".repeat(rest), end].concat();
+                client.write_all(head.as_bytes()).await.expect("there is room");
+                let mut reply = [0; 13];
+                client.read_exact(&mut reply).await.expect("a reply");
+                reply
+            });
+            let reply = String::from_utf8_lossy(&reply.await).into_owned();
+            assert!(reply.contains(status), "{bytes} bytes: {reply}");
+        }
+    }
+
+    /// For the connection and for its request.
+    #[tokio::test]
+    async fn a_received_body_is_awaited_while_its_bytes_have_not_come() {
+        let watch = Arc::new(Watch::new(Arc::default(), CancellationToken::new()));
+        let waits = Arc::new(Notify::new());
+        let service = service_fn(|request: Request<Incoming>| {
+            received_in_two_parts(request, watch.clone(), waits.clone())
+        });
+        let (mut client, server) = duplex(1_000);
+        let builder = builder();
+        let connection = builder.serve_connection(TokioIo::new(server), service);
+        let acts = async {
+            let head =
+                b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n";
+            client.write_all(head).await.expect("the service is there");
+            waits.notified().await;
+            client.write_all(b"ab").await.expect("the service is there");
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).await.expect("it is closed in peace");
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        };
+        let (served, ()) = timeout(HANGS, join(connection, acts)).await.expect("it ends");
+        served.expect("it ends in peace");
+    }
+
+    /// Reads a body of two bytes, which come once `waits` is notified.
+    async fn received_in_two_parts(
+        request: Request<Incoming>,
+        watch: Arc<Watch>,
+        waits: Arc<Notify>,
+    ) -> Result<Response<Body>, Infallible> {
+        let awaited = Arc::<AtomicBool>::default();
+        let notes = || (watch.body_is_awaited(), awaited.load(Ordering::Relaxed));
+        let (body, watch, awaited) = (request.into_body(), watch.clone(), awaited.clone());
+        let mut body = Received { body, watch, awaited };
+        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(2), false));
+        assert_eq!(notes(), (false, false), "its reader has not asked");
+        let first =
+            poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context).is_pending()));
+        assert!(first.await, "nothing has come");
+        assert_eq!(notes(), (true, true));
+        waits.notify_one();
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let bytes = frame.expect("a frame").expect("bytes").into_data().expect("data");
+        assert_eq!((bytes, notes()), ("ab".into(), (false, false)));
+        assert!(poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.is_none());
+        assert!(body.is_end_stream() && notes() == (false, false));
+        Ok(Response::new(Body::empty()))
+    }
 
     #[test]
     fn a_request_over_http11_names_one_host_and_others_at_most_one() {

@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_process_that_was_never_heard_has_the_beginning_of_its_id_and_no_start() {
         let mut processes = Processes::default();
-        let started = Word { started_ms: 7, ..word("named", 1_000, 0, 0) };
+        let started = Word { started_ms: 1, ..word("named", 1_000, 0, 0) };
         let words = vec![("first".into(), 1_000, Some(started)), ("0123456789".into(), 500, None)];
         processes.hear(words, 1_000);
         let silent = |id: &str| (id.to_owned(), 500, None);
@@ -332,7 +332,7 @@ mod tests {
             told,
             [
                 ("01234567", None, 500, false),
-                ("named", Some(7), 500, false),
+                ("named", Some(1), 500, false),
                 ("second", None, 500, false)
             ]
         );

@@ -192,6 +192,54 @@ mod tests {
         assert_eq!((turned_away.word, turned_away.turned_away), (Word::Broken, 1));
     }
 
+    /// Several faults at once: each number counts its own.
+    #[test]
+    fn each_number_of_a_verdict_counts_its_own_fault() {
+        let orders = [(11, 1), (12, 2), (13, 3), (14, 3), (15, 5)];
+        let live = [(1, 11), (2, 12), (3, 13), (3, 14), (6, 16), (7, 17), (8, 18)];
+        let told = Told {
+            orders: orders.map(|(id, buyer)| (order(id), user(buyer))).to_vec(),
+            outcomes: HashMap::from([
+                (Outcome::Won, 5),
+                (Outcome::SoldOut, 3),
+                (Outcome::Unknown, 1),
+            ]),
+            other_orders: 2,
+        };
+        let rows = [(11, 1), (12, 2), (13, 3), (14, 3)];
+        let mut found = Found {
+            stock: 4,
+            left: 1,
+            live: live.map(|(buyer, id)| (user(buyer), order(id))).to_vec(),
+            rows: rows.map(|(id, buyer)| (order(id), (user(buyer), true))).into(),
+            last_row_ms: Some(9),
+        };
+        let end = End { took_ms: 1, sold_out_ms: Some(2), p50_us: 3, p99_us: 4 };
+        let expected = Verdict {
+            word: Word::Broken,
+            sold: 3,
+            rows: 7,
+            buyers: 6,
+            looked_up: 5,
+            lost: 1,
+            oversold: 3,
+            // One was promised two orders, one has two rows, and two were told another order.
+            twice: 4,
+            unexplained: 2,
+            turned_away: 3,
+            closed: 0,
+            sold_out_ms: Some(2),
+            p50_us: 3,
+            p99_us: 4,
+            last_row_ms: Some(9),
+        };
+        assert_eq!(Verdict::of(&told, &found, end), expected);
+        // A unit that is left may be one of a closed order.
+        found.rows.insert(order(14), (user(3), false));
+        let closed = Verdict { closed: 1, turned_away: 0, ..expected };
+        assert_eq!(Verdict::of(&told, &found, end), closed);
+    }
+
     #[test]
     fn numbers_that_differ_are_never_kept() {
         let unsold = verdict(|told, found| {
