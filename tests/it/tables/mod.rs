@@ -29,3 +29,6 @@ mod entry_ids;
 
 // Scripts and memories of lanes by state.
 mod lanes;
+
+// Queries by the rows that they tell apart.
+mod queries;

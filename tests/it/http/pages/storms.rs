@@ -90,6 +90,34 @@ async fn a_row_that_vanishes_is_called_lost() {
     );
 }
 
+/// A sale of an hour ago has sold seven units, which took ten days; and each batch of the storm writes a cancelled order
+/// that took two. Its first order took an hour.
+#[tokio::test]
+async fn counted_rows_and_last_row_ms_of_a_storm_are_those_of_its_sale() {
+    let app = TestApp::demo().await;
+    app.expect_disagreements();
+    let other = app.create_flash(9).await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT n, {other}, 'flash', n, now() - interval '10 days' FROM generate_series(1, 7) AS n;
+         UPDATE flash_sales SET sold = 7 WHERE coupon_id = {other}"
+    ))
+    .await;
+    app.execute(&at_each_insert(&format!(
+        "UPDATE orders SET created_at = claimed_at + interval '1 hour'
+             WHERE id = (SELECT min(id) FROM orders WHERE coupon_id <> {other} AND status = 'unpaid');
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+             SELECT 70, coupon_id, 'flash', 70, now() - interval '2 days', 'cancelled', now()
+             FROM orders WHERE coupon_id <> {other} LIMIT 1 ON CONFLICT DO NOTHING"
+    )))
+    .await;
+    start(&app, &plan(20, 10, 0)).await;
+    let frames = until_done(&app, &mut watch(&app).await).await;
+    let last = frames.last().expect("there is one");
+    let told = (&last["rows"], &last["verdict"]["rows"], &last["verdict"]["last_row_ms"]);
+    assert_eq!(told, (&json!(10), &json!(10), &json!(3_600_000)), "{last}");
+}
+
 #[tokio::test]
 async fn a_row_beyond_the_stock_is_called_oversold() {
     let app = TestApp::demo().await;

@@ -12,6 +12,9 @@ mod opened;
 // The next look at an opened payment.
 mod opened_again;
 
+// Payments that change while their gateway is asked.
+mod meanwhile;
+
 // Refunds that are asked for.
 mod queries;
 

@@ -209,3 +209,19 @@ async fn recall_brings_back_the_order_whose_payment_is_named_and_no_other_one() 
     let moved = "SELECT id::text FROM payment_history ORDER BY id";
     assert_eq!(lines(&app, moved).await, ["103", "104"]);
 }
+
+/// A payment of the service itself has the same name, and is here.
+#[tokio::test]
+async fn is_known_tells_a_gateway_from_the_service_itself() {
+    let app = app_with(&[]).await;
+    app.execute(MONTHS).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "cancelled"), (2, "paid")]).await;
+    payments(&app, &[(101, 1, "refunded", "too_late"), (102, 2, "accepted", "")]).await;
+    app.execute("UPDATE payments SET gateway = 'in_process', gateway_payment_id = 'g101' WHERE id = 102; UPDATE payments SET gateway_payment_id = 'g101' WHERE id = 101").await;
+    leave(&app, "1").await;
+    let refund = app.confirm(&json!({"kind": "refund", "payment_id": "g101"})).await;
+    assert_eq!(refund.text("outcome"), "refunded");
+    assert_eq!(statuses(&app).await, ["1 cancelled", "2 paid"]);
+    assert_eq!(states(&app).await, ["101 refunded too_late", "102 accepted"]);
+}

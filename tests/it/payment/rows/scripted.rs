@@ -23,13 +23,19 @@ pub struct Scripted(Arc<Mutex<Script>>);
 struct Script {
     /// Ids of payments that it was asked about or asked to refund, and keys of payments that it was asked to open.
     asked: Vec<String>,
+    /// Keys of the refunds that it was asked for.
+    refunds: Vec<String>,
     /// Its answer to the opening of a payment; none for an error. `KEY` stands for the key of the request.
     opened: Option<(String, String)>,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Self { asked: Vec::new(), opened: Some(("open/KEY".into(), "https://pay/KEY".into())) }
+        Self {
+            asked: Vec::new(),
+            refunds: Vec::new(),
+            opened: Some(("open/KEY".into(), "https://pay/KEY".into())),
+        }
     }
 }
 
@@ -49,6 +55,11 @@ impl Scripted {
     /// Ids and keys that it was asked about since the last call, in this order.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("no test has failed").asked)
+    }
+
+    /// Keys of the refunds that it was asked for since the last call, in this order.
+    pub fn refunds(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("no test has failed").refunds)
     }
 
     /// From now on it answers with this id and page, or with an error.
@@ -82,6 +93,7 @@ async fn answer(
         _ => {
             let id = text("payment_id").expect("it names a payment");
             script.asked.push(id.clone());
+            script.refunds.extend(text("key"));
             state(&id)
         }
     };
