@@ -17,3 +17,12 @@ mod gauges;
 
 // The turn.
 mod turn;
+
+// Orders that move while they are compared.
+mod meanwhile;
+
+// Comparisons that are due.
+mod due;
+
+// Sales that have changed.
+mod changed;

@@ -1,7 +1,9 @@
 //! `lane`: recoveries of lanes that differ in one fact, with their row, their beat, their hash in Redis and their log line.
 
 use std::sync::LazyLock;
+use std::time::Instant;
 
+use flash_sale::base::limits::{RECEIPT_WAIT_MAX, RECOVERY_LOG_STILL};
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::keys::LogLayout;
 
@@ -173,7 +175,9 @@ async fn receipts_of_processes_that_are_absent_are_told_with_those_that_were_dro
     .await;
     close_lanes(&app).await;
     let lines = Lines::heard();
+    let began = Instant::now();
     keep(&app).await;
+    assert!(began.elapsed() >= RECEIPT_WAIT_MAX, "it is waited for");
     assert_eq!(fate(&app, sales[0]).await, "kept 7 [1, 2]");
     let numbers = "absent, absent_processes, receipts_dropped";
     assert_eq!(outcomes(&app, numbers).await, ["1 {silent-1} 5"]);
@@ -190,7 +194,9 @@ async fn wait_for_log_gives_up_a_log_in_which_nothing_moves() {
     damage(&app, sale).await;
     close_lanes(&app).await;
     let lines = Lines::heard();
+    let began = Instant::now();
     assert!(bounded("the end of the pass", app.app.keeper.pass()).await.is_err());
+    assert!(began.elapsed() >= RECOVERY_LOG_STILL, "a worker may be at it");
     assert_eq!(lines.count("the lane can't be recovered before its order log is written"), 1);
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
     app.recover().await;

@@ -24,6 +24,9 @@ mod retry;
 // A Redis that refuses one command.
 mod refused;
 
+// Words and numbers for an operator.
+mod told;
+
 use flash_sale::sale::Failure;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;

@@ -1,0 +1,71 @@
+//! What an operator is told while lanes are recovered, and of keys that stood in the place of a log.
+
+use std::sync::LazyLock;
+
+use flash_sale::sale::keys::{LogId, LogLayout};
+use tokio::task::JoinSet;
+
+use super::{close_lanes, damage, fate, hash_of, no_process_keeps, sold_to_two};
+use crate::faults::recovery::keep;
+use crate::support::lines::{Lines, number};
+use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+
+static SWITCH: LazyLock<String> =
+    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
+
+const CLOSED: &str = "flash_sale_lanes_recovering";
+
+/// The lane is open when the pass begins, and closed by it.
+#[tokio::test]
+async fn recover_closed_shows_the_lanes_that_the_same_pass_has_closed() {
+    let app = TestApp::with_lanes(2).await;
+    let sales = sold_to_two::<2>(&app).await;
+    damage(&app, sales[1]).await;
+    let proxy = proxy_before(&app, &SWITCH).await;
+    let other = app.another_instance_behind(&proxy).await;
+    other.lanes.suspect_sale(sales[1]);
+    no_process_keeps(&app).await;
+    assert_eq!(number(&other, CLOSED), 0.0);
+    proxy.hold();
+    let keeper = other.clone();
+    let mut pass = JoinSet::new();
+    pass.spawn(async move { keeper.keeper.pass().await });
+    eventually("the sale is about to be switched", async || proxy.held() == 1).await;
+    assert_eq!(number(&other, CLOSED), 1.0);
+    // Raised by the closure, and by the recovery.
+    let known = other.lanes.of(sales[1].lane()).expect("there is such a lane");
+    assert_eq!((known.epoch, known.is_open), (3, false));
+    proxy.release();
+    let ended = bounded("the end of the pass", pass.join_next()).await;
+    ended.expect("it was begun").expect("it ends").expect("both stores answer");
+    assert_eq!(number(&other, CLOSED), 0.0);
+    assert_eq!(number(&other, "flash_sale_lanes_closed_total"), 1.0);
+    assert_eq!(number(&other, "flash_sale_lane_closed_seconds_count"), 1.0);
+    assert_eq!(fate(&app, sales[1]).await, "built 7 [1, 2]");
+}
+
+#[tokio::test]
+async fn fence_tells_the_names_of_keys_that_stood_in_the_place_of_a_log() {
+    const ALARM: &str = "ALARM: a key of another type stood in the place of the order log";
+    let app = TestApp::start().await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    let lines = Lines::heard();
+    close_lanes(&app).await;
+    keep(&app).await;
+    assert_eq!(lines.count(ALARM), 0);
+    let logs = [LogLayout::Calls, LogLayout::Claims]
+        .map(|layout| app.keys().log(LogId { lane: lane(), layout }));
+    for log in &logs {
+        let _: i64 = app.redis(&["DEL", log]).await;
+        let _: String = app.redis(&["SET", log, "of another program"]).await;
+    }
+    close_lanes(&app).await;
+    keep(&app).await;
+    let told = lines.with(ALARM);
+    let moved = format!("lane=0 epoch=5 moved=\"{}:5, {}:5\"", logs[0], logs[1]);
+    assert!(told.len() == 1 && told[0].contains(&moved), "{told:?}");
+    for log in &logs {
+        assert_eq!(app.redis::<String>(&["GET", &format!("{log}:5")]).await, "of another program");
+    }
+    assert_eq!(fate(&app, sale).await, "built 7 [1, 2]");
+}
