@@ -8,7 +8,7 @@ use flash_sale::http;
 use serde_json::{Value, json};
 
 use super::{request, state, told, with_body, with_header};
-use crate::support::{CODE, TestApp, admin_token, now};
+use crate::support::{CODE, TestApp, admin_token, eventually, now};
 
 #[tokio::test]
 async fn a_listener_serves_the_pages_that_are_asked_for_and_the_board_where_administrators_are() {
@@ -129,4 +129,88 @@ async fn a_file_is_kept_under_the_path_of_its_own_build() {
             "{path}"
         );
     }
+}
+
+/// The files of Swagger UI are embedded compressed, and unpacked for a client that doesn't name gzip.
+#[tokio::test]
+async fn the_docs_are_sent_as_they_are_taken() {
+    let app = TestApp::start().await;
+    let door = http::api(&state(&app, &app.config), true);
+    let mut lengths = Vec::new();
+    for (path, method, coding, is_packed) in [
+        ("/docs/", "GET", "", false),
+        ("/docs/", "GET", "br, gzip;q=0", false),
+        ("/docs/", "GET", "gzip, br", true),
+        ("/docs/", "HEAD", "", false),
+        ("/docs/", "HEAD", "gzip", true),
+        ("/docs/swagger-ui.css", "GET", "", false),
+    ] {
+        let asked = request(method, path, "");
+        let asked = match coding {
+            "" => asked,
+            coding => with_header(asked, "accept-encoding", coding),
+        };
+        let client = "192.0.2.7".parse().expect("an address");
+        let (head, body) = door.answer(client, asked, || false).await.into_parts();
+        let told = |name| head.headers.get(name).map_or("", |value| value.to_str().expect("text"));
+        assert_eq!(head.status, 200, "{method} {path}");
+        assert_eq!(told("content-encoding"), if is_packed { "gzip" } else { "" }, "{coding:?}");
+        assert_eq!(told("vary"), "accept-encoding", "{coding:?}");
+        let body = axum::body::to_bytes(body, usize::MAX).await.expect("the body comes");
+        let length = told("content-length").parse::<usize>().ok();
+        if method == "HEAD" {
+            assert!(body.is_empty());
+            lengths.push((is_packed, length));
+            continue;
+        }
+        assert!(length.is_none_or(|length| length == body.len()), "{length:?}");
+        assert_eq!(body.starts_with(&[0x1f, 0x8b]), is_packed, "{coding:?}");
+        if !is_packed && path == "/docs/" {
+            assert!(String::from_utf8_lossy(&body).contains("<title>Swagger UI</title>"));
+        }
+        if path == "/docs/" {
+            lengths.push((is_packed, Some(body.len())));
+        }
+    }
+    // HEAD tells the length of what GET would send, if it tells any.
+    for (is_packed, length) in &lengths {
+        let (_, of_get) = lengths.iter().find(|(packed, _)| packed == is_packed).expect("GET");
+        assert!(length.is_none() || length == of_get, "{lengths:?}");
+    }
+    let none = told(&door, request("GET", "/docs/none.js", "")).await;
+    assert_eq!((none.status, none.header("vary")), (404, ""));
+}
+
+#[tokio::test]
+async fn a_demo_starts_one_storm_at_a_time_if_it_has_a_crowd() {
+    let app = TestApp::demo().await;
+    let plan = json!({"shoppers": 2, "stock": 1, "over_s": 0, "twice_percent": 0});
+    // The crowd is sent to the address that the page has asked at.
+    let host = app.url.strip_prefix("http://").expect("a URL");
+    let ask = async |door: &http::Door, method: &str, path: &str, body: &Value| {
+        let asked = with_body(method, path, &admin_token(), body);
+        told(door, with_header(asked, "host", host)).await
+    };
+    let mut config = app.config.clone();
+    let demo = config.demo.as_mut().expect("it is a demo");
+    let crowd = demo.crowd.take();
+    let without = http::api(&state(&app, &config), true);
+    let refused = ask(&without, "POST", "/demo/storms", &plan).await;
+    assert_eq!(refused.refusal(), (404, "not_found"));
+    config.demo.as_mut().expect("it is a demo").crowd = crowd;
+    let door = http::api(&state(&app, &config), true);
+    let long = json!({"shoppers": 2, "stock": 1, "over_s": 60, "twice_percent": 0});
+    let began = now().timestamp_millis();
+    let started = ask(&door, "POST", "/demo/storms", &long).await;
+    let id: i64 = started.text("id").parse().expect("a number");
+    assert!(started.status == 202 && (began..=now().timestamp_millis()).contains(&id));
+    let refused = ask(&door, "POST", "/demo/storms", &plan).await;
+    assert_eq!(refused.refusal(), (409, "storm_under_way"));
+    let stopped = ask(&door, "DELETE", "/demo/storms/current", &Value::Null).await;
+    assert_eq!((stopped.status, stopped.body), (202, json!("")));
+    eventually("it is over", async || {
+        let last = ask(&door, "GET", "/demo/storms/last", &Value::Null).await;
+        last.body["id"] == id.to_string() && last.body["stage"] == "done"
+    })
+    .await;
 }

@@ -12,6 +12,9 @@ mod live;
 // Looks of the pages, by their text.
 mod looks;
 
+// Storms and words of processes, with time in the test's hand.
+pub mod by_hand;
+
 // Storms of a demo.
 mod storms;
 
