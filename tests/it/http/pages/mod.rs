@@ -9,6 +9,9 @@ mod full;
 // Live states of sales.
 mod live;
 
+// Live states of sales, look by look.
+mod live_looks;
+
 // Looks of the pages, by their text.
 mod looks;
 
