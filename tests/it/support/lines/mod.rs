@@ -28,9 +28,14 @@ impl Write for Text {
 impl Lines {
     /// Listens from now on.
     pub fn heard() -> Self {
+        Self::down_to(tracing::Level::INFO)
+    }
+
+    /// The same, down to this level. Each statement that Postgres has answered is a line of DEBUG.
+    pub fn down_to(level: tracing::Level) -> Self {
         let text = Text::default();
         let writer = text.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::INFO);
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(level);
         let lines = lines.with_writer(move || writer.clone()).finish();
         Self { text, _heard: tracing::subscriber::set_default(lines) }
     }

@@ -15,6 +15,7 @@ use private_servers::testing::DataFolder;
 use serde_json::{Value, json};
 
 use super::{pass, redis_settles, service, settle, still};
+use crate::support::lines::Lines;
 use crate::support::{PATIENCE, TestApp, bounded, eventually, user};
 
 /// A crowd that does what its variable says.
@@ -426,4 +427,34 @@ async fn a_storm_whose_rows_are_written_is_checking_until_each_order_is_looked_u
     eventually("it is over", async || stage(&storms).0 == "done").await;
     assert_eq!(json!(storms.last().as_deref())["verdict"]["word"], "kept");
     eventually("another one may begin", async || !storms.stop()).await;
+}
+
+/// A storm that was held up looks at the stores once, and not for each time that it has missed.
+#[tokio::test]
+async fn a_storm_that_is_late_follows_its_crowd_with_one_look() {
+    let (app, crowd) = (service("1").await, Crowd::new());
+    let storms = storms(&app, &Shutdown::default());
+    let coupon = app.create_flash(5).await;
+    tokio::time::pause();
+    let script = prints(&[Line::Sale { coupon_id: coupon }]) + "exec sleep 60";
+    assert!(storms.start(1, crowd.program(&script), plan(3, 2)));
+    let asked = Lines::down_to(tracing::Level::DEBUG);
+    let looks = || asked.count("SELECT sold FROM flash_sales WHERE coupon_id = $1");
+    let is_running = async || {
+        pass(limits::STORM_PERIOD).await;
+        settle(&app).await;
+        stage(&storms).0 == "running" && looks() > 0
+    };
+    still(async { while !is_running().await {} }).await;
+    let before = looks();
+    pass(limits::STORM_PERIOD * 40).await;
+    settle(&app).await;
+    assert_eq!(looks() - before, 1);
+    assert!(storms.stop());
+    still(async {
+        while stage(&storms).0 != "done" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
