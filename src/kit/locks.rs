@@ -19,19 +19,23 @@ pub fn reentrant_locks(
     lease_max: Option<Duration>,
     shutdown: &Shutdown,
 ) -> ReentrantLocks {
-    let settings = Settings {
+    let settings = settings(redis.timeout(), lease, lease_max);
+    let tasks = Tasks::tracked(shutdown.stop_token().clone(), shutdown.tracker().clone());
+    ReentrantLocks::new(redis.clone(), redis.clone(), settings, tasks)
+}
+
+fn settings(redis_timeout: Duration, lease: Duration, lease_max: Option<Duration>) -> Settings {
+    Settings {
         lease,
         lease_max,
         renewal_timeout: limits::LOCK_RENEWAL_TIMEOUT,
         renewal_locks_max: limits::LOCK_RENEWAL_BATCH_MAX,
         // Once to connect, and once for the answer.
-        release_timeout: 2 * redis.timeout(),
+        release_timeout: 2 * redis_timeout,
         release_pause: limits::REDIS_RECONNECT_PAUSE,
         release_tries_max: limits::LOCK_RELEASE_TRIES,
         latch: limits::LOCK_LATCH_KEPT,
-    };
-    let tasks = Tasks::tracked(shutdown.stop_token().clone(), shutdown.tracker().clone());
-    ReentrantLocks::new(redis.clone(), redis.clone(), settings, tasks)
+    }
 }
 
 /// The connection leads to a master, like the one for commands. It carries nothing but subscriptions, so the life of Redis
@@ -39,5 +43,19 @@ pub fn reentrant_locks(
 impl Subscribe for Redis {
     fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection> {
         Box::pin(async move { Ok(self.listening_connection(heard).await?.0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reentrant_locks_have_the_limits_of_the_service() {
+        let seconds = Duration::from_secs;
+        let settings = settings(seconds(3), seconds(6), Some(seconds(60)));
+        assert_eq!((settings.lease, settings.lease_max), (seconds(6), Some(seconds(60))));
+        assert_eq!((settings.renewal_locks_max, settings.release_tries_max), (100, 3));
+        assert_eq!(settings.release_timeout, seconds(6), "to connect, and to be answered");
     }
 }

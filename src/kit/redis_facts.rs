@@ -164,6 +164,7 @@ fn version(text: &str) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::redis::fake::Fake;
 
     /// The answer of a Valkey 8 with three replicas, shortened.
     const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n\
@@ -249,6 +250,19 @@ mod tests {
         for (text, numbers) in [("7.0.15", (7, 0)), ("8.2", (8, 2)), ("9", (9, 0)), ("x.y", (0, 0))]
         {
             assert_eq!(version(text), numbers);
+        }
+    }
+
+    #[tokio::test]
+    async fn settings_are_unknown_to_a_server_that_refuses_config_and_not_to_one_that_goes_away() {
+        for (answer, is_known) in [
+            (Some("*0\r\n"), Some(false)),
+            (Some("-ERR unknown command\r\n"), Some(false)),
+            (None, None),
+        ] {
+            let server = Fake::master("a", move |_| answer.map(str::to_owned)).await;
+            let facts = Redis::new(&server.url()).expect("a valid URL").facts().await.ok();
+            assert_eq!(facts.map(|facts| facts.settings.is_some()), is_known, "{answer:?}");
         }
     }
 }

@@ -132,3 +132,44 @@ fn command(name: &str, script: &str, keys: usize, add: &impl Fn(&mut Cmd)) -> Cm
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::redis::Redis;
+    use crate::kit::redis::fake::Fake;
+
+    /// Only a script that is unknown is sent as text: any other refusal may come from the script, which has run.
+    #[tokio::test]
+    async fn a_script_is_sent_as_text_only_where_its_hash_is_unknown() {
+        for (refusal, texts) in [("-NOSCRIPT it is unknown\r\n", 1), ("-ERR it fails\r\n", 0)] {
+            let answer = |command: &str| {
+                Some(match command.split(' ').next() {
+                    Some("EVALSHA") => refusal.to_owned(),
+                    _ => ":7\r\n".to_owned(),
+                })
+            };
+            let server = Fake::master("a", answer).await;
+            let link =
+                Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+            let script = VariadicScript::new("return 7");
+            let add = |command: &mut Cmd| {
+                command.arg("key").arg("argument");
+            };
+            let alone = script.run_with::<i64>(&link, 1, add).await;
+            assert_eq!(server.commands("EVAL return 7 1 key argument").len(), texts, "{refusal}");
+            let patience = (2, Duration::from_millis(50));
+            let waited = script.run_and_wait::<i64>(&link, 1, add, patience).await;
+            assert_eq!(server.commands("EVAL return 7 1 key argument").len(), 2 * texts);
+            assert_eq!(server.commands("EVALSHA").len(), 2);
+            assert_eq!(server.commands("WAIT 2 50").len(), 1 + texts);
+            assert_eq!(
+                (alone.ok(), waited.ok()),
+                match texts {
+                    1 => (Some(7), Some((7, 7))),
+                    _ => (None, None),
+                }
+            );
+        }
+    }
+}

@@ -289,7 +289,11 @@ pub fn time_of(id: i64) -> DateTime<Utc> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::kit::redis::Redis;
+    use crate::kit::redis::fake::{Fake, bulk};
 
     fn at(text: &str) -> DateTime<Utc> {
         text.parse().expect("a valid time")
@@ -386,5 +390,82 @@ mod tests {
         }
         put(1, 8, 9);
         assert_eq!(take(), Some(8));
+    }
+
+    /// A generator of blocks of three, whose ceilings can't be raised.
+    fn generator(clock: &Clock) -> IdGenerator {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let timeout = std::time::Duration::from_millis(10);
+        let ceilings = Ceilings::new(pool.expect("a valid URL"), timeout);
+        IdGenerator::new("numbers".to_owned(), 3, clock.clone(), ceilings)
+    }
+
+    /// A server whose script replies with this code and this last number.
+    async fn server(code: &'static str, last: i64) -> (Fake, Arc<Link>) {
+        let reply = format!("*3\r\n{}:{last}\r\n{}", bulk(code), bulk("origin"));
+        let server = Fake::master("a", move |_| Some(reply.clone())).await;
+        let link = Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+        (server, link)
+    }
+
+    #[tokio::test]
+    async fn prepare_looks_at_today_s_ceiling_and_in_the_last_hour_at_tomorrow_s() {
+        let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+        let (server, link) = server("BLOCK", 7).await;
+        let ids = generator(&clock);
+        for (time, days) in [
+            ("2026-11-21T12:00:00Z", &["2026:11:21"][..]),
+            ("2026-11-21T22:59:59Z", &["2026:11:21"]),
+            ("2026-11-21T23:00:00Z", &["2026:11:21", "2026:11:22"]),
+        ] {
+            clock.set(at(time));
+            let before = server.commands("EVALSHA").len();
+            ids.prepare(&link).await.expect("there is room");
+            let asked = server.commands("EVALSHA").split_off(before);
+            assert_eq!(asked.len(), days.len(), "{time}");
+            for (command, day) in asked.iter().zip(days) {
+                // No number, and 131,072 below the ceiling.
+                let words = format!(" 2 numbers:{day} {{numbers:{day}}}:ceiling 0 131072  0 0 ");
+                assert!(command.contains(&words), "{command}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_numbers_taken_are_known_only_to_a_sequence_below_its_ceiling() {
+        let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+        for (code, taken) in [("BLOCK", Some(7)), ("CEILING", None)] {
+            let (_server, link) = server(code, 7).await;
+            let found = generator(&clock).taken(&link, clock.now().date_naive()).await;
+            assert_eq!(found.expect("an answer"), taken, "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_block_is_fetched_by_a_clock_that_is_out_of_range() {
+        let clock = Clock::manual(at("2021-12-31T23:59:59Z"));
+        let (server, link) = server("BLOCK", 3).await;
+        let ids = generator(&clock);
+        let refused = ids.next(&link).await;
+        assert!(matches!(refused, Err(IdError::ClockOutOfRange(_))), "{refused:?}");
+        assert_eq!(server.commands("EVALSHA").len(), 0);
+        clock.set(at("2022-01-01T00:00:00Z"));
+        assert_eq!(ids.next(&link).await.expect("a number"), 1);
+    }
+
+    #[tokio::test]
+    async fn a_sequence_at_its_end_is_exhausted_and_its_ceiling_is_not_raised() {
+        let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+        for (last, is_exhausted) in
+            [(SEQUENCE_MAX - 1, false), (SEQUENCE_MAX, true), (SEQUENCE_MAX + 1, true)]
+        {
+            let (_server, link) = server("CEILING", last).await;
+            match generator(&clock).next(&link).await {
+                Err(IdError::SequenceExhausted(_)) => assert!(is_exhausted, "{last}"),
+                // Postgres is asked.
+                Err(IdError::Postgres(_)) => assert!(!is_exhausted, "{last}"),
+                other => panic!("{last}: {other:?}"),
+            }
+        }
     }
 }

@@ -19,6 +19,10 @@ mod sentinel;
 // The end of a connection, as its users learn of it.
 mod line;
 
+// A server for tests.
+#[cfg(test)]
+pub mod fake;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -565,6 +569,9 @@ fn unreachable() -> RedisError {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::eventually;
+
+    use super::fake::{Fake, Heard, bulk, info};
     use super::*;
 
     fn server_error(kind: ServerErrorKind) -> RedisError {
@@ -630,5 +637,237 @@ mod tests {
             Redis::new("redis://host").expect("a valid URL").timeout(),
             limits::REDIS_TIMEOUT
         );
+    }
+
+    /// Answers GET with a text, and PING.
+    fn answer(command: &str) -> Option<String> {
+        Some(if command.starts_with("GET") { bulk("text") } else { "+PONG\r\n".to_owned() })
+    }
+
+    fn get() -> Cmd {
+        redis::cmd("GET").arg("key").clone()
+    }
+
+    fn pipeline() -> Pipeline {
+        redis::pipe().add_command(get()).cmd("PING").ignore_errors().clone()
+    }
+
+    #[tokio::test]
+    async fn callers_that_connect_at_one_time_share_the_link() {
+        let server = Fake::master("a", answer).await;
+        let redis = Redis::new(&server.url()).expect("a valid URL");
+        let (one, other) = tokio::join!(redis.link(), redis.link());
+        let [one, other] = [one, other].map(|link| link.expect("a master"));
+        assert!(Arc::ptr_eq(&one, &other));
+        for _ in 0..3 {
+            assert_eq!(redis.query::<String>(&get()).await.expect("an answer"), "text");
+        }
+        assert_eq!(server.connections(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_failed_attempt_to_connect_is_the_answer_to_all_for_a_moment() {
+        let server = Fake::start(|_| Some(info("a", "role:slave\r\nloading:0\r\n"))).await;
+        let redis = Redis::new(&server.url()).expect("a valid URL");
+        let fails = async || {
+            let error = redis.link().await.map(drop).expect_err("it is a replica");
+            assert_eq!(trouble(&error), "is a replica, which takes no writes");
+        };
+        // Until the second attempt comes early enough.
+        for n in 1.. {
+            let began = Instant::now();
+            fails().await;
+            assert_eq!(server.connections(), n);
+            fails().await;
+            let is_early = began.elapsed() < limits::REDIS_RECONNECT_PAUSE;
+            let connections = server.connections();
+            tokio::time::pause();
+            tokio::time::advance(limits::REDIS_RECONNECT_PAUSE).await;
+            tokio::time::resume();
+            if is_early {
+                assert_eq!(connections, n);
+                fails().await;
+                assert_eq!(server.connections(), n + 1, "a new attempt");
+                break;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_loads_its_data_is_no_master_yet() {
+        let server = Fake::start(|_| Some(info("a", "role:master\r\nloading:1\r\n"))).await;
+        let error = Redis::new(&server.url())
+            .expect("a valid URL")
+            .link()
+            .await
+            .map(drop)
+            .expect_err("it is loading");
+        assert_eq!(trouble(&error), "is loading its data");
+    }
+
+    #[tokio::test]
+    async fn a_link_that_has_ended_refuses_queries_at_once() {
+        let server = Fake::master("a", answer).await;
+        let link = Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+        link.line.end();
+        let refused = [
+            link.query::<Value>(&get()).await.map(drop),
+            link.query_both(&pipeline()).await.map(drop),
+        ];
+        for refused in refused {
+            assert!(refused.expect_err("the link has ended").is_io_error());
+        }
+        assert_eq!(server.commands("GET").len(), 0, "nothing is sent");
+    }
+
+    #[tokio::test]
+    async fn late_replies_of_a_master_that_was_replaced_are_refused() {
+        for way in 0..3 {
+            let server = Fake::master("a", answer).await;
+            let redis = Redis::new(&server.url()).expect("a valid URL");
+            let link = redis.link().await.expect("a master");
+            server.hold(true);
+            let asked = async {
+                match way {
+                    0 => link.query::<Value>(&get()).await.map(drop),
+                    1 => link.query_both(&pipeline()).await.map(drop),
+                    _ => redis.query_all::<Value>(&pipeline()).await.map(drop),
+                }
+            };
+            let replaced = async {
+                let is_asked = async || !server.commands("GET").is_empty();
+                eventually("the server is asked", is_asked).await;
+                link.line.replace();
+                server.hold(false);
+            };
+            let (reply, ()) = tokio::join!(asked, replaced);
+            let error = reply.expect_err("it may be lost").to_string();
+            assert!(error.contains("another master of Redis has taken over"), "{way}: {error}");
+        }
+    }
+
+    /// Of one command, of two, and of a pipeline.
+    #[tokio::test]
+    async fn a_refusal_of_an_unfit_server_ends_the_link_and_no_other_refusal_does() {
+        for (refusal, is_alive) in [
+            ("-READONLY it is a replica\r\n", false),
+            ("-WRONGTYPE it is a list\r\n", true),
+            ("-ERR no such command\r\n", true),
+        ] {
+            for way in 0..3 {
+                let server = Fake::master("a", |_| Some(refusal.to_owned())).await;
+                let redis = Redis::new(&server.url()).expect("a valid URL");
+                let link = redis.link().await.expect("a master");
+                match way {
+                    0 => assert!(link.query::<Value>(&get()).await.is_err()),
+                    1 => {
+                        let both = link.query_both(&pipeline()).await.expect("two answers");
+                        assert!(both.0.is_err() && both.1.is_err());
+                    }
+                    _ => {
+                        let each = redis.query_each::<Value>(&mut pipeline()).await;
+                        assert!(each.expect("two answers").iter().all(Result::is_err));
+                    }
+                }
+                assert_eq!(link.is_alive(), is_alive, "{refusal} {way}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn trouble_on_the_wire_is_noticed_and_ends_the_link() {
+        let server = Fake::master("a", answer).await;
+        let kind = |kind: ErrorKind| RedisError::from((kind, "it says"));
+        for (error, is_alive) in [
+            (unreachable(), false),
+            (kind(ErrorKind::Parse), false),
+            (server_error(ServerErrorKind::ReadOnly), false),
+            (server_error(ServerErrorKind::NoScript), true),
+            (kind(ErrorKind::UnexpectedReturnType), true),
+        ] {
+            let link =
+                Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+            link.notice(&error);
+            assert_eq!(link.is_alive(), is_alive, "{error:?}");
+        }
+    }
+
+    /// By the connection of the process, whatever has named the server.
+    #[tokio::test]
+    async fn a_new_server_behind_sentinels_is_told_with_a_setting_that_it_lacks() {
+        const NEW: &str = "Redis has been started anew, or another server answers";
+        const LACKS: &str = "the master of Redis has min-replicas-to-write 0";
+        for (needs_replicas, behind_sentinels, lacks) in
+            [(false, true, 2), (true, true, 0), (false, false, 0)]
+        {
+            let lives = std::sync::atomic::AtomicUsize::new(0);
+            let server = Fake::start(move |_| {
+                let life = lives.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string();
+                let more = if needs_replicas { "min_slaves_good_slaves:1\r\n" } else { "" };
+                Some(info(&life, &format!("role:master\r\nloading:0\r\n{more}")))
+            })
+            .await;
+            let (host, port) = server
+                .place()
+                .split_once(':')
+                .map(|(host, port)| (host.to_owned(), port.to_owned()))
+                .expect("host and port");
+            let named = format!("*2\r\n{}{}", bulk(&host), bulk(&port));
+            let sentinel = Fake::start(move |_| Some(named.clone())).await;
+            let places = [sentinel.place().parse().expect("host and port")];
+            let timeout = Duration::from_secs(10);
+            let redis = match behind_sentinels {
+                true => Redis::behind_sentinels("redis://main", &places, "main", timeout),
+                false => Redis::with_timeout(&server.url(), timeout),
+            };
+            let redis = redis.expect("a valid URL");
+            let lines = Heard::from_now();
+            for news in 0..2 {
+                redis.link().await.expect("a master").line.end();
+                redis.another().link().await.expect("a master").line.end();
+                assert_eq!(lines.count(NEW), news, "{behind_sentinels}");
+            }
+            assert_eq!(lines.count(LACKS), lacks, "{needs_replicas} {behind_sentinels}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_is_noticed_by_three_probes_and_nothing_waits_for_more_to_send() {
+        let settings = tcp_settings();
+        assert!(settings.nodelay());
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(5))
+            .with_interval(Duration::from_secs(2))
+            .with_retries(3);
+        assert_eq!(format!("{:?}", settings.keepalive()), format!("{:?}", Some(&keepalive)));
+    }
+
+    #[tokio::test]
+    async fn the_master_is_followed_by_a_task_of_the_service() {
+        let master = Fake::master("a", answer).await;
+        let (place, next) = (master.place(), std::sync::Mutex::new(1));
+        let sentinel = Fake::start(move |command| {
+            if command.starts_with("SUBSCRIBE") {
+                return Some(fake::subscribed("+switch-master"));
+            }
+            // The first answer names the master, the later ones name another server.
+            let mut left = next.lock().expect("no holder of this lock panics");
+            let (host, port) = place.split_once(':').expect("host and port");
+            let port = if *left > 0 { port } else { "1" };
+            *left -= 1;
+            Some(format!("*2\r\n{}{}", bulk(host), bulk(port)))
+        })
+        .await;
+        let places = [sentinel.place().parse().expect("host and port")];
+        let timeout = Duration::from_secs(10);
+        let redis = Redis::behind_sentinels("redis://main", &places, "main", timeout);
+        let redis = redis.expect("a valid URL");
+        let link = redis.link().await.expect("a master");
+        assert!(link.is_alive());
+        let shutdown = Shutdown::default();
+        redis.follow_master(&shutdown);
+        eventually("the link ends", async || !link.is_alive()).await;
+        assert!(link.refuse_late_reply().is_err());
+        assert!(shutdown.stop(timeout).await, "the task ends with the service");
     }
 }

@@ -299,9 +299,14 @@ pub(super) fn replaced() -> RedisError {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU16, Ordering};
 
+    use private_servers::testing::eventually;
     use redis::IntoConnectionInfo;
+    use tokio::task::JoinSet;
+    use tokio::time::Instant;
 
+    use super::super::fake::{Fake, Heard, bulk, subscribed};
     use super::*;
 
     fn place(text: &str) -> HostPort {
@@ -410,5 +415,138 @@ mod tests {
         let error = sentinels.ask().await.err().expect("the ports are closed").to_string();
         assert!(closed.iter().all(|place| error.contains(place)), "{error}");
         assert!(current.has_changed().expect("the sentinels are there"));
+    }
+
+    /// A sentinel that names the host `m` with this port.
+    async fn sentinel(port: &Arc<AtomicU16>) -> Fake {
+        let port = port.clone();
+        Fake::start(move |command| match command.starts_with("SUBSCRIBE") {
+            true => Some(subscribed(SWITCH)),
+            false => {
+                let port = port.load(Ordering::SeqCst).to_string();
+                Some(format!("*2\r\n{}{}", bulk("m"), bulk(&port)))
+            }
+        })
+        .await
+    }
+
+    /// Follows the master, until the set is dropped.
+    fn following(sentinels: &Arc<Sentinels>) -> JoinSet<()> {
+        let (sentinels, mut tasks) = (sentinels.clone(), JoinSet::new());
+        tasks.spawn(async move { sentinels.follow().await });
+        tasks
+    }
+
+    async fn learned(sentinels: &Sentinels, port: u16) {
+        let master = place(&format!("m:{port}"));
+        let is_known = async || sentinels.lines().named.as_ref() == Some(&master);
+        eventually("the master is known", is_known).await;
+    }
+
+    /// By a message, by the end of a period, and once another sentinel is the current one.
+    #[tokio::test]
+    async fn another_master_is_learned_by_each_message_and_in_each_period() {
+        let port = Arc::new(AtomicU16::new(1));
+        let sentinel = sentinel(&port).await;
+        let sentinels = Arc::new(sentinels(&[&sentinel.place()]));
+        let _tasks = following(&sentinels);
+        learned(&sentinels, 1).await;
+        let mut last = 1;
+        loop {
+            let began = Instant::now();
+            for _ in 0..5 {
+                last += 1;
+                port.store(last, Ordering::SeqCst);
+                sentinel.publish(SWITCH);
+                learned(&sentinels, last).await;
+            }
+            // Without messages, each would have to wait for the end of a period.
+            if began.elapsed() < 2 * limits::SENTINEL_PERIOD {
+                break;
+            }
+        }
+        let asked = sentinel.commands("SENTINEL").len();
+        port.store(last + 1, Ordering::SeqCst);
+        tokio::time::pause();
+        tokio::time::advance(limits::SENTINEL_PERIOD).await;
+        tokio::time::resume();
+        learned(&sentinels, last + 1).await;
+        assert!(sentinel.commands("SENTINEL").len() > asked);
+    }
+
+    #[tokio::test]
+    async fn a_master_that_is_named_again_is_no_news() {
+        let port = Arc::new(AtomicU16::new(1));
+        let sentinel = sentinel(&port).await;
+        let sentinels = Arc::new(sentinels(&[&sentinel.place()]));
+        let lines = Heard::from_now();
+        let _tasks = following(&sentinels);
+        learned(&sentinels, 1).await;
+        for asked in 2..5 {
+            sentinel.publish(SWITCH);
+            let is_asked = async || sentinel.commands("SENTINEL").len() >= asked;
+            eventually("the sentinel is asked", is_asked).await;
+        }
+        assert_eq!(sentinels.lines().changes, 1);
+        let told = || lines.count("the sentinels name another master of Redis");
+        assert_eq!(told(), 0, "the first one is no news");
+        for (count, next) in [(1, 2), (2, 3)] {
+            port.store(next, Ordering::SeqCst);
+            sentinel.publish(SWITCH);
+            learned(&sentinels, next).await;
+            assert_eq!((told(), sentinels.lines().changes), (count, u64::from(next)));
+        }
+        // Another sentinel that names the same master.
+        sentinels.learn(&place("m:3"));
+        assert_eq!(told(), 2);
+    }
+
+    #[tokio::test]
+    async fn the_next_sentinel_is_listened_to_as_soon_as_it_is_the_current_one() {
+        let port = Arc::new(AtomicU16::new(1));
+        let nodes = [sentinel(&port).await, sentinel(&port).await];
+        let sentinels = Arc::new(sentinels(
+            &nodes.each_ref().map(Fake::place).each_ref().map(|place| place.as_str()),
+        ));
+        let _tasks = following(&sentinels);
+        for turn in 0.. {
+            let (now, next) = (turn % 2, (turn + 1) % 2);
+            let listens = |node: usize| nodes[node].commands("SENTINEL").len() > turn / 2;
+            eventually("the sentinel is listened to", async || listens(now)).await;
+            let began = Instant::now();
+            sentinels.leave(now);
+            let before = nodes[next].commands("SUBSCRIBE").len();
+            let listens = async || nodes[next].commands("SUBSCRIBE").len() > before;
+            eventually("the next one is listened to", listens).await;
+            // Or at the end of the period.
+            if began.elapsed() < limits::SENTINEL_PERIOD / 2 {
+                break;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_that_can_not_be_listened_to_hands_over_with_one_line_a_second() {
+        let port = Arc::new(AtomicU16::new(1));
+        // It takes no subscriptions.
+        let refuses = Fake::start(|_| Some("-ERR no\r\n".to_owned())).await;
+        let sentinel = sentinel(&port).await;
+        let both = Arc::new(sentinels(&[&refuses.place(), &sentinel.place()]));
+        let lines = Heard::from_now();
+        let told = || lines.count("the sentinel can't be listened to; trying the next one");
+        let tasks = following(&both);
+        learned(&both, 1).await;
+        assert_eq!((told(), refuses.connections(), *both.current.borrow()), (1, 1, 1));
+        drop(tasks);
+
+        let alone = Arc::new(sentinels(&[&refuses.place()]));
+        let (before, began) = (refuses.connections(), Instant::now());
+        let _tasks = following(&alone);
+        let tries = async || refuses.connections() >= before + 4;
+        eventually("it is tried again", tries).await;
+        assert!(began.elapsed() >= 3 * limits::REDIS_RECONNECT_PAUSE, "with a pause each time");
+        if began.elapsed() < limits::LOG_LINE_PAUSE {
+            assert_eq!(told(), 2);
+        }
     }
 }
