@@ -14,3 +14,12 @@ mod months;
 
 // What is under way, and keeps a user from being erased.
 mod obstacles;
+
+// Rounds through the orders, and the numbers that are shown of them.
+mod rounds;
+
+// Bounds of statements and locks.
+mod bounds;
+
+// What Redis and the history have of a user.
+mod elsewhere;

@@ -21,6 +21,12 @@ mod queries;
 // Notices of a gateway.
 mod notices;
 
+// Notices and requests that wait for another session.
+mod raced;
+
+// Payments of a time of which some are deleted, and places of users.
+mod known;
+
 // Lists and numbers of payments that wait, and the words of administrators.
 mod owed;
 

@@ -1,0 +1,167 @@
+//! `may_be_forgotten`, `settle`, `unpaid_bounded` and `refund_pass`: payments that are known, or may have been, and small
+//! decisions.
+
+use chrono::DateTime;
+use flash_sale::kit::id;
+use serde_json::json;
+
+use super::opened::{asked, opened};
+use super::scripted::shop;
+use super::{CLOCK, app_with, lines, orders, payments, states, statuses};
+use crate::support::{TestApp, now};
+
+#[tokio::test]
+async fn may_be_forgotten_is_a_payment_of_an_order_before_the_time_from_which_they_are_kept() {
+    let app = app_with(&[]).await;
+    let time = DateTime::from_timestamp(now().timestamp() - 864_000, 0).expect("a time");
+    app.execute(&format!(
+        "UPDATE settings SET payments_kept_from = to_timestamp({})",
+        time.timestamp()
+    ))
+    .await;
+    let first = id::first_at(time);
+    for order in [first - 1, first] {
+        let notice = json!({"kind": "payment", "payment_id": format!("g{order}"), "order_id": order.to_string(),
+                            "method": 2, "amount_cents": 1});
+        assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
+    }
+    let by_hand = "SELECT (next_look_at = 'infinity')::text FROM held_payments
+                   JOIN payments ON payments.id = payment_id ORDER BY order_id";
+    assert_eq!(lines(&app, by_hand).await, ["true", "false"], "an administrator decides the first");
+}
+
+#[tokio::test]
+async fn unpaid_bounded_users_get_a_place_back_for_each_order_that_they_pay() {
+    for (most, places) in [("0", 0), ("1", 1), ("2", 1)] {
+        let app = TestApp::configured(&["--unpaid-orders-max", most]).await;
+        let coupon = app.create_flash(5).await;
+        app.paid_order(1, coupon).await;
+        let noted = "SELECT count(*) FROM stock_returns WHERE what = 'place'";
+        assert_eq!(app.number(noted).await, places, "{most}");
+        app.give_back().await;
+    }
+}
+
+/// Rows of a payment that Postgres has already change nothing, whatever they could pay.
+#[tokio::test]
+async fn settle_pays_no_order_with_a_payment_that_is_there_already() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid")]).await;
+    payments(&app, &[(101, 1, "refunded", "too_late")]).await;
+    app.execute("UPDATE payments SET gateway = 'in_process', gateway_payment_id = '1'").await;
+    let told = app.pay(1, 1).await;
+    assert_ne!(told.status, 200, "{told:?}");
+    assert_eq!(
+        (statuses(&app).await, states(&app).await),
+        (vec!["1 unpaid".to_owned()], vec!["101 refunded too_late".to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn received_of_a_known_name_for_an_old_order_has_the_currency_of_that_order() {
+    let app = app_with(&[]).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "paid"), (2, "unpaid")]).await;
+    payments(&app, &[(101, 1, "accepted", "")]).await;
+    app.execute(
+        "UPDATE orders SET currency = 'EUR'; UPDATE settings SET payments_kept_from = now()",
+    )
+    .await;
+    let notice = json!({"kind": "payment", "payment_id": "g101", "order_id": "2", "method": 2, "amount_cents": 1});
+    let told = app.confirm(&notice).await;
+    assert_eq!((told.text("outcome"), told.text("reason")), ("held", "id_used_twice"));
+    let noted = "SELECT concat_ws(' ', gateway_payment_id, currency) FROM payments WHERE id <> 101";
+    assert_eq!(lines(&app, noted).await, ["g101 for 2 EUR"]);
+}
+
+#[tokio::test]
+async fn refund_pass_postpones_a_held_payment_that_postgres_refuses_and_the_next_one_is_settled() {
+    let app = app_with(&[]).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid"), (2, "unpaid")]).await;
+    payments(&app, &[(101, 1, "held", "unknown_order"), (102, 2, "held", "unknown_order")]).await;
+    app.execute("INSERT INTO held_payments SELECT id, now() FROM payments").await;
+    app.refuse("UPDATE", "payments", "NEW.id = 101", "23514").await;
+    assert_eq!(app.refund_payments().await, 0);
+    assert_eq!(states(&app).await, ["101 held unknown_order", "102 accepted"]);
+    assert_eq!(app.postponed().await, ["refunds 101 1"]);
+    app.accept("payments").await;
+    app.let_postponed_be_due().await;
+    assert_eq!(app.refund_payments().await, 0);
+    assert_eq!(states(&app).await, ["101 accepted", "102 accepted"]);
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+}
+
+/// The service's own refund says nothing about the gateway.
+#[tokio::test]
+async fn end_row_is_for_answers_of_the_gateway_alone() {
+    let (app, gateway) = shop().await;
+    let rows: Vec<_> = (101..=107).map(|id| (id, id, "refunding", "too_late")).collect();
+    payments(&app, &rows).await;
+    app.execute(
+        "UPDATE payments SET gateway_payment_id = 'fails/' || id;
+         UPDATE payments SET gateway = 'in_process' WHERE id IN (103, 107)",
+    )
+    .await;
+    assert!(app.app.payments.refund_pass().await.is_err());
+    assert_eq!(gateway.asked(), ["fails/101", "fails/102", "fails/104"], "three in a row");
+    let back = "SELECT id FROM payments WHERE status = 'refunded' ORDER BY id";
+    assert_eq!(app.numbers(back).await, [103, 107]);
+}
+
+#[tokio::test]
+async fn refund_accepted_begins_the_refund_of_the_payment_that_has_paid_and_of_no_other_one() {
+    let app = app_with(&[]).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "paid"), (2, "paid"), (3, "paid")]).await;
+    payments(
+        &app,
+        &[
+            (101, 1, "refunded", "paid_twice"),
+            (102, 1, "accepted", ""),
+            (103, 1, "refunding", "wrong_amount"),
+            (104, 2, "accepted", ""),
+        ],
+    )
+    .await;
+    app.execute("UPDATE payments SET refunding_at = now() - interval '1 day'").await;
+    app.let_rows_age("payments").await;
+    assert_eq!(app.act(1, 1, "refund").await.text("status"), "refunding");
+    assert_eq!(
+        states(&app).await,
+        [
+            "101 refunded paid_twice",
+            "102 refunding asked_for",
+            "103 refunding wrong_amount",
+            "104 accepted"
+        ]
+    );
+    assert_eq!(app.touched("payments", "id").await, [102]);
+    let begun = "SELECT id FROM payments WHERE refunding_at > now() - interval '12 hours'";
+    assert_eq!(app.numbers(begun).await, [102]);
+    // Neither amount nor holder of a refund would be known.
+    let failed = app.act(3, 3, "refund").await;
+    assert!(failed.status >= 500, "{failed:?}");
+    assert_eq!(statuses(&app).await, ["1 refunding", "2 paid", "3 paid"]);
+}
+
+#[tokio::test]
+async fn look_at_opened_asks_again_after_a_pause_when_postgres_refuses_a_payment() {
+    let (app, gateway) = shop().await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid"), (2, "unpaid")]).await;
+    opened(&app, &[(101, 1, "paid/1/CNY/a", -50), (102, 2, "paid/1/CNY/b", -40)]).await;
+    app.refuse("INSERT", "payments", "NEW.order_id = 1", "23514").await;
+    let began = app.number(CLOCK).await;
+    assert_eq!(asked(&app, &gateway).await.len(), 2);
+    assert_eq!(app.postponed().await, ["openings 1 1"]);
+    assert_eq!(statuses(&app).await, ["1 unpaid", "2 paid"]);
+    let later = format!(
+        "SELECT concat_ws(' ', id, closed_at IS NULL, next_look_at >= to_timestamp({began} + 58))
+         FROM opened_payments ORDER BY id"
+    );
+    assert_eq!(lines(&app, &later).await[0], "101 t t");
+    assert!(lines(&app, &later).await[1].starts_with("102 f"));
+}
