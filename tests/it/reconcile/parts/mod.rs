@@ -26,3 +26,9 @@ mod due;
 
 // Sales that have changed.
 mod changed;
+
+// Comparisons on request.
+mod asked;
+
+// A sale that changes while it is read.
+mod read_sale;

@@ -9,7 +9,7 @@ use super::{
     pass_up_to_command, rename_shards, sold_to_two, write_letter,
 };
 use crate::faults::recovery::{keep, sell};
-use crate::support::{TestApp, proxy_before};
+use crate::support::{TestApp, proxy_before, user};
 
 static SWITCH: LazyLock<String> =
     LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
@@ -169,15 +169,14 @@ async fn build_of_a_sale_whose_shards_or_lane_change_before_its_switch_opens_not
         let epoch = app.number("SELECT epoch FROM lanes").await;
         let shards = app.shards(coupon).await.of_generation(epoch);
         let lane = app.keys().lane(coupon.lane());
-        for shard in shards.all() {
-            let key = shards.key(app.keys(), coupon, shard);
-            let has_buyer: i64 = app.redis(&["HEXISTS", &key, "1"]).await;
-            let _: i64 = match (change, has_buyer) {
-                ("buyer", 1) => app.redis(&["HDEL", &key, "1"]).await,
-                ("shard", 0) if shard > 1 => app.redis(&["DEL", &key]).await,
-                _ => 0,
-            };
-        }
+        let with_buyer = shards.key(app.keys(), coupon, shards.of(user(1)));
+        let mut keys = shards.all().map(|shard| shards.key(app.keys(), coupon, shard));
+        let empty = keys.find(|key| *key != with_buyer).expect("there are four");
+        let _: i64 = match change {
+            "buyer" => app.redis(&["HDEL", &with_buyer, "1"]).await,
+            "shard" => app.redis(&["DEL", &empty]).await,
+            _ => 0,
+        };
         if change == "epoch" {
             let newer = (epoch + 1).to_string();
             let _: i64 = app.redis(&["HSET", &lane, "epoch", &newer]).await;

@@ -27,6 +27,9 @@ mod refused;
 // Words and numbers for an operator.
 mod told;
 
+// A server that is not the approved one any more.
+mod approved;
+
 use flash_sale::sale::Failure;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;

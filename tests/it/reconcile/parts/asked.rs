@@ -1,0 +1,97 @@
+//! `ask`: comparisons on request, under a key and without one, and their records.
+
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::ids::RunId;
+use flash_sale::sale::reconcile::pass::Asked;
+use flash_sale::sale::reconcile::runs::{Run, RunKey};
+use flash_sale::sale::reconcile::turn::Turn;
+
+use crate::support::{TestApp, user};
+
+/// Sessions that hold the turn.
+const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND granted AND datname = current_database()";
+
+fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
+    Some(RunKey::new(user(asker), "a key".to_owned(), body))
+}
+
+async fn ask(app: &TestApp, key: Option<RunKey>, repairs: bool) -> Asked {
+    let asked = app.app.reconciler.ask(key, repairs, &Actor::command_line()).await;
+    asked.expect("both stores answer")
+}
+
+async fn run_of(app: &TestApp, key: Option<RunKey>, repairs: bool) -> Run {
+    match ask(app, key, repairs).await {
+        Asked::Compared(run) => run,
+        refused => panic!("{refused:?}"),
+    }
+}
+
+async fn runs(app: &TestApp) -> i64 {
+    app.number("SELECT count(*) FROM reconcile_runs").await
+}
+
+/// The record has no end: its comparison goes on, or its process died.
+async fn take_end_away(app: &TestApp, run: RunId) {
+    app.execute(&format!(
+        "UPDATE reconcile_runs SET finished_at = NULL, failure = NULL, at_rest = NULL, sales = NULL, in_flight = NULL,
+                                   orders = NULL, disagreements = NULL WHERE id = {}",
+        run.get()
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn ask_begins_one_comparison_for_a_key_and_one_for_each_request_without() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    let first = run_of(&app, key(1, b"a"), false).await;
+    assert_eq!((first.disagreements, first.repairs.len(), first.sales), (Some(1), 0, Some(1)));
+    assert_eq!(run_of(&app, key(1, b"a"), false).await.run_id, first.run_id);
+    assert!(matches!(ask(&app, key(1, b"b"), false).await, Asked::KeyReused));
+    assert_eq!(runs(&app).await, 1);
+    let second = run_of(&app, key(2, b"a"), false).await;
+    assert!(second.run_id > first.run_id);
+    let book = "SELECT subject_id FROM audit WHERE action = 'repair_stores'";
+    assert_eq!(app.numbers(book).await, [0; 0]);
+    let third = run_of(&app, None, true).await;
+    assert_eq!((third.disagreements, third.repairs.len()), (Some(1), 1));
+    assert_eq!(app.numbers(book).await, [third.run_id.get()]);
+    let fourth = run_of(&app, None, false).await;
+    assert_eq!((fourth.disagreements, runs(&app).await), (Some(0), 4));
+    assert_eq!(app.number(HOLDERS).await, 0, "the turn is free");
+
+    let reconciler = &app.app.reconciler;
+    app.execute(&format!("DELETE FROM reconcile_runs WHERE id = {}", second.run_id.get())).await;
+    for (run, found) in [(&first, true), (&second, false), (&third, true), (&fourth, true)] {
+        let told = reconciler.get(run.run_id).await.expect("Postgres answers");
+        assert_eq!(told.map(|told| told.run_id), found.then_some(run.run_id));
+    }
+}
+
+#[tokio::test]
+async fn broken_off_is_a_comparison_without_an_end_once_the_turn_is_free() {
+    let app = TestApp::start().await;
+    let first = run_of(&app, key(1, b"a"), false).await;
+    take_end_away(&app, first.run_id).await;
+    let held = Turn::take(&app.app.stores.pool, std::time::Duration::ZERO).await;
+    let held = held.expect("Postgres answers").expect("it is free");
+    let goes_on = run_of(&app, key(1, b"a"), false).await;
+    assert_eq!((goes_on.run_id, goes_on.finished_at, goes_on.failure), (first.run_id, None, None));
+    match ask(&app, None, false).await {
+        Asked::Busy(run) => assert_eq!(run, Some(first.run_id)),
+        other => panic!("{other:?}"),
+    }
+    held.end().await.expect("Postgres answers");
+    let ended = run_of(&app, key(1, b"a"), false).await;
+    let why = ended.failure.as_deref();
+    assert_eq!((ended.run_id, why), (first.run_id, Some("its process died before it was done")));
+    assert!(ended.finished_at.is_some());
+    assert_eq!((runs(&app).await, app.number(HOLDERS).await), (1, 0));
+    // It has an end now, which stays.
+    let again = run_of(&app, key(1, b"a"), false).await;
+    assert_eq!(again.finished_at, ended.finished_at);
+}
