@@ -98,6 +98,25 @@ async fn the_count_of_a_day_is_whole_until_its_month_may_have_left_the_history()
     }
 }
 
+/// Letters without an order count for the day that the ids of their claims carry.
+#[tokio::test]
+async fn the_count_of_a_day_has_the_dead_letters_of_that_day() {
+    let (app, day, coupon) = on("2026-11-27").await;
+    write_orders(&app, coupon, day, (7, 7)).await;
+    let (begin, end) = (first_at(day.begin()), first_at(day.end()));
+    for order in [begin - 1, begin, begin + 7, end - 1, end] {
+        app.execute(&format!(
+            "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+             VALUES (0, '{order}-1', '{{}}', 'oversold', '', {coupon}, 9, {order})"
+        ))
+        .await;
+    }
+    let told = statistics(&app, day).await;
+    assert_eq!((told.claims, told.dead_letters), (3, 2), "one has become an order");
+    let yesterday = statistics(&app, "2026-11-26".parse().expect("a day")).await;
+    assert_eq!((yesterday.claims, yesterday.dead_letters), (1, 1));
+}
+
 /// The view of all orders notes the time that the statement may take.
 #[tokio::test]
 async fn the_count_of_a_day_has_a_time_of_its_own() {

@@ -227,9 +227,9 @@ pub(super) async fn count(tx: &mut PgConnection, job: JobId, orders: usize) -> s
     Ok(())
 }
 
-/// Ends a job for which no order waits. False while one does.
-pub(in crate::sale) async fn finish(pool: &PgPool, job: JobId) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
+/// Ends a job for which no order waits.
+pub(in crate::sale) async fn finish(pool: &PgPool, job: JobId) -> sqlx::Result<()> {
+    sqlx::query!(
         "UPDATE jobs SET finished_at = now(), updated_at = now()
          WHERE id = $1 AND finished_at IS NULL
            AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = jobs.coupon_id AND status = 'unpaid'
@@ -238,7 +238,7 @@ pub(in crate::sale) async fn finish(pool: &PgPool, job: JobId) -> sqlx::Result<b
     )
     .execute(pool)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(())
 }
 
 /// Deletes the jobs on a page that ended before this time. The page begins behind the job `behind`. The key of a deleted

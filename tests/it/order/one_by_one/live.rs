@@ -4,7 +4,7 @@ use flash_sale::sale::ids::{CouponId, OrderId, UserId};
 use flash_sale::sale::order::live::{Missing, PAGE, forgotten, missing_page};
 
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
-use crate::support::{TestApp, user};
+use crate::support::{TestApp, eventually, proxy_before, user};
 
 /// A sale whose users 1 to `units` have live orders and are buyers in Redis.
 async fn sold_out(app: &TestApp, units: i64) -> CouponId {
@@ -60,4 +60,49 @@ async fn live_orders_that_redis_has_forgotten_are_found_in_all_pages_up_to_a_num
         vec![(2 * page + 1, None)],
     ];
     assert_eq!((&pages[..], after), (&expected[..], Some(user(2 * page + 1))));
+}
+
+/// Three orders are live and have no buyers when they are read. Until Redis has answered, one is cancelled, and one goes.
+#[tokio::test]
+async fn missing_orders_are_those_that_are_live_after_redis_has_answered() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let proxy = proxy_before(&app, "HGET").await;
+    let other = app.another_instance_behind(&proxy).await;
+    let coupon = sold_out(&app, 4).await;
+    for id in 1..=3 {
+        app.forget_buyer(coupon, id).await;
+    }
+    let stores = &other.stores;
+    proxy.hold();
+    let changing = async {
+        eventually("Redis is asked", async || proxy.held() > 0).await;
+        app.execute(
+            "UPDATE orders SET status = 'cancelled', cancelled_at = now() WHERE user_id = 1;
+             DELETE FROM orders WHERE user_id = 2",
+        )
+        .await;
+        proxy.release();
+    };
+    let (found, ()) =
+        tokio::join!(forgotten(&stores.pool, &stores.redis, &stores.keys, coupon, 9), changing);
+    let third = OrderId::new(FIRST_ORDER_BY_HAND + 3).expect("an id");
+    assert_eq!(found.expect("both stores answer"), [(user(3), third)]);
+}
+
+/// The buyer of the second page can't be read.
+#[tokio::test]
+async fn forgotten_orders_are_looked_for_on_no_more_pages_than_it_takes() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let last = i64::try_from(PAGE).expect("a small number") + 1;
+    let coupon = sold_out(&app, last).await;
+    app.forget_buyer(coupon, 2).await;
+    let shard = app.shard_of(coupon, last).await;
+    let _: i64 = app.redis(&["HSET", &shard, &last.to_string(), "junk"]).await;
+    let (pool, redis, keys) = (&app.app.stores.pool, &app.app.stores.redis, app.keys());
+    for (max, expected) in [(0, Some(0)), (1, Some(1)), (2, None)] {
+        let found = forgotten(pool, redis, keys, coupon, max).await;
+        assert_eq!(found.ok().map(|found| found.len()), expected, "up to {max}");
+    }
 }

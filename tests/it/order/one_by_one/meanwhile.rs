@@ -224,12 +224,40 @@ async fn insert_new_that_is_broken_off_is_not_tried_again_by_itself() {
     assert_eq!(write(&app, &batch).await.expect("it is written").inserted, 2);
 }
 
+/// A batch that is there already costs its first try, and one more; nothing is put aside for it.
+#[tokio::test]
+async fn a_batch_that_is_repeated_inserts_no_letters_and_looks_for_no_contradictions() {
+    let app = with_sales(1).await;
+    let batch = claims(1, [(11, 11), (12, 12), (13, 13)]);
+    assert_eq!(write(&app, &batch).await.expect("it is written").inserted, 3);
+    watch_inserts(&app, 0).await;
+    app.execute(
+        "CREATE SEQUENCE letters;
+         CREATE FUNCTION note_letters() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM nextval('letters'); RETURN NULL; END $$;
+         CREATE TRIGGER noted BEFORE INSERT ON dead_letters FOR EACH STATEMENT EXECUTE FUNCTION note_letters()",
+    )
+    .await;
+    let repeated = Written { repeated: 3, ..Written::default() };
+    assert_eq!(write(&app, &batch).await.expect("it is there"), repeated);
+    assert_eq!(app.number("SELECT last_value FROM tries").await, 2);
+    assert_eq!(write_what_fits(&app, &batch).await.expect("it is there"), repeated);
+    assert_eq!(
+        app.number("SELECT last_value FROM tries").await,
+        2,
+        "all of them are sorted out before"
+    );
+    assert_eq!(app.numbers("SELECT last_value FROM letters WHERE is_called").await, [0; 0]);
+}
+
 /// The connection of a batch goes back to its pool, unless the batch is broken off: its work may go on there.
 #[tokio::test]
 async fn write_amount_gives_its_connection_back_when_it_has_finished() {
-    let app = TestApp::configured(&["--database-connections", "1"]).await;
+    let app = TestApp::configured(&["--database-connections", "2"]).await;
     app.expect_disagreements();
     app.write_sales(1).await;
+    // All that follows has the other connection.
+    let _one = app.app.stores.pool.acquire().await.expect("Postgres answers");
     let session = async || app.number("SELECT pg_backend_pid()::bigint").await;
     let before = session().await;
     assert_eq!(write(&app, &claims(1, [(11, 11)])).await.expect("it is written").inserted, 1);

@@ -21,5 +21,8 @@ mod meanwhile;
 // Letters that are put aside and discarded.
 mod letters;
 
+// The settings under which statements run.
+mod settings;
+
 // Lists over many months, and redemption codes in them.
 mod pages;

@@ -142,11 +142,12 @@ async fn close_what_can_be_halves_a_part_until_its_culprit_stands_alone() {
     {
         let app = with_due(4).await;
         app.execute(&format!(
-            "UPDATE orders SET kind = '{kind}'; UPDATE flash_sales SET sold = 4;
+            "-- A regular coupon has no sale.
+             UPDATE orders SET kind = '{kind}', coupon_id = CASE '{kind}' WHEN 'flash' THEN 1024 ELSE 2048 END;
+             UPDATE flash_sales SET sold = 4;
              CREATE FUNCTION refuse_one() RETURNS trigger LANGUAGE plpgsql AS $$
                  BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '23514', CONSTRAINT = '{constraint}'; END $$;
-             CREATE TRIGGER culprit BEFORE UPDATE ON orders FOR EACH ROW WHEN (OLD.id = 3) EXECUTE FUNCTION refuse_one();
-             DELETE FROM flash_sales WHERE '{kind}' = 'regular'"
+             CREATE TRIGGER culprit BEFORE UPDATE ON orders FOR EACH ROW WHEN (OLD.id = 3) EXECUTE FUNCTION refuse_one();"
         ))
         .await;
         let closed = pass(&app).await.items;

@@ -120,14 +120,12 @@ async fn units_that_cannot_come_back_are_postponed_with_the_reason() {
 /// A place comes back by a row of its own, and its buyer keeps the unit, whatever the state of the sale.
 #[tokio::test]
 async fn places_come_back_and_leave_the_units_to_their_buyers() {
-    let app = TestApp::start().await;
+    let app = TestApp::configured(&["--unpaid-orders-max", "9"]).await;
     app.expect_disagreements();
     let coupon = app.create_flash(9).await;
     let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
     let unpaid = app.keys().unpaid(lane());
-    for (user, order) in [("1", orders[0]), ("2", orders[1])] {
-        let _: i64 = app.redis(&["HSET", &unpaid, user, &order.to_string()]).await;
-    }
+    assert_eq!(app.redis::<i64>(&["HLEN", &unpaid]).await, 2);
     assert_eq!(app.pay(1, orders[0]).await.status, 200);
     assert_eq!(app.cancel(2, orders[1]).await.status, 200);
     let [layout] = app.in_redis(coupon, ["layout"]).await;

@@ -9,6 +9,9 @@ use crate::support::TestApp;
 // Units and places on their way back, turn by turn.
 mod give_back;
 
+// Turns of coupons, and further rounds.
+mod turns;
+
 // Places of discarded dead letters, by the state of their sale.
 mod withdrawal;
 

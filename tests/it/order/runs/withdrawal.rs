@@ -406,3 +406,15 @@ async fn put_last_writes_rows_that_wait_and_a_refusal_is_noted() {
     let error = errors(&app).await;
     assert!(error.len() == 1 && error[0].starts_with("withdrawals: Postgres: "), "{error:?}");
 }
+
+/// The buyer of another live order can't be read, and needn't be.
+#[tokio::test]
+async fn heirs_of_their_own_users_are_found_without_a_look_at_other_live_orders() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = set_up(&app, 1_000, &inherited()[1]).await;
+    let shard = app.shard_of(coupon, 1).await;
+    let _: i64 = app.redis(&["HSET", &shard, "1", "junk"]).await;
+    assert_eq!((pass(&app).await.items, app.postponed().await.len()), (1, 0));
+    assert_eq!(app.redis::<String>(&["HGET", &shard, "2"]).await, "1012");
+}
