@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::recovery::start;
 use crate::support::TestApp;
 
 #[tokio::test]
@@ -54,4 +55,33 @@ async fn side_by_side_tells_the_numbers_of_its_own_sale() {
     assert_eq!(of_second.disagreements.len(), 1, "{:?}", of_second.disagreements);
     let regular = app.create_regular().await;
     assert!(app.app.numbers.progress(regular).await.expect("both stores answer").is_none());
+}
+
+/// No number is on the page then: an old one would look like a new one.
+#[tokio::test]
+async fn look_shows_no_number_while_redis_refuses_to_tell_one() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(9).await;
+    // An entry that isn't written: the state of its log is asked for again.
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let numbers =
+        ["flash_sale_dead_letters_open", "flash_sale_log_unread_entries", "flash_sale_conserved"];
+    let shown = async || {
+        let page = app.app.metrics.page();
+        numbers.map(|name| page.lines().any(|line| line.starts_with(name)))
+    };
+    for command in ["xinfo", "hget"] {
+        app.app.numbers.pass().await.expect("both stores answer");
+        assert_eq!(shown().await, [true; 3]);
+        let permit = async |rule: &str| {
+            let rule = format!("{rule}{command}");
+            let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
+        };
+        permit("-").await;
+        let refused = app.app.numbers.pass().await;
+        let side_by_side = app.app.numbers.progress(coupon).await;
+        permit("+").await;
+        assert!(refused.is_err() && side_by_side.is_err(), "{command}");
+        assert_eq!(shown().await, [false; 3], "{command}");
+    }
 }

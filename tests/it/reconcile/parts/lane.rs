@@ -1,8 +1,10 @@
 //! `lane`: logs of lanes that differ in one fact are compared at once.
 
+use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane};
-use flash_sale::sale::reconcile::Report;
+use flash_sale::sale::reconcile::{self, Report};
 
+use crate::faults::recovery::start_with;
 use crate::support::TestApp;
 
 /// Appends an entry with the order of one made-up user for each number from `first` on.
@@ -207,4 +209,29 @@ async fn a_comparison_is_at_rest_without_orders_in_flight() {
     assert_eq!(deliver(&app, sales[0].lane()).await.len(), 1);
     let report = app.reconcile().await;
     assert_eq!((report.in_flight, report.at_rest), (1, false));
+}
+
+/// A command that Redis refuses for a while is no fault of the lane.
+#[tokio::test]
+async fn lanes_are_not_compared_while_redis_refuses_to_tell_of_their_logs() {
+    let (_server, app) = start_with(&["--unpaid-orders-max", "5"]).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    assert_eq!(deliver(&app, coupon.lane()).await.len(), 1);
+    app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL").await;
+    let Stores { pool, redis, keys } = &app.app.stores;
+    for command in ["xinfo", "xrange", "xpending", "hscan"] {
+        let permit = async |rule: &str| {
+            let rule = format!("{rule}{command}");
+            let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
+        };
+        permit("-").await;
+        let refused = reconcile::check(pool, redis, keys).await;
+        permit("+").await;
+        assert!(refused.is_err(), "{command}: {refused:?}");
+        let report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+        assert_eq!((report.findings(), report.in_flight), (0, 1), "{command}");
+    }
 }

@@ -7,6 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile;
 use tokio::task::JoinSet;
 
+use crate::faults::recovery::start;
 use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
 
 static CENSUS: LazyLock<String> = LazyLock::new(|| {
@@ -134,4 +135,20 @@ async fn read_sale_asks_again_for_a_sale_that_is_missing() {
     let Stores { pool, redis, keys } = &app.app.stores;
     let now = reconcile::check_sale(pool, redis, keys, coupon).await.expect("both stores answer");
     assert!(now.is_none());
+}
+
+/// A refusal says nothing about the sale.
+#[tokio::test]
+async fn sale_or_why_not_finds_nothing_while_redis_refuses_to_tell_of_it() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(5).await;
+    let Stores { pool, redis, keys } = &app.app.stores;
+    let _: String = app.redis(&["ACL", "SETUSER", "default", "-hget"]).await;
+    let refused = reconcile::check_sale(pool, redis, keys, coupon).await;
+    assert!(refused.is_err(), "{refused:?}");
+    let _: String = app.redis(&["ACL", "SETUSER", "default", "+hget"]).await;
+    assert_eq!(found(&app, coupon).await, [""; 0]);
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "shards", "x"]).await;
+    assert_eq!(found(&app, coupon).await, ["sale_unreadable -"]);
+    app.expect_disagreements();
 }

@@ -5,12 +5,14 @@ use std::sync::LazyLock;
 use flash_sale::sale::audit::Actor;
 
 use super::{
-    BY_HAND, close_lanes, damage, fate, hash_of, no_process_keeps, pass_up_to_command,
+    BY_HAND, close_lanes, damage, end_of, fate, hash_of, no_process_keeps, pass_up_to_command,
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
 use crate::support::{TestApp, bounded, proxy_before};
 
+static ADOPT: LazyLock<String> =
+    LazyLock::new(|| hash_of(include_str!("../../../../lua/adopt_sale.lua")));
 static SWITCH: LazyLock<String> =
     LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
 
@@ -83,4 +85,37 @@ async fn keep_on_ends_with_a_look_at_other_lanes_that_fails() {
     no_process_keeps(&app).await;
     app.recover().await;
     assert_eq!(fate(&app, sale).await, "built 7 [1, 2]");
+}
+
+/// Redis does not tell of its shards whether the sale has buyers that Postgres does not know.
+#[tokio::test]
+async fn harvest_leaves_no_buyers_behind_of_shards_that_redis_does_not_tell_now() {
+    let (_server, app) = start(&[]).await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    promise_in_redis(&app, sale, 5, BY_HAND + 5).await;
+    let lane = app.keys().lane(sale.lane());
+    let _: i64 = app.redis(&["HDEL", &lane, "beat"]).await;
+    close_lanes(&app).await;
+    let proxy = proxy_before(&app, &ADOPT).await;
+    let pass = pass_up_to_command(&app, &proxy).await;
+    permit(&app, "-hget").await;
+    assert!(end_of(pass, &proxy).await.is_err());
+    permit(&app, "+hget").await;
+    no_process_keeps(&app).await;
+    app.recover().await;
+    assert_eq!(fate(&app, sale).await, "built 6 [1, 2, 5]");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn look_at_sales_closes_no_lane_of_a_sale_that_redis_does_not_tell_of_now() {
+    let (_server, app) = start(&[]).await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    app.app.lanes.suspect_sale(sale);
+    permit(&app, "-hget").await;
+    assert!(app.app.keeper.pass().await.is_err());
+    permit(&app, "+hget").await;
+    assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
+    assert_eq!(fate(&app, sale).await, "kept 7 [1, 2]");
 }
