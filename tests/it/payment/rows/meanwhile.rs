@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::opened::{asked, opened};
 use super::scripted::shop;
-use super::{CLOCK, app_with, lines, orders, payments, states};
+use super::{CLOCK, app_with, lines, orders, payments, states, statuses};
 use crate::support::TestApp;
 
 /// Runs the pass; a change of another process is committed when the pass comes upon it, after its gateway has answered.
@@ -65,6 +65,28 @@ async fn asked_leaves_a_payment_that_is_back_meanwhile() {
     let rows =
         "SELECT concat_ws(' ', id, status, refund_asked_at IS NOT NULL) FROM payments ORDER BY id";
     assert_eq!(lines(&app, rows).await, ["101 refunded f", "102 refunding t"]);
+}
+
+/// An administrator closes the first one, and the payer's bank takes the second one back.
+#[tokio::test]
+async fn leave_hold_leaves_payments_about_which_others_have_decided_meanwhile() {
+    let app = app_with(&[]).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid"), (2, "unpaid"), (3, "unpaid")]).await;
+    let held = [101, 102, 103].map(|id| (id, id - 100, "held", "unknown_order"));
+    payments(&app, &held).await;
+    app.execute("INSERT INTO held_payments SELECT id, now() FROM payments").await;
+    pass_beside(
+        &app,
+        "UPDATE payments SET status = 'closed', closed_at = now(), note = 'by hand', updated_at = now() WHERE id = 101;
+         UPDATE payments SET refund_reason = 'charged_back', updated_at = now() WHERE id = 102",
+    )
+    .await;
+    assert_eq!(
+        states(&app).await,
+        ["101 closed unknown_order", "102 held charged_back", "103 accepted"]
+    );
+    assert_eq!(statuses(&app).await, ["1 unpaid", "2 unpaid", "3 paid"]);
 }
 
 /// Opened payments in the order of their looks, with the minutes since each was heard of; then whether that is now, and

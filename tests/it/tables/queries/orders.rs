@@ -1,9 +1,13 @@
-//! `read`, `counts`, `moves` and `jobs`: pages of a user's orders, counts that are corrected, and orders that are held.
+//! `read`, `insert`, `counts`, `moves` and `jobs`: pages of a user's orders, rows that are there already, counts that are
+//! corrected, and orders that are held.
 
 use flash_sale::kit::postgres;
+use flash_sale::sale::ids::OrderId;
+use flash_sale::sale::log::LoggedClaim;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECRET, TestApp, bounded, sale, user};
+use crate::support::{SECRET, TestApp, bounded, lane, sale, user};
 
 /// Paid orders 1 to 4 of user 1 that an older version has written: none has a redemption code.
 #[tokio::test]
@@ -19,6 +23,23 @@ async fn select_makes_codes_for_the_orders_of_a_page() {
     assert!(listed.orders[0].redemption_code.is_some());
     let coded = "SELECT order_id FROM redemptions ORDER BY order_id";
     assert_eq!(app.numbers(coded).await, [3, 4], "and for the one that tells that there are more");
+}
+
+/// A row by hand, of a coupon that can't be, is the matter of no other claim.
+#[tokio::test]
+async fn existing_rows_are_those_under_the_ids_of_the_claims() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    app.write_sales(1).await;
+    app.write_rows(&[(11, 1, "flash", 1, "cancelled"), (12, 1, "flash", 2, "cancelled")]).await;
+    app.execute("UPDATE orders SET coupon_id = -1 WHERE id = 12").await;
+    let order = |id: i64| OrderId::new(id).expect("a positive number");
+    let claims = [(11, 1), (13, 3)];
+    let claims = claims.map(|(id, of)| LoggedClaim::without_entry(sale(1), user(of), order(id)));
+    let never = CancellationToken::new();
+    let written = app.app.orders.write_what_fits((lane(), 1), &claims, &never).await;
+    let written = written.expect("Postgres answers");
+    assert_eq!((written.inserted, written.repeated), (1, 1));
 }
 
 /// An order of each sale is in the changes still.
