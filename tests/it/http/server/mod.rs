@@ -1,5 +1,8 @@
 //! Listeners: how connections of each version of HTTP end, and what a stop waits for.
 
+// The same with time in the test's hand: late requests, and clients that never read.
+mod late;
+
 use std::net::{IpAddr, SocketAddr};
 
 use flash_sale::base::limits;
