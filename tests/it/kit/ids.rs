@@ -302,3 +302,18 @@ async fn the_day_of_a_sequence_is_that_of_utc_in_every_time_zone() {
         assert!(last == 0 || days.contains(&key), "{key}: {last}");
     }
 }
+
+/// A ceiling is raised by one grant at a time, and three times for one block.
+#[tokio::test]
+async fn a_block_takes_three_grants_at_most() {
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    for (more, is_taken) in [(0, true), (1, false)] {
+        let app = TestApp::start().await;
+        let link = app.app.stores.redis.link().await.expect("Redis answers");
+        let block = u32::try_from(3 * limits::ID_NUMBERS_GRANTED + more).expect("a number");
+        match of_orders(&app, block, &clock).next(&link).await {
+            Ok(id) => assert!(is_taken && number(id) == 1, "{id}"),
+            refused => assert!(matches!(refused, Err(IdError::Unsettled)) && !is_taken),
+        }
+    }
+}

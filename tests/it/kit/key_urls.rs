@@ -16,9 +16,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::key_files::set;
 use super::public_keys::{GRANTS, Issuer, SECRET};
+use crate::support::lines::{Lines, number};
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{TestApp, eventually};
+use crate::support::{PATIENCE, TestApp, bounded, eventually};
 
 /// Tests have a quicker pace, so none of them shows this one.
 #[test]
@@ -331,4 +333,103 @@ async fn doctor_says_which_keys_are_loaded() {
     // A worker verifies no token.
     let worker = doctor(&["--token-jwks-url", &url, "--roles", "worker"]).await;
     assert!(!worker.stdout.contains("Token keys"), "{worker:?}");
+}
+
+#[tokio::test]
+async fn a_key_set_has_256_kib_at_most() {
+    for (bytes, is_taken) in [(256 * 1024, true), (256 * 1024 + 1, false)] {
+        let set = set("a");
+        let padding = " ".repeat(bytes - set.len());
+        let server = Server::start(reply("200 OK", &(set + &padding))).await;
+        let (_, url) = accepting(&server.url(), PATIENT);
+        assert_eq!(url.look().await.is_ok(), is_taken, "{bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_look_is_told_if_its_result_is_another_than_the_last_one() {
+    let server = Server::start(Answer::Never).await;
+    let (_, url) = accepting(&server.url(), PATIENT);
+    let lines = Lines::heard();
+    let [first, second] = ["a", "b"].map(|name| reply("200 OK", &set(name)));
+    for (answer, fetched, early, late) in [
+        (reply("503 Away", ""), 0, 1, 0),
+        (reply("503 Away", ""), 0, 1, 0),
+        (first.clone(), 1, 1, 0),
+        (first.clone(), 1, 1, 0),
+        (reply("503 Away", ""), 1, 1, 1),
+        (reply("503 Away", ""), 1, 1, 1),
+        (reply("404 Gone", ""), 1, 1, 2),
+        (first, 2, 1, 2),
+        (second, 3, 1, 2),
+    ] {
+        server.answers(answer);
+        let _ = url.look().await;
+        let told =
+            ["the keys of tokens have been fetched", "until they can be", "the last ones stay"];
+        assert_eq!(told.map(|words| lines.count(words)), [fetched, early, late]);
+    }
+}
+
+/// Moves the clock of this process on.
+async fn later(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_keeper_looks_after_its_period_or_a_pause_after_a_failure_or_an_unknown_key() {
+    let app = TestApp::start().await;
+    let server = Server::start(reply("200 OK", &set("a"))).await;
+    let (period, pause) = (Duration::from_secs(1_000), Duration::from_secs(10));
+    let pace = Pace { timeout: NEVER, period, pause, pause_without_keys: pause };
+    let (_, url) = accepting(&server.url(), pace);
+    let (_, other) = accepting(&server.url(), PATIENT);
+    url.look().await.expect("the issuer answers");
+    keep(&app, &url).await;
+    // As long as a look takes; the others are our own.
+    let mut asked = 1;
+    for _ in 0..3 {
+        later(2 * pause).await;
+        for _ in 0..3 {
+            other.look().await.expect("the issuer answers");
+            asked += 1;
+            assert_eq!(server.asked(), asked, "no other look");
+        }
+    }
+    let failures = || number(&app.app, "flash_sale_key_set_failures_total");
+    url.miss();
+    eventually("the unknown key is looked for", async || server.asked() > asked).await;
+    later(pause).await;
+    server.answers(reply("503 Away", ""));
+    assert!(failures() < 0.1, "none has failed");
+    url.miss();
+    later(pause).await;
+    eventually("a look fails", async || failures() > 0.9).await;
+    later(pause).await;
+    eventually("another look fails", async || failures() > 1.9).await;
+    server.answers(reply("200 OK", &set("a")));
+    later(pause).await;
+    let asked = server.asked();
+    eventually("a look succeeds", async || server.asked() >= asked).await;
+    for _ in 0..2 {
+        let before = server.asked();
+        later(period).await;
+        eventually("the period ends", async || server.asked() > before).await;
+    }
+    assert!(failures() < 2.1, "those that succeed are no failures");
+}
+
+#[tokio::test]
+async fn a_keeper_ends_with_the_service_between_two_looks_and_in_one() {
+    for answer in [reply("200 OK", &set("a")), Answer::Never] {
+        let app = TestApp::start().await;
+        let server = Server::start(answer).await;
+        let pace = Pace { pause_without_keys: Duration::from_millis(1), ..PATIENT };
+        let (_, url) = accepting(&server.url(), pace);
+        keep(&app, &url).await;
+        eventually("it looks", async || server.asked() == 1).await;
+        assert!(bounded("the keeper ends", app.app.shutdown.stop(PATIENCE)).await);
+    }
 }

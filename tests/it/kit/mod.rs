@@ -15,6 +15,9 @@ mod key_urls_https;
 // Tokens that public keys verify.
 pub mod public_keys;
 
+// Log lines about a file of public keys.
+mod key_files;
+
 // The connection to Redis.
 mod redis;
 

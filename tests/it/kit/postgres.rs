@@ -5,11 +5,12 @@ use std::str::FromStr;
 use flash_sale::base::limits;
 use flash_sale::kit::id::Ceilings;
 use flash_sale::kit::postgres;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
 
+use crate::support::lines::Lines;
 use crate::support::servers::OwnServers;
-use crate::support::{TestApp, eventually};
+use crate::support::{TestApp, bounded, eventually};
 
 /// Name of the sessions of versions before the log of calls.
 const OLDER: &str = "flash-sale";
@@ -79,4 +80,88 @@ async fn each_sequence_has_a_ceiling_of_its_own_above_what_is_taken() {
     }
     assert_eq!((of("first").await, of("second").await), (Some(1_001), Some(20)));
     assert_eq!(of("third").await, None);
+}
+
+/// A pool of one connection to the database of this app.
+fn narrow(app: &TestApp) -> PgPool {
+    let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+    options.connect_lazy_with((*app.app.stores.pool.connect_options()).clone())
+}
+
+#[tokio::test]
+async fn a_connection_whose_work_is_finished_goes_back_to_its_pool_and_an_unfinished_one_is_closed()
+{
+    let app = TestApp::start().await;
+    let pool = narrow(&app);
+    let process = async || {
+        let process =
+            sqlx::query_scalar::<_, i32>("SELECT pg_backend_pid()").fetch_one(&pool).await;
+        process.expect("Postgres answers")
+    };
+    let first = process().await;
+    let finished = postgres::Unfinished::acquire(&pool).await.expect("Postgres answers");
+    finished.finished();
+    assert_eq!(process().await, first);
+    assert!(postgres::answers(&pool).await);
+    assert_eq!(process().await, first, "a ping that is answered keeps its connection");
+    drop(postgres::Unfinished::acquire(&pool).await.expect("Postgres answers"));
+    assert_ne!(process().await, first);
+    pool.close().await;
+    assert!(!postgres::answers(&pool).await);
+}
+
+#[tokio::test]
+async fn statements_of_a_transaction_are_planned_for_their_values_and_by_index_until_its_end() {
+    let app = TestApp::start().await;
+    let pool = narrow(&app);
+    let settings = async |connection: &mut PgConnection| -> (String, String) {
+        let query = "SELECT current_setting('plan_cache_mode'), current_setting('enable_sort')";
+        sqlx::query_as(query).fetch_one(connection).await.expect("Postgres has both")
+    };
+    for (way, mode, sort) in [
+        ("begin", "auto", "on"),
+        ("begin_planning", "force_custom_plan", "on"),
+        ("begin_by_index", "force_custom_plan", "off"),
+        ("plan_for_values", "force_custom_plan", "on"),
+        ("begin", "auto", "on"),
+    ] {
+        let mut tx = match way {
+            "begin_planning" => postgres::begin_planning(&pool).await,
+            "begin_by_index" => postgres::begin_by_index(&pool).await,
+            _ => postgres::begin(&pool).await,
+        }
+        .expect("Postgres answers");
+        if way == "plan_for_values" {
+            postgres::plan_for_values(&mut tx).await.expect("Postgres answers");
+        }
+        let found = settings(&mut tx).await;
+        assert_eq!((found.0.as_str(), found.1.as_str()), (mode, sort), "{way}");
+        tx.commit().await.expect("Postgres answers");
+    }
+}
+
+#[tokio::test]
+async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
+    let app = TestApp::start().await;
+    let options = (*app.app.stores.pool.connect_options()).clone();
+    postgres::connect_once(&app.app.stores.pool).await.expect("it is there");
+    let elsewhere = PgPoolOptions::new().connect_lazy_with(options.database("nowhere"));
+    let refused = postgres::connect_once(&elsewhere).await.expect_err("there is no such database");
+    assert!(refused.to_string().contains("nowhere"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_pool_is_closed_and_connections_that_hang_are_told() {
+    const HANG: &str = "some connections to Postgres hang and were not closed";
+    let app = TestApp::start().await;
+    let lines = Lines::heard();
+    for (is_held, count) in [(false, 0), (true, 1)] {
+        let pool = narrow(&app);
+        let connection = pool.acquire().await.expect("Postgres answers");
+        let held = is_held.then_some(connection);
+        bounded("the pool is closed", postgres::close(&pool)).await;
+        assert!(pool.is_closed());
+        assert_eq!(lines.count(HANG), count);
+        drop(held);
+    }
 }
