@@ -20,3 +20,6 @@ mod backlog;
 
 // What the progress of the logs proves about the receipts of a process.
 mod receipts;
+
+// Commands that looks at a log cost.
+mod costs;

@@ -2,13 +2,14 @@
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::EntryId;
 use flash_sale::worker::{LaneWorker, PassError, consumer_name};
 
 use super::worker_of;
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, bounded, calls, lane};
+use crate::support::{PATIENCE, TestApp, bounded, calls, lane};
 
 fn data_lost(app: &App) -> f64 {
     number(app, "flash_sale_redis_data_lost_total")
@@ -148,4 +149,27 @@ async fn the_first_log_of_a_lane_with_a_sale_is_an_alarm_if_the_stores_differ() 
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
     assert_eq!(gone, 1);
     look(coupon.lane(), 0.0).await;
+}
+
+#[tokio::test]
+async fn a_comparison_of_the_stores_ends_with_the_service() {
+    let app = TestApp::start().await;
+    app.create_flash(10).await;
+    let another = app.another_instance().await;
+    let mut worker = worker_of(another.clone(), (&app.config).into());
+    worker.ensure_group().await.expect("Redis answers");
+    idle(&another).await;
+    let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    sqlx::query("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *locked)
+        .await
+        .expect("no session has them");
+    let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
+    assert_eq!(gone, 1);
+    let lines = Lines::heard();
+    worker.ensure_group().await.expect("Redis answers");
+    app.a_session_waits_for_a_row().await;
+    assert!(bounded("the service stops", another.shutdown.stop(PATIENCE)).await);
+    assert_eq!((data_lost(&another), lines.count("ALARM")), (0.0, 0));
+    locked.rollback().await.expect("Postgres answers");
 }

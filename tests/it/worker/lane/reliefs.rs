@@ -94,6 +94,36 @@ async fn a_relief_with_other_claims_does_not_wait_for_contended_ones() {
     }
 }
 
+/// A relief that has forgotten its contended claims, as after a failure, reads them again at once.
+#[tokio::test]
+async fn a_relief_with_own_entries_to_read_does_not_wait() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10_000).await;
+    let mut relief = worker_with(&app, |_| {}).await.relief();
+    let of_lane = app.keys().lane(lane());
+    let raise = async |by: &str| app.redis::<i64>(&["HINCRBY", &of_lane, "epoch", by]).await;
+    for n in 1.. {
+        let (first, second) = (2 * n, 2 * n + 1);
+        let key = app.keys().order_lock(lane(), user(first));
+        let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
+        append(&app, coupon, first..=first).await;
+        let began = Instant::now();
+        assert_eq!(relief.write_pass().await.expect("both stores answer").contended, 1);
+        held.release().await;
+        append(&app, coupon, second..=second).await;
+        raise("1").await;
+        assert!(relief.write_pass().await.is_err(), "the lane has another epoch in Redis");
+        raise("-1").await;
+        let before = rows(&app).await;
+        relief_turn(&mut relief).await;
+        assert_eq!(rows(&app).await, before + 2);
+        if began.elapsed() < limits::CONTENTION_PAUSE {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_relief_that_waits_ends_with_the_service() {
     let app = TestApp::start().await;

@@ -7,13 +7,13 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::worker::lane::Due;
-use flash_sale::worker::{LaneWorker, consumer_name};
+use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
 use super::{HOUR, app_on, append, due_in, later, reader, rows, worker_of, worker_with};
 use crate::support::lines::number;
-use crate::support::{PATIENCE, TestApp, bounded, command_calls, eventually, lane};
+use crate::support::{PATIENCE, TestApp, bounded, command_calls, eventually, lane, proxy_before};
 
 /// Less than the time in which Redis has to answer.
 const SOON: Duration = Duration::from_secs(8);
@@ -269,4 +269,33 @@ async fn a_lane_at_rest_gets_up_when_the_service_stops() {
         let turn_ends = async { tokio::join!(worker.turn(&mut due), stops).0 };
         bounded("the lane gets up", turn_ends).await.expect("Redis answers");
     }
+}
+
+/// Such entries are behind no newer one, so nothing would wake up the lane.
+#[tokio::test]
+async fn entries_that_come_while_a_lane_comes_to_rest_are_read_before_it_does() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    worker_with(&app, |_| {}).await;
+    // The state of the log is asked for by HMGET and others.
+    let proxy = proxy_before(&app, "HMGET").await;
+    let behind = app.another_instance_behind(&proxy).await;
+    let mut settings = WorkerSettings::from(&app.config);
+    settings.batch_orders_max = 1;
+    let mut worker = worker_of(behind, settings);
+    worker.ensure_group().await.expect("Redis answers");
+    later(limits::LANE_LINGER).await;
+    proxy.hold();
+    let mut due = due_in(HOUR, HOUR);
+    let entries_come = async {
+        eventually("the lane comes to rest", async || proxy.held() > 0).await;
+        append(&app, coupon, 1..=2).await;
+        proxy.release();
+    };
+    let turn_ends = async { tokio::join!(worker.turn(&mut due), entries_come).0 };
+    bounded("the end of the turn", turn_ends).await.expect("both stores answer");
+    assert_eq!(rows(&app).await, 1);
+    turn(&mut worker, &mut due).await;
+    assert_eq!(rows(&app).await, 2);
 }

@@ -10,7 +10,7 @@ use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::worker::LaneWorker;
 
-use super::{append, worker_with};
+use super::{append, later, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::{PATIENCE, TestApp, lane, now, shared, user};
 
@@ -167,5 +167,42 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
         if began.elapsed() < Duration::from_millis(500) {
             break;
         }
+    }
+}
+
+/// The batch of a claim that was followed begins when its entry was read, however long it waits for its locks.
+#[tokio::test]
+async fn a_batch_is_noted_from_the_read_of_its_entries_to_their_acknowledgement() {
+    for is_own in [false, true] {
+        let app = TestApp::start().await;
+        let coupon = app.create_flash(10).await;
+        let mut worker = worker_with(&app, |_| {}).await;
+        let order = app.claim_traced(1, coupon, "1").await.order_id();
+        let order = OrderId::new(app.inner(order)).expect("a positive number");
+        later(Duration::from_secs(20)).await;
+        if is_own {
+            assert_eq!(worker.log().read_new(1).await.expect("Redis answers").len(), 1);
+        }
+        let key = app.keys().order_lock(lane(), user(1));
+        let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
+        assert_eq!(worker.write_pass().await.expect("both stores answer").contended, 1);
+        held.release().await;
+        later(Duration::from_secs(7)).await;
+        assert_eq!(written(&mut worker).await, (1, 0));
+        let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
+        let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
+        assert_eq!(
+            (&trace["worker"], &trace["batch_claims"]),
+            (&worker.log().consumer().into(), &1.into())
+        );
+        let steps = trace["steps"].as_array().expect("a list");
+        let took = |name: &str| {
+            let step = steps.iter().find(|step| step["name"] == name).expect("a step");
+            step["took_us"].as_u64().unwrap_or_else(|| panic!("{name} has no time: {trace}"))
+        };
+        // On no machine does a read take as long as the wait before it.
+        let waited = took("batch") / 1_000_000;
+        assert!((7..20).contains(&waited), "{trace}");
+        assert!(took("locks") < 7_000_000 && took("acknowledgement") < 7_000_000, "{trace}");
     }
 }
