@@ -19,6 +19,8 @@ use crate::world::{LIBRARIES, World};
 
 /// Targets of integration tests, of the service and of the libraries.
 const TESTS: &[&str] = &["it", "locks"];
+/// Features without which code of the service is not compiled, so that no test reaches its mutants.
+const FEATURES: &str = "flash-sale/otlp";
 /// Variables that would decide what is built.
 const FOREIGN: &[&str] = &["CARGO_TARGET_DIR", "DATABASE_URL", "RUSTFLAGS"];
 
@@ -108,10 +110,11 @@ pub fn tests(tree: &Path, builds: &Path) -> Result<Programs> {
     Ok(Programs { tests: programs, service: service.context("cargo names the service")? })
 }
 
-/// The service and the libraries, for cargo.
+/// The service with all its features, and the libraries, for cargo.
 fn packages() -> Vec<&'static str> {
     let packages = ["flash-sale"].iter().chain(LIBRARIES);
-    packages.flat_map(|package| ["--package", *package]).collect()
+    let packages = packages.flat_map(|package| ["--package", *package]);
+    packages.chain(["--features", FEATURES]).collect()
 }
 
 struct Output {
