@@ -18,6 +18,15 @@ mod reading;
 // The load of a sale into Redis.
 pub mod load;
 
+// The same, and changes, by a Redis whose replies are played.
+mod answers;
+
+// Older revisions in Redis, and lists, by a Redis that is played.
+mod catching_up;
+
+// Coupons as they are shown, on a clock that stands still.
+mod shown;
+
 // The shards that hold the buyers of a sale.
 mod shards;
 

@@ -9,6 +9,7 @@ mod client;
 mod lifecycle;
 pub mod lines;
 pub mod load;
+pub mod played;
 mod postponed;
 pub mod process;
 pub mod servers;

@@ -134,6 +134,7 @@ async fn orders_of_users_are_told_in_their_order() {
     assert!(orders(&[]).await.expect("no question").is_empty());
     assert_eq!(orders(&[1, 2]).await.expect("Redis answers"), [None, None], "no sale");
     sale.set(&[("shards", "157")]).await;
+    assert!(orders(&[]).await.expect("no question").is_empty());
     sale.set_buyers(0, 53, [1].into_iter()).await;
     sale.set_buyers(0, 134, [2, 3].into_iter()).await;
     let told = orders(&[2, 3, 1, 2]).await.expect("Redis answers");

@@ -9,6 +9,15 @@ mod readers;
 // Calls of the claim script while Redis is slow.
 mod calls;
 
+// The same with a script whose replies are played.
+mod played_calls;
+
+// Claims whose replies are played.
+mod played_claims;
+
+// Listening to units that come back.
+mod listening;
+
 // Readiness of a process for claims.
 mod readiness;
 

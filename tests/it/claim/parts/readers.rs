@@ -10,12 +10,14 @@ use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::redis::ServerId;
 use flash_sale::sale::claim::memory::Memories;
 use flash_sale::sale::claim::memory::listening::Edition;
+use flash_sale::sale::ids::{CouponId, OrderId};
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
 use super::buyers::Sale;
 use crate::faults::failover::ask;
-use crate::support::{bounded, eventually, user};
+use crate::support::played::{Play, Played, Still, soon, text};
+use crate::support::{bounded, eventually, shared, user};
 
 /// Questions that pay for any read here.
 const ENOUGH: usize = 1_000;
@@ -135,6 +137,81 @@ async fn read_buyers_begins_for_no_other_redis_and_no_sale_that_is_too_large() {
     process.note(2, 0);
     process.readers_end().await;
     assert!(!process.refuses_strangers());
+}
+
+#[tokio::test]
+async fn read_buyers_of_the_largest_sale_that_is_read_waits_to_be_paid() {
+    let played = Played::before(&shared().redis_url, |command| match command {
+        [name, _, field] if name == "HGET" && field == "total" => {
+            Play::Reply(text(&limits::SOLD_OUT_BUYERS_MAX.to_string()))
+        }
+        _ => Play::Real,
+    })
+    .await;
+    let redis = played.redis(Duration::from_secs(10));
+    let process = Process::on(Sale { redis, ..Sale::absent() }, &[], 3).await;
+    let still = Still::begin();
+    process.note(2, 0);
+    soon("the number of units is read", || played.asked().len() == 1).await;
+    still.settle().await;
+    assert_eq!(process.shutdown.tracker().len(), 1);
+    process.memories.forget(process.sale.coupon);
+    process.readers_end().await;
+}
+
+/// Nothing is believed of a sale for longer than its memory, and it is dropped a minute later.
+#[tokio::test]
+async fn forget_idle_ends_the_readers_of_sales_that_no_claim_asks_about() {
+    let process = Process::with(&[("total", "500")], 500).await;
+    let still = Still::begin();
+    process.note(2, 0);
+    let ms = |time: Duration| u64::try_from(time.as_millis()).expect("it is short");
+    still.advance(60_000 + ms(limits::SOLD_OUT_KEPT) - 1).await;
+    process.memories.forget_idle();
+    still.settle().await;
+    assert_eq!(process.shutdown.tracker().len(), 1);
+    still.advance(1).await;
+    process.memories.forget_idle();
+    soon("the reader ends", || process.shutdown.tracker().is_empty()).await;
+}
+
+/// Of both memories, each alone.
+#[tokio::test]
+async fn memories_forget_a_sale_and_all_sales_where_units_may_have_come_back_unheard() {
+    let process = Process::with(&[], 3).await;
+    let other = CouponId::compose(6, 1);
+    let note = |coupon| {
+        let edition = Edition { server: process.server.clone(), epoch: EPOCH, additions: 2 };
+        let orders = [(user(1), OrderId::new(77).expect("an id"))].into_iter();
+        process.memories.promised.note(coupon, edition, Instant::now(), orders);
+    };
+    let is_promised = |coupon| {
+        process.memories.heard(Instant::now());
+        process.memories.promised.order_of(coupon, user(1)).is_some()
+    };
+    let begin = || {
+        let connected = Arc::new(AtomicBool::new(true));
+        process.memories.begin_listening(process.server.clone(), connected);
+    };
+    let forgets: [&dyn Fn(); 3] = [
+        &|| process.memories.forget(process.sale.coupon),
+        // Another connection.
+        &begin,
+        &|| {
+            process.memories.end_listening();
+            begin();
+        },
+    ];
+    for (forget, keeps_others) in forgets.iter().zip([true, false, false]) {
+        process.note(2, ENOUGH);
+        note(process.sale.coupon);
+        note(other);
+        eventually("the buyers are read", async || process.refuses_strangers()).await;
+        assert!(is_promised(process.sale.coupon) && is_promised(other));
+        forget();
+        assert!(!process.refuses_strangers() && !is_promised(process.sale.coupon));
+        assert_eq!(is_promised(other), keeps_others);
+    }
 }
 
 #[tokio::test]

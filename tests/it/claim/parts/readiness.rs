@@ -74,3 +74,40 @@ async fn learn_lanes_has_the_logs_of_new_lanes_looked_at() {
     assert!(app.app.readiness.learn_lanes().await);
     assert_eq!(logs().await, 2 * of_one);
 }
+
+/// A lane that is closed, and a durability that can't be kept, hold up some claims.
+#[tokio::test]
+async fn check_of_a_process_with_a_recovering_lane_or_without_its_durability_is_degraded() {
+    let app = TestApp::configured(&["--lanes", "3"]).await;
+    app.expect_disagreements();
+    let good = app.app.readiness.check().await;
+    assert_eq!(good.status, ReadyStatus::Ready);
+    let status = ReadyStatus::Degraded;
+    for (closed, lanes) in [("1", "recovering: 1"), ("0, 2", "recovering: 0, 2")] {
+        app.execute(&format!(
+            "UPDATE lanes SET state = 'open';
+             UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x' WHERE lane IN ({closed})"
+        ))
+        .await;
+        app.app.lanes.read_now().await.expect("Postgres answers");
+        let report = app.app.readiness.check().await;
+        assert_eq!(report, ReadyReport { status, lanes: lanes.to_owned(), ..good.clone() });
+    }
+
+    // A server of tests syncs nothing.
+    let app = TestApp::configured(&["--durability", "fsync"]).await;
+    let durability =
+        "fsync isn't kept: Redis has no appendonly yes with appendfsync always".to_owned();
+    let report = app.app.readiness.check().await;
+    assert_eq!(report, ReadyReport { status, durability, ..good });
+}
+
+/// A table that isn't there is no answer about the lanes.
+#[tokio::test]
+async fn learn_lanes_fails_without_the_settings() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    app.execute("ALTER TABLE settings RENAME TO away").await;
+    assert!(!app.app.readiness.learn_lanes().await);
+    assert_eq!(app.app.readiness.check().await.status, ReadyStatus::Degraded);
+}

@@ -156,3 +156,31 @@ async fn prices_hold_from_their_revision_on() {
         assert_eq!(cents, expected, "coupon {number} at revision {revision}");
     }
 }
+
+/// A price of a revision never changes, so Postgres is asked for it once.
+#[tokio::test]
+async fn prices_that_are_known_are_remembered_by_coupon_and_revision() {
+    let app = with_sales(2).await;
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let prices = Prices::default();
+    for (number, revision) in [(1, 2), (3, 2)] {
+        prices.at(&mut tx, sale(number), revision).await.expect("Postgres answers");
+    }
+    app.execute(
+        "UPDATE coupon_prices SET pay_cents = 90, currency = 'EUR';
+         INSERT INTO coupon_prices (coupon_id, revision, pay_cents, currency) VALUES (3 << 10, 1, 70, 'CNY')",
+    )
+    .await;
+    for (number, revision, expected) in [
+        (1, 2, (1, "CNY")),
+        (1, 3, (90, "EUR")),
+        (2, 2, (90, "EUR")),
+        // A coupon that was unknown is asked for again.
+        (3, 2, (70, "CNY")),
+    ] {
+        let price = prices.clone().at(&mut tx, sale(number), revision).await;
+        let price = price.expect("Postgres answers").expect("a price");
+        let known = (price.pay_cents, price.currency.as_str());
+        assert_eq!(known, expected, "coupon {number} at revision {revision}");
+    }
+}

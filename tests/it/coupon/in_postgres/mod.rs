@@ -16,6 +16,12 @@ mod reader;
 // Keys of requests, and prices.
 mod keys;
 
+// Decisions about changes, and the rows that they write.
+mod decisions;
+
+// Time that a statement may take.
+mod patience;
+
 /// A sale that fits a query but for what these statements do to it, and whether it is found. `$` stands for its id.
 type Row = (String, bool);
 

@@ -1,12 +1,12 @@
-//! `audit`: entries of the book of changes that lose their words, and that are deleted.
+//! `audit`: entries of the book of changes that are told, that lose their words, and that are deleted.
 
 use std::time::Duration;
 
 use flash_sale::base::limits::{AUDIT_BATCH, PASS_BATCHES_MAX};
 use flash_sale::kit::postgres;
-use flash_sale::sale::audit::{self, Action};
+use flash_sale::sale::audit::{self, Action, Kind};
 
-use crate::support::{TestApp, bounded};
+use crate::support::{TestApp, bounded, user};
 
 #[tokio::test]
 async fn erase_notes_takes_the_words_of_these_actions_on_these_things() {
@@ -73,4 +73,37 @@ async fn pass_of_the_audit_leaves_an_entry_that_another_process_has_locked() {
     assert_eq!(bounded("the end of the pass", pass).await.expect("it waits for no lock"), 2);
     assert_eq!(app.numbers("SELECT subject_id FROM audit").await, [2]);
     other.rollback().await.expect("Postgres answers");
+}
+
+#[tokio::test]
+async fn entries_by_a_member_of_the_staff_and_about_things_are_told_oldest_first() {
+    let app = TestApp::start().await;
+    app.execute(
+        "INSERT INTO audit (at, actor, scope, action, subject_id) VALUES
+             ('2024-01-03', 7, 'admin', 'edit_coupon', 1), ('2024-01-01', 7, 'admin', 'cancel_order', 1),
+             ('2024-01-02', 8, 'admin', 'pause_coupon', 1), ('2024-01-02', 7, 'admin', 'recover_lane', NULL),
+             ('2024-01-01', NULL, 'command_line', 'end_coupon', 2), ('2024-01-01', 7, 'admin', 'end_coupon', 2)",
+    )
+    .await;
+    let mut connection = app.app.stores.pool.acquire().await.expect("Postgres answers");
+    for (actor, expected) in [
+        (7, &["cancel_order", "end_coupon", "recover_lane", "edit_coupon"][..]),
+        (8, &["pause_coupon"]),
+        (9, &[]),
+    ] {
+        let entries = audit::by(&mut connection, user(actor)).await.expect("Postgres answers");
+        let actions: Vec<&str> = entries.iter().map(|entry| entry.action.as_str()).collect();
+        assert_eq!(actions, expected, "{actor}");
+    }
+    for (kind, ids, expected) in [
+        (Kind::Coupon, vec![1], &["pause_coupon", "edit_coupon"][..]),
+        (Kind::Coupon, vec![1, 2], &["end_coupon", "end_coupon", "pause_coupon", "edit_coupon"]),
+        (Kind::Order, vec![1, 2], &["cancel_order"]),
+        (Kind::Payment, vec![1], &[]),
+    ] {
+        let subjects = [(kind, ids)];
+        let entries = audit::about(&mut connection, &subjects).await.expect("Postgres answers");
+        let actions: Vec<&str> = entries.iter().map(|entry| entry.action.as_str()).collect();
+        assert_eq!(actions, expected, "{subjects:?}");
+    }
 }
