@@ -14,6 +14,7 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 
 use super::by_hand::{archive, pass, redis_settles, service, settle, still};
+use crate::support::lines::Lines;
 use crate::support::{PATIENCE, TestApp};
 
 /// Live states over the stores of a service, for three watchers.
@@ -140,6 +141,9 @@ async fn the_units_left_are_told_by_redis_or_postgres_or_are_unknown() {
     };
     assert_eq!(facts(told(&mut watching)), json!([3, 4, "paused", true]));
     archive(&shop.app, coupon, true).await;
+    let heard = Lines::down_to(tracing::Level::DEBUG);
+    let unread = || heard.count("the state of a watched sale can't be read");
+    let mut unread_before = 0;
     for (command, expected) in [
         (&["DEL", &key][..], json!([5, 5, "active", true])),
         (&["SET", &key, "x"], json!([null, 5, "active", false])),
@@ -150,6 +154,9 @@ async fn the_units_left_are_told_by_redis_or_postgres_or_are_unknown() {
         assert_eq!(facts(told(&mut watching)), expected, "after {}", command[0]);
         shop.tick().await;
         assert!(told(&mut watching).is_none(), "nothing has changed");
+        // A look tells why it knows less.
+        assert_eq!(unread(), if command[0] == "SET" { 2 } else { unread_before });
+        unread_before = unread();
     }
 }
 

@@ -458,3 +458,41 @@ async fn a_storm_that_is_late_follows_its_crowd_with_one_look() {
     })
     .await;
 }
+
+/// The window of the sale ends it then, so an operator need only know.
+#[tokio::test]
+async fn a_sale_of_a_storm_that_cannot_be_ended_is_logged() {
+    let (app, crowd) = (service("1").await, Crowd::new());
+    let storms = storms(&app, &Shutdown::default());
+    let coupon = app.create_flash(5).await;
+    let pool = &app.app.stores.pool;
+    let held = [
+        pool.acquire().await.expect("Postgres answers"),
+        pool.acquire().await.expect("Postgres answers"),
+    ];
+    tokio::time::pause();
+    let heard = Lines::heard();
+    let script = prints(&[Line::Sale { coupon_id: coupon }]) + "exec sleep 60";
+    assert!(storms.start(1, crowd.program(&script), plan(3, 2)));
+    still(async {
+        while stage(&storms).0 != "running" {
+            pass(limits::STORM_LOOK_MAX).await;
+            redis_settles(&app).await;
+        }
+    })
+    .await;
+    assert!(storms.stop());
+    redis_settles(&app).await;
+    assert_eq!(heard.count("could not be ended"), 0);
+    pass(limits::POSTGRES_ACQUIRE_TIMEOUTS * app.config.stores.database_timeout()).await;
+    still(async {
+        while stage(&storms).0 != "done" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let [line] = &heard.with("could not be ended")[..] else { panic!("one line") };
+    assert!(line.contains(&format!("coupon={coupon}")) && line.contains("WARN"), "{line}");
+    drop(held);
+    assert_eq!(still(state(&app, coupon)).await, "active");
+}

@@ -4,6 +4,7 @@ use flash_sale::base::limits;
 use serde_json::{Value, json};
 
 use super::{Desk, line, service, still};
+use crate::support::lines::Lines;
 
 /// Many recoveries of which the first wait to be settled, and some newer ones that lost nothing.
 const RECOVERIES: &str = r#"
@@ -119,4 +120,38 @@ async fn letters_payments_and_postponed_items_are_counted_and_listed_from_the_fi
     let board = desk.next(&mut watching).await;
     assert_eq!(lengths(&board), [Some(0); 3]);
     assert_eq!(line(&board, one)["units"]["in_review"], 0);
+}
+
+/// Words of the statements that list what waits: letters, those in review, payments and recoveries.
+const LISTS: [&str; 4] = [
+    "AND id < coalesce($5, 9223372036854775807)",
+    "NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id",
+    "refund_reason = 'unknown_order' AND next_look_at = 'infinity'",
+    "(lost <> '[]' OR unknown > 0) AND id < coalesce($1, 9223372036854775807)",
+];
+
+/// The counts alone tell that nothing waits.
+#[tokio::test]
+async fn a_look_lists_letters_payments_and_recoveries_only_while_there_are_some() {
+    let app = service("1").await;
+    app.expect_disagreements();
+    app.create_flash(5).await;
+    let desk = Desk::over(app).await;
+    let asked = Lines::down_to(tracing::Level::DEBUG);
+    let (_watching, _) = desk.opened().await;
+    let count = || LISTS.map(|words| asked.count(words));
+    assert!(asked.count("FROM dead_letters WHERE resolved_at IS NULL") > 0, "they are counted");
+    assert_eq!(count(), [0; 4]);
+    for row in [
+        "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail) VALUES (0, '1-1', '{}', 'undecodable', '')",
+        "INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason)
+         VALUES (7, 'external', 'p', 'balance', 1, 'refunding', 'too_late')",
+        "INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, unknown) VALUES (0, 1, 'x', now(), now(), 1)",
+    ] {
+        still(desk.app.execute(row)).await;
+    }
+    for _ in 0..3 {
+        desk.tick().await;
+    }
+    assert_eq!(count(), [1; 4]);
 }
