@@ -9,7 +9,7 @@ use flash_sale::sale::pass::{Pass, Ran};
 use crate::support::TestApp;
 
 /// An app with a large sale, on whose rows the stores don't agree.
-async fn app_with_sale() -> (TestApp, CouponId) {
+pub async fn app_with_sale() -> (TestApp, CouponId) {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let coupon = app.create_flash(100_000).await;
@@ -17,7 +17,7 @@ async fn app_with_sale() -> (TestApp, CouponId) {
 }
 
 /// So many unpaid orders from this id on, which had to be paid until yesterday.
-async fn late_orders(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
+pub async fn late_orders(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by)
              SELECT n, {coupon}, 'flash', n, now() - interval '2 days', now() - interval '1 day'
@@ -111,7 +111,7 @@ async fn cancelled_orders(app: &TestApp, coupon: &str, kind: &str, numbers: &str
 }
 
 /// Rows about orders that no user holds in Redis: nothing is given back, and the rows are done.
-async fn open_returns(app: &TestApp, coupon: CouponId, what: &str, first: i64, count: i64) {
+pub async fn open_returns(app: &TestApp, coupon: CouponId, what: &str, first: i64, count: i64) {
     let numbers = format!("generate_series({first}, {first} + {count} - 1)");
     cancelled_orders(app, &coupon.to_string(), "flash", &numbers).await;
     app.execute(&format!(

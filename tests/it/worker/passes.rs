@@ -7,6 +7,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
+use super::bounds::{app_with_sale, late_orders, open_returns};
 use crate::support::lines::{Lines, number};
 use crate::support::{PATIENCE, TestApp, calls, eventually, lane};
 
@@ -137,5 +138,48 @@ async fn a_service_that_has_just_started_stops_at_once() {
         if began.elapsed() < limits::LANES_PERIOD / 2 {
             break;
         }
+    }
+}
+
+/// Seconds between the tenth batch and the next one, which another run closes, and the most between two of one run.
+async fn pauses(app: &TestApp, moments: &str) -> (f64, f64) {
+    let pauses = format!(
+        "SELECT max(seconds) FILTER (WHERE number = 10), max(seconds) FILTER (WHERE number <> 10)
+         FROM (SELECT extract(epoch FROM at - lag(at) OVER in_turn)::float8 AS seconds,
+                      row_number() OVER in_turn - 1 AS number
+               FROM ({moments}) AS moment (at) WINDOW in_turn AS (ORDER BY at)) AS batch"
+    );
+    let pauses = sqlx::query_as(sqlx::AssertSqlSafe(pauses)).fetch_one(&app.app.stores.pool).await;
+    pauses.expect("there are more than ten batches")
+}
+
+/// On a slow machine, batches themselves are further apart than the period; then they are the measure.
+#[tokio::test]
+async fn a_run_that_leaves_items_is_followed_by_the_next_one_without_a_pause() {
+    for (period, left, moments) in [
+        (
+            limits::EXPIRY_PERIOD,
+            "SELECT count(*) FROM orders WHERE status = 'unpaid'",
+            "SELECT DISTINCT expired_at FROM orders",
+        ),
+        (
+            limits::STOCK_RETURN_PERIOD,
+            "SELECT count(*) FROM stock_returns WHERE done_at IS NULL",
+            "SELECT DISTINCT done_at FROM stock_returns",
+        ),
+    ] {
+        let (app, coupon) = app_with_sale().await;
+        if period == limits::EXPIRY_PERIOD {
+            late_orders(&app, coupon, 1, 5_001).await;
+        } else {
+            open_returns(&app, coupon, "place", 1, 10_001).await;
+        }
+        let worker = app.another_instance().await;
+        worker::start(&worker, &app.config);
+        eventually("nothing is left", async || app.number(left).await == 0).await;
+        assert!(worker.shutdown.stop(PATIENCE).await);
+        let (between, within) = pauses(&app, moments).await;
+        let bound = period.as_secs_f64().max(2.0 * within);
+        assert!(between < bound, "{between} s between two runs, up to {within} s within one");
     }
 }
