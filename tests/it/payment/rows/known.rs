@@ -6,8 +6,10 @@ use flash_sale::kit::id;
 use serde_json::json;
 
 use super::opened::{asked, opened};
+use super::past::{MONTHS, leave};
 use super::scripted::shop;
 use super::{CLOCK, app_with, lines, orders, payments, states, statuses};
+use crate::support::lines::Lines;
 use crate::support::{TestApp, now};
 
 #[tokio::test]
@@ -164,4 +166,36 @@ async fn look_at_opened_asks_again_after_a_pause_when_postgres_refuses_a_payment
     );
     assert_eq!(lines(&app, &later).await[0], "101 t t");
     assert!(lines(&app, &later).await[1].starts_with("102 f"));
+}
+
+/// The gateway may have taken money, under an id that is not known here.
+#[tokio::test]
+async fn is_in_the_books_no_payment_whose_opening_has_no_answer() {
+    let (app, gateway) = shop().await;
+    gateway.opens(None);
+    opened(&app, &[(101, 1, "", -50)]).await;
+    let began = app.number(CLOCK).await;
+    assert_eq!(asked(&app, &gateway).await, ["pay-1-wechat"]);
+    let waits = format!(
+        "SELECT concat_ws(' ', closed_at IS NULL, next_look_at >= to_timestamp({began} + 58)) FROM opened_payments"
+    );
+    assert_eq!(lines(&app, &waits).await, ["t t"], "it is asked about again after a pause");
+}
+
+#[tokio::test]
+async fn recall_order_tells_the_log_of_an_order_that_is_brought_back() {
+    let app = app_with(&[]).await;
+    app.execute(MONTHS).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "cancelled"), (2, "cancelled")]).await;
+    payments(&app, &[(101, 1, "refunded", "too_late"), (102, 2, "refunded", "too_late")]).await;
+    leave(&app, "1").await;
+    let heard = Lines::heard();
+    for (payment, told) in [("g102", 0), ("g101", 1), ("g101", 1)] {
+        let notice = json!({"kind": "refund", "payment_id": payment});
+        assert_eq!(app.confirm(&notice).await.status, 200);
+        let lines = heard.with("a gateway names an order of the history");
+        assert_eq!(lines.len(), told, "{payment}: {lines:?}");
+        assert!(lines.iter().all(|line| line.contains("order=1")), "{lines:?}");
+    }
 }

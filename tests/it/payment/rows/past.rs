@@ -110,14 +110,14 @@ async fn erase_takes_notes_and_pages_off_the_payments_of_these_orders() {
 }
 
 /// The months of the history for small order ids.
-const MONTHS: &str = "
+pub(super) const MONTHS: &str = "
     CREATE TABLE order_history_202201 PARTITION OF order_history FOR VALUES FROM (0) TO (1000);
     CREATE TABLE payment_history_202201 PARTITION OF payment_history FOR VALUES FROM (0) TO (1000);
     CREATE TABLE redemption_history_202201 PARTITION OF redemption_history FOR VALUES FROM (0) TO (1000);
     CREATE TABLE stock_return_history_202201 PARTITION OF stock_return_history FOR VALUES FROM (0) TO (1000)";
 
 /// Moves orders into the history, and all of their payments.
-async fn leave(app: &TestApp, orders: &str) {
+pub(super) async fn leave(app: &TestApp, orders: &str) {
     app.execute(&format!(
         "INSERT INTO moved_order_counts SELECT coupon_id, status, count(*) FROM orders WHERE id IN ({orders}) GROUP BY 1, 2;
          WITH gone AS (DELETE FROM orders WHERE id IN ({orders}) RETURNING *) INSERT INTO order_history SELECT * FROM gone;
