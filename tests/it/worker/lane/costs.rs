@@ -96,7 +96,7 @@ async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks
     let redis = app.app.stores.redis.another();
     let (watch, stop) = (LaneWatch::new(&redis), CancellationToken::new());
     let state = LogState::default();
-    // Nobody looks for it yet.
+    // The watch doesn't look yet.
     let (began, before) = (Instant::now(), command_calls(&app, "xread").await);
     let looked = async || command_calls(&app, "xread").await >= before + 3;
     tokio::select! {

@@ -206,3 +206,25 @@ async fn a_batch_is_noted_from_the_read_of_its_entries_to_their_acknowledgement(
         assert!(took("locks") < 7_000_000 && took("acknowledgement") < 7_000_000, "{trace}");
     }
 }
+
+#[tokio::test]
+async fn an_acknowledgement_that_fails_is_none_in_the_note_of_a_batch() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    let order = app.claim_traced(1, coupon, "1").await.order_id();
+    let order = OrderId::new(app.inner(order)).expect("a positive number");
+    // No count of written orders can be raised.
+    let of_lane = app.keys().lane(lane());
+    let _: i64 = app.redis(&["HSET", &of_lane, "written", "no number"]).await;
+    assert!(worker.write_pass().await.is_err());
+    let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
+    let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
+    let steps = trace["steps"].as_array().expect("a list");
+    let is_known = |name: &str| {
+        let step = steps.iter().find(|step| step["name"] == name).expect("a step");
+        step["took_us"].is_u64()
+    };
+    assert_eq!((is_known("row"), is_known("acknowledgement")), (true, false), "{trace}");
+}
