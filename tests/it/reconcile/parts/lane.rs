@@ -102,15 +102,15 @@ async fn numbers_of_entries_in_flight_have_neither_gap_nor_overlap() {
 #[tokio::test]
 async fn pending_deleted_are_entries_that_the_log_has_no_more() {
     let (app, sales) = with_lanes(4).await;
-    for lane in 0..3 {
+    for sale in &sales[..3] {
         for first in 1..=120 {
-            append(&app, sales[lane], first, 1).await;
+            append(&app, *sale, first, 1).await;
         }
-        count(&app, sales[lane].lane(), "120", "0").await;
+        count(&app, sale.lane(), "120", "0").await;
     }
     let mut deleted = Vec::new();
-    for lane in 1..3 {
-        let entries = deliver(&app, sales[lane].lane()).await;
+    for sale in &sales[1..3] {
+        let entries = deliver(&app, sale.lane()).await;
         assert_eq!(entries.len(), 120);
         deleted.push([entries[1].clone(), entries[118].clone()]);
     }
@@ -143,9 +143,9 @@ async fn pending_deleted_are_entries_that_the_log_has_no_more() {
 async fn acknowledged_orders_are_rows_or_letters_and_a_log_that_cannot_be_read_is_told() {
     let (app, sales) = with_lanes(6).await;
     // Lanes 1 to 4 have acknowledged two orders each.
-    for lane in 1..5 {
+    for sale in &sales[1..5] {
         for user in 1..=2 {
-            assert_eq!(app.claim(user, sales[lane]).await.status, 202);
+            assert_eq!(app.claim(user, *sale).await.status, 202);
         }
     }
     app.write_orders().await;
@@ -178,11 +178,11 @@ async fn acknowledged_orders_are_rows_or_letters_and_a_log_that_cannot_be_read_i
 #[tokio::test]
 async fn entries_without_a_group_are_in_flight_from_the_first_on() {
     let (app, sales) = with_lanes(2).await;
-    for lane in 0..2 {
+    for sale in &sales {
         for first in 1..=3 {
-            append(&app, sales[lane], first, 1).await;
+            append(&app, *sale, first, 1).await;
         }
-        count(&app, sales[lane].lane(), "3", "0").await;
+        count(&app, sale.lane(), "3", "0").await;
     }
     let log = app.log(sales[1].lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
