@@ -378,7 +378,7 @@ mod tests {
     /// Time after which a step hangs.
     const HANGS: Duration = Duration::from_secs(60);
 
-    /// What a client of a connection without a network does, while the service answers `ok` to each request.
+    /// Lets a client act on a connection without a network, while the service answers `ok` to each request.
     async fn with_client<T>(act: impl AsyncFnOnce(DuplexStream) -> T) -> T {
         let (client, server) = duplex(limits::HEADER_BYTES_MAX * 2);
         let service = service_fn(|_: Request<Incoming>| async {

@@ -148,7 +148,7 @@ async fn disturb(app: &TestApp, disturbance: Disturbance, ends: bool) {
     app.app.lanes.read_now().await.expect("Postgres answers");
 }
 
-/// What was proved before a disturbance has to be proved anew: by the looks before where the log alone was lost, and else
+/// A proof of before a disturbance has to be made anew: by the looks before where the log alone was lost, and else
 /// by looks of afterwards.
 #[tokio::test]
 async fn a_look_of_the_hand_in_doubts_what_was_proved_before_a_disturbance() {

@@ -33,7 +33,7 @@ async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows(
     write_letter(&app, letters, (7, BY_HAND + 7), ("", "")).await;
     write_letter(&app, letters, (8, BY_HAND + 8), (", resolved_at", ", now()")).await;
     let junk = app.shard_of(unreadable, 9).await;
-    let _: i64 = app.redis(&["HSET", &junk, "nobody", "x"]).await;
+    let _: i64 = app.redis(&["HSET", &junk, "no id", "x"]).await;
     for coupon in sales.into_iter().chain([full]) {
         damage(&app, coupon).await;
     }

@@ -1,4 +1,4 @@
-//! What an operator is told while lanes are recovered, and of keys that stood in the place of a log.
+//! Log lines and metrics for an operator while lanes are recovered, and of keys that stood in the place of a log.
 
 use std::sync::LazyLock;
 

@@ -47,7 +47,7 @@ async fn begin_new_begins_lanes_that_redis_has_never_had_and_no_lost_one() {
     assert_eq!(approved(&app).await, [0, 1]);
 }
 
-/// What a process does when it starts.
+/// The start of a process.
 #[tokio::test]
 async fn states_of_adds_lanes_and_begins_those_that_are_new() {
     let app = TestApp::with_lanes(3).await;

@@ -373,7 +373,7 @@ async fn a_redis_that_cannot_tell_the_backlog_is_waited_for_for_ten_seconds() {
     }
 }
 
-/// What can't be looked up within a second is unknown; the stage is shown before it is looked up.
+/// A number that can't be looked up within a second is unknown; the stage is shown before it is looked up.
 #[tokio::test]
 async fn stores_that_hang_leave_the_stage_shown_and_the_numbers_unknown() {
     let (app, crowd) = (service("1").await, Crowd::new());

@@ -67,7 +67,7 @@ async fn looks_at_no_sale_do_not_count_for_its_next_census() {
     assert_eq!(seen, [-1, -1, -1, -1, 3, 3, 3, 3, 3, 8]);
 }
 
-/// What decides claims is told of each sale that Redis has, and what Postgres has of each other one.
+/// The board tells the terms that decide claims of each sale that Redis has, and those of Postgres of each other one.
 #[tokio::test]
 async fn terms_of_a_sale_are_those_of_redis_where_it_has_them() {
     let app = service("1").await;
