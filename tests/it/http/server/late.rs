@@ -164,3 +164,35 @@ async fn a_stream_that_is_read_is_no_idle_connection() {
     later(&app, limits::LIVE_PERIOD * 6).await;
     assert_eq!(open(&app), 0);
 }
+
+/// A request has its time. Its client is at fault where the body has not come, and else the service.
+#[tokio::test]
+async fn a_reply_that_takes_too_long_says_whether_the_body_was_awaited() {
+    let app = TestApp::configured(&["--database-connections", "2"]).await;
+    let pool = &app.app.stores.pool;
+    let taken = [
+        pool.acquire().await.expect("Postgres answers"),
+        pool.acquire().await.expect("Postgres answers"),
+    ];
+    let body = r#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2}"#;
+    let create = |length: usize| {
+        format!(
+            "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
+            app.admin_token()
+        )
+    };
+    tokio::time::pause();
+    let mut whole = still(send(&app, create(body.len()).as_bytes())).await;
+    let mut half = still(send(&app, create(body.len() + 1).as_bytes())).await;
+    later(&app, Duration::ZERO).await;
+    later(&app, limits::REQUEST_TIMEOUT - Duration::from_millis(100)).await;
+    for client in [&mut whole, &mut half] {
+        assert!(client.read_u8().now_or_never().is_none(), "it has its time");
+    }
+    later(&app, Duration::from_millis(100)).await;
+    let (whole, half) = (still(head(&mut whole)).await, still(head(&mut half)).await);
+    assert!(whole.starts_with("HTTP/1.1 503 "), "the service was too slow: {whole}");
+    assert!(half.starts_with("HTTP/1.1 408 "), "the client was too slow: {half}");
+    drop(taken);
+}
