@@ -425,7 +425,8 @@ mod tests {
             assert_eq!(asked.len(), days.len(), "{time}");
             for (command, day) in asked.iter().zip(days) {
                 // No number, and 131,072 below the ceiling.
-                let words = format!(" 2 numbers:{day} {{numbers:{day}}}:ceiling 0 131072  0 0 ");
+                let tagged = format!("{{numbers:{day}}}");
+                let words = format!(" 2 numbers:{day} {tagged}:ceiling 0 131072  0 0 ");
                 assert!(command.contains(&words), "{command}");
             }
         }
