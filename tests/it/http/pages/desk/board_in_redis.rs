@@ -1,12 +1,13 @@
 //! Facts of Redis on the board: sales, logs and processes; and a Redis that can't be read.
 
+use flash_sale::base::clock::Clock;
 use flash_sale::sale::board::presence::{ClaimCounts, Second, Word};
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::keys::{LogId, LogLayout};
 use serde_json::{Value, json};
 
 use super::{Desk, archive, line, service, still, there};
-use crate::support::{TestApp, calls};
+use crate::support::{OwnServers, TestApp, calls};
 
 /// Seconds after the beginning at which the units of a sale were last counted.
 fn counted(desk: &Desk, board: &Value, coupon: CouponId) -> Option<i64> {
@@ -276,6 +277,27 @@ async fn the_past_of_processes_is_asked_for_by_the_first_look_alone() {
         assert_eq!(there(&board), [true, true]);
         assert_eq!(board["stores"][0]["at"], desk.at(1));
         assert_eq!(board["processes"].as_array().map(Vec::len), Some(1));
+        tokio::time::resume();
+    }
+}
+
+/// A command that Redis refuses for a while is no fault of a sale or of a log: the look has failed.
+#[tokio::test]
+async fn a_look_of_which_redis_refuses_a_command_tells_no_facts() {
+    let servers = OwnServers::start();
+    for command in ["hget", "xrange"] {
+        let two = ["--database-connections", "2"];
+        let app = TestApp::on(&servers.at, &two, Clock::System).await;
+        let coupon = app.create_flash(5).await;
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+        let refuse = format!("-{command}");
+        let _: String = app.redis(&["ACL", "SETUSER", "default", &refuse]).await;
+        let desk = Desk::over(app).await;
+        let (_watching, board) = desk.opened().await;
+        let permit = format!("+{command}");
+        let _: String = still(desk.app.redis(&["ACL", "SETUSER", "default", &permit])).await;
+        assert_eq!(there(&board), [false, true], "{command}: {board}");
+        assert_eq!(line(&board, coupon)["units"], Value::Null, "{command}");
         tokio::time::resume();
     }
 }
