@@ -224,6 +224,24 @@ async fn apply_values_notes_the_revision_or_says_why_not_by_the_reply() {
     }
 }
 
+/// A sale that is archived while its load is resumed: Postgres alone answers for it then.
+#[tokio::test]
+async fn apply_that_resumes_a_load_leaves_a_sale_that_is_archived_meanwhile() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    let script = include_str!("../../../lua/apply_coupon.lua");
+    let (played, process) = process(&app, script, || Play::Later).await;
+    let meanwhile = async {
+        eventually("the script is asked", async || played.asked().len() == 1).await;
+        app.execute("UPDATE flash_sales SET archived_at = now()").await;
+        played.answer(text("LOADING"));
+    };
+    let (told, ()) = tokio::join!(process.coupon_changes.apply(coupon), meanwhile);
+    assert_told(&told, "Ok(true)", "archived meanwhile");
+    assert_eq!(played.asked().len(), 1);
+}
+
 /// Postgres alone answers for these.
 #[tokio::test]
 async fn apply_asks_redis_about_no_coupon_that_is_archived_regular_or_unknown() {

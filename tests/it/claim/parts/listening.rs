@@ -71,7 +71,7 @@ impl Listener {
         self.played.asked().iter().filter(|command| command[0] == name).count()
     }
 
-    /// Whether the order of user 1 is believed, once it is noted.
+    /// Notes the order of user 1. True if it is believed then.
     fn notes(&self, sequence: i64) -> bool {
         let edition = Edition { server: self.server.clone(), epoch: 1, additions: 0 };
         let orders = [(user(1), OrderId::new(77).expect("an id"))].into_iter();

@@ -38,7 +38,7 @@ struct Process {
     durability: Arc<Durability>,
     receipts: Arc<ReceiptBook>,
     memories: Memories,
-    /// Whether Redis syncs its file before each reply, as far as the process can learn.
+    /// True while Redis syncs its file before each reply, as far as the process can learn.
     is_synced: Arc<AtomicBool>,
 }
 

@@ -2,12 +2,17 @@
 
 use chrono::{DateTime, Utc};
 use flash_sale::kit::postgres::{self, Page};
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::creation_keys::{self, CreationKey, Former};
+use flash_sale::sale::coupon::input::NewCoupon;
 use flash_sale::sale::coupon::prices::Prices;
 use flash_sale::sale::coupon::restocks;
+use serde_json::json;
+use sqlx::{Connection, PgConnection};
 
 use super::shelf;
-use crate::support::{TestApp, sale};
+use crate::support::{TestApp, eventually, sale};
 
 async fn with_sales(last: usize) -> TestApp {
     let app = TestApp::start().await;
@@ -79,6 +84,43 @@ async fn a_note_of_a_creation_key_forgets_some_that_are_older_than_a_day() {
     other.rollback().await.expect("Postgres answers");
     let left = "SELECT key FROM creation_keys ORDER BY created_at";
     assert_eq!(app.texts(left).await, ["2", "102", "103", "a day old", "young", "new"]);
+}
+
+/// A creation that another one has overtaken goes back with its own connection, and waits for no second one.
+#[tokio::test]
+async fn insert_under_a_key_that_was_noted_meanwhile_gives_its_connection_back() {
+    let app = TestApp::configured(&["--database-connections", "2"]).await;
+    app.write_sales(1).await;
+    app.execute("SELECT nextval('coupon_sequence')").await;
+    app.expect_disagreements();
+    // One is in use elsewhere.
+    let _busy = app.app.stores.pool.acquire().await.expect("Postgres answers");
+    let arguments = app.store_arguments();
+    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
+    let mut other = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let note = "BEGIN; INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id)
+        VALUES (1, 'k', sha256('body'), 1024)";
+    sqlx::raw_sql(note).execute(&mut other).await.expect("Postgres does it");
+    let new: NewCoupon = serde_json::from_value(
+        json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2}),
+    )
+    .expect("a coupon");
+    let by = Actor::command_line();
+    let creation = app.app.coupons.create_once(new, key(1, "k", "body"), &by);
+    let waiting = "SELECT count(*) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let mut watch = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let overtake = async {
+        eventually("it waits for the key", async || {
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watch).await.expect("a number") > 0
+        })
+        .await;
+        sqlx::raw_sql("COMMIT").execute(&mut other).await.expect("Postgres does it");
+    };
+    let (created, ()) = tokio::join!(creation, overtake);
+    let created = created.expect("both stores answer");
+    assert!(matches!(&created, Creation::Created(it) if it.id == sale(1)), "{created:?}");
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 1);
 }
 
 #[tokio::test]
