@@ -261,6 +261,8 @@ mod tests {
         assert_eq!(lanes_of(7 << 10), [1, 2, 3, 4]);
         assert_eq!(lanes_of(7 << 10 | 1), [2, 3, 4]);
         assert_eq!(lanes_of(7 << 10 | 3), [4]);
+        // The first coupon.
+        assert_eq!((lanes_of(1 << 10), lanes_of(1 << 10 | 1)), (vec![1, 2, 3, 4], vec![2, 3, 4]));
         for made_up in [1, 1023, 7 << 10 | 2, 7 << 10 | 4, 7 << 10 | 1023] {
             assert_eq!(lanes_of(made_up), [0_i32; 0], "{made_up}");
         }

@@ -254,6 +254,7 @@ mod tests {
             kind: Kind,
             #[serde(serialize_with = "sentence")]
             words: String,
+            address: std::net::IpAddr,
             other: serde_json::Value,
         }
         #[derive(Serialize)]
@@ -273,6 +274,7 @@ mod tests {
             flat: Flat { inside: number },
             kind: Kind::One { order: number },
             words: format!("order {number} of user {}; order x; an order", number.get()),
+            address: [127, 0, 0, 1].into(),
             other: json!({"cents": 5, "user": number.to_string(), "deep": [[1.5, true, null]]}),
         };
         let (ids, plain) = (ids(), PublicIds::plain());
@@ -282,6 +284,7 @@ mod tests {
                 "order_id": public, "list": [public, null], "pair": ["9", public], "inside": public,
                 "kind": {"kind": "One", "order": public},
                 "words": format!("order {public} of user {number}; order x; an order"),
+                "address": "127.0.0.1",
                 "other": {"cents": 5, "user": number.to_string(), "deep": [[1.5, true, null]]},
             })
         };
