@@ -355,8 +355,9 @@ impl LaneWorker {
     async fn is_hopeless(&self, part: &Part, reason: Reason) -> Result<bool, PassError> {
         let coupons: Vec<CouponId> = by_coupon(&part.claims).into_keys().collect();
         Ok(match (reason, &coupons[..]) {
-            // The claims for which there are units have not been tried yet.
-            (Reason::Oversold, _) if !part.overflows => false,
+            // The claims for which there are units have not been tried yet; or, in a part of one sale, its units have
+            // changed meanwhile, and nothing was written.
+            (Reason::Oversold, _) => false,
             _ if part.claims.len() == 1 => true,
             (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
             _ => false,

@@ -32,9 +32,12 @@ pub struct Played {
     _accepting: JoinSet<()>,
 }
 
+/// The words of a command, and how it is played.
+type Decide = dyn Fn(&[String]) -> Play + Send + Sync;
+
 struct Stage {
     real: PathBuf,
-    play: Box<dyn Fn(&[String]) -> Play + Send + Sync>,
+    play: Box<Decide>,
     /// Commands that the real server has not been sent.
     asked: Mutex<Vec<Vec<String>>>,
     answers: Mutex<VecDeque<String>>,

@@ -145,34 +145,36 @@ async fn several_workers_share_a_flood_while_units_come_back() {
 
 #[tokio::test]
 async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
-    append_all(&app, coupon, 10_000, 5).await;
-    let first = write_all(&mut worker).await;
-    assert_eq!((first.inserted, first.dead_letters), (2, 3));
+    for (entries, letters) in [(4, 3), (1, 0)] {
+        let app = TestApp::start().await;
+        let coupon = app.create_flash(2).await;
+        let mut worker = app.worker(lane());
+        worker.ensure_group().await.unwrap();
+        append_all(&app, coupon, 10_000, 5).await;
+        let first = write_all(&mut worker).await;
+        assert_eq!((first.inserted, first.dead_letters), (2, 3));
 
-    append_all(&app, coupon, 20_000, 4).await;
-    let pool = &app.app.stores.pool;
-    let mut coming_back = postgres::begin(pool).await.unwrap();
-    let query = "UPDATE flash_sales SET sold = sold - 1, updated_at = now()";
-    sqlx::query(query).execute(&mut *coming_back).await.unwrap();
-    let comes_back = async {
-        // Or the worker has given up: then it tries again.
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        let began = Instant::now();
-        while app.number(waits).await == 0 && began.elapsed() < Duration::from_secs(5) {}
-        coming_back.commit().await.unwrap();
-    };
-    let (written, ()) = tokio::join!(worker.write_pass(), comes_back);
-    let mut sum = written.unwrap_or_default();
-    let later = write_all(&mut worker).await;
-    sum.inserted += later.inserted;
-    sum.dead_letters += later.dead_letters;
-    assert_eq!((sum.inserted, sum.dead_letters), (1, 3));
-    assert_eq!(app.sold(coupon).await, 2);
-    app.expect_disagreements();
+        append_all(&app, coupon, 20_000, entries).await;
+        let pool = &app.app.stores.pool;
+        let mut coming_back = postgres::begin(pool).await.unwrap();
+        let query = "UPDATE flash_sales SET sold = sold - 1, updated_at = now()";
+        sqlx::query(query).execute(&mut *coming_back).await.unwrap();
+        let comes_back = async {
+            // Or the worker has given up: then it tries again.
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            let began = Instant::now();
+            while app.number(waits).await == 0 && began.elapsed() < Duration::from_secs(5) {}
+            coming_back.commit().await.unwrap();
+        };
+        let (written, ()) = tokio::join!(worker.write_pass(), comes_back);
+        let mut sum = written.unwrap_or_default();
+        let later = write_all(&mut worker).await;
+        sum.inserted += later.inserted;
+        sum.dead_letters += later.dead_letters;
+        assert_eq!((sum.inserted, sum.dead_letters), (1, letters), "{entries} entries");
+        assert_eq!(app.sold(coupon).await, 2);
+        app.expect_disagreements();
+    }
 }
 
 #[tokio::test]

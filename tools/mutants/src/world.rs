@@ -7,7 +7,9 @@ use anyhow::{Result, bail, ensure};
 
 use crate::mutant::{Key, Language, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
-use crate::rust::{Known, Query, RUNS_SCRIPTS, instrument, whole_number_constants};
+use crate::rust::{
+    Known, Query, RUNS_SCRIPTS, instrument, modules_of_tests, whole_number_constants,
+};
 use crate::source::{Source, listed};
 use crate::{lua, sql};
 
@@ -102,9 +104,15 @@ impl World {
             paths.map(|path| Source::read(root, path)).collect()
         };
         let is_rust = |path: &str| path.ends_with(".rs");
-        let mutated = |path: &str| RUST.iter().any(|folder| path.starts_with(folder));
+        let mut of_tests = Vec::new();
+        let of_rooms = |path: &str| RUST.iter().any(|folder| path.starts_with(folder));
+        for source in sources(&|path| of_rooms(path) && is_rust(path))? {
+            of_tests.extend(modules_of_tests(&source)?);
+        }
+        let is_of_tests = |path: &str| of_tests.iter().any(|begin| path.starts_with(begin));
+        let mutated = |path: &str| of_rooms(path) && !is_of_tests(path);
         let mut constants = BTreeSet::new();
-        let is_product = |path: &str| path.starts_with("src/") || mutated(path);
+        let is_product = |path: &str| path.starts_with("src/") || of_rooms(path);
         for source in sources(&|path| is_product(path) && is_rust(path))? {
             constants.extend(whole_number_constants(&source)?);
         }

@@ -253,6 +253,27 @@ pub fn whole_number_constants(source: &Source) -> Result<BTreeSet<String>> {
     Ok(constants.0)
 }
 
+/// Beginnings of the paths of modules that this file declares for tests only: `dir/name.` and `dir/name/`.
+///
+/// # Errors
+///
+/// When it isn't Rust.
+pub fn modules_of_tests(source: &Source) -> Result<Vec<String>> {
+    let file = syn::parse_file(&source.text).with_context(|| format!("parsing {}", source.path))?;
+    let stem = source.path.trim_end_matches(".rs");
+    let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+    let folder = if matches!(name, "lib" | "mod" | "main") { folder } else { stem };
+    let is_for_tests = |attribute: &syn::Attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    };
+    let modules = file.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if module.attrs.iter().any(is_for_tests) => Some(&module.ident),
+        _ => None,
+    });
+    Ok(modules.flat_map(|name| ['.', '/'].map(|end| format!("{folder}/{name}{end}"))).collect())
+}
+
 /// Hash of a function's text.
 fn hash_of(source: &Source, range: Range<usize>) -> u64 {
     hash(&source.text[range])

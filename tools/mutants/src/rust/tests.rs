@@ -238,3 +238,19 @@ fn what_does_not_compile_is_not_put_in() {
     let (_, spliced) = of("fn f() -> X { let c; a - b }", &dropped);
     assert!(spliced.contains("a + b"));
 }
+
+#[test]
+fn modules_for_tests_are_told_from_others() {
+    let text = "#[cfg(test)] mod a; #[cfg(test)] pub mod b; mod c; #[cfg(feature = \"x\")] mod d;"
+        .to_owned();
+    let of = |path: &str| {
+        let source = Source { path: path.into(), text: text.clone() };
+        modules_of_tests(&source).expect("it is Rust")
+    };
+    assert_eq!(of("src/kit/mod.rs"), ["src/kit/a.", "src/kit/a/", "src/kit/b.", "src/kit/b/"]);
+    assert_eq!(of("src/lib.rs"), ["src/a.", "src/a/", "src/b.", "src/b/"]);
+    assert_eq!(
+        of("src/kit/id.rs"),
+        ["src/kit/id/a.", "src/kit/id/a/", "src/kit/id/b.", "src/kit/id/b/"]
+    );
+}

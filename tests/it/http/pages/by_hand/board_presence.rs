@@ -67,7 +67,7 @@ async fn a_pass_of_presence_tells_a_word_and_keeps_the_past_of_three_hundred_sec
     assert_eq!(length, 300);
     assert_eq!((word.at_ms, word.stopping, second.0), (began + 1_000, true, began + 1_000));
     // A second later, the other one has been silent for too long.
-    assert_eq!(names(&app).await, [id.clone()]);
+    assert_eq!(names(&app).await, std::slice::from_ref(&id));
 
     app.app.presence.leave().await.expect("Redis answers");
     assert_eq!(names(&app).await, Vec::<String>::new());

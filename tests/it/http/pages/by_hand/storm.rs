@@ -149,7 +149,7 @@ async fn a_storm_has_a_verdict_if_its_crowd_ends_well_and_else_the_reason() {
     let [sale, answers, end] = lines_of_three(coupon, orders);
     let whole = prints(&[sale.clone(), answers.clone(), end.clone()]);
     let without_sale = prints(&[answers.clone(), end.clone()]);
-    let without_end = prints(&[answers.clone()]);
+    let without_end = prints(std::slice::from_ref(&answers));
     for (script, shoppers, expected) in [
         (without_end, 3, "crowd_failed"),
         (without_sale.clone(), 4, "crowd_failed"),
