@@ -447,6 +447,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_table_is_logged_at_once_and_then_now_and_then() {
+        private_servers::testing::ask_each_time();
         let log = Log::default();
         let writer = log.clone();
         let lines = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();

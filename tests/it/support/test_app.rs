@@ -28,7 +28,7 @@ use flash_sale::sale::reconcile::runs::Run;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
-use private_servers::testing::RedisProxy;
+use private_servers::testing::{RedisProxy, ask_each_time};
 use redis::{FromRedisValue, RedisResult};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -150,6 +150,7 @@ impl TestApp {
     }
 
     async fn with(servers: &Addresses, config: Config, clock: Clock) -> Self {
+        ask_each_time();
         let name = format!("t{}", Uuid::new_v4().simple());
         let place = Place { servers: servers.clone(), database: name.clone(), prefix: name };
         place.servers.create_database(&place.database).await;

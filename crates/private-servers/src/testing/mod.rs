@@ -31,7 +31,10 @@ mod proxy;
 
 mod patience;
 
+mod listening;
+
 pub use data_folder::DataFolder;
+pub use listening::ask_each_time;
 pub use patience::{PATIENCE, bound_this_test, bounded, eventually, patience};
 pub use process::{Finished, Process, run, run_within};
 pub use proxy::{RedisProxy, Switch};

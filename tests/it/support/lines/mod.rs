@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use flash_sale::app::App;
+use private_servers::testing::ask_each_time;
 use tracing::subscriber::DefaultGuard;
 
 /// Log lines of this test's thread, from warnings and errors down to information, until this is dropped.
@@ -33,6 +34,7 @@ impl Lines {
 
     /// The same, down to this level. Each statement that Postgres has answered is a line of DEBUG.
     pub fn down_to(level: tracing::Level) -> Self {
+        ask_each_time();
         let text = Text::default();
         let writer = text.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(level);
