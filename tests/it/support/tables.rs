@@ -1,6 +1,7 @@
 //! The tables as they are, and a Postgres that refuses to write to one of them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use flash_sale::base::limits::LANE_BITS;
 use flash_sale::sale::ids::CouponId;
@@ -148,7 +149,27 @@ impl TestApp {
         .await
     }
 
-    /// Waits until a session waits for a row that another one has locked.
+    /// From now on [`timeout_noted`](Self::timeout_noted) tells the time that statements of this kind on a table may take.
+    pub async fn note_timeout_of(&self, verb: &str, table: &str) {
+        self.execute(&format!(
+            "CREATE SEQUENCE timeout_ms;
+             CREATE FUNCTION note_timeout() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     PERFORM setval('timeout_ms', (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint);
+                     RETURN NULL;
+                 END $$;
+             CREATE TRIGGER noted AFTER {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION note_timeout()"
+        ))
+        .await;
+    }
+
+    /// The time that the last such statement could take.
+    pub async fn timeout_noted(&self) -> Duration {
+        let ms = self.number("SELECT last_value FROM timeout_ms").await;
+        Duration::from_millis(ms.try_into().expect("a positive number"))
+    }
+
+    /// Waits until a session waits for a row, or a table, that another one has locked.
     pub async fn a_session_waits_for_a_row(&self) {
         let waiting = "SELECT count(*) FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -5,15 +5,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::sleep;
 
-use super::{head, metric, send, to_the_end};
+use super::{head, held_list, metric, send, to_the_end};
 use crate::http::pages::by_hand::{pass, redis_settles, still};
-use crate::support::{PATIENCE, TestApp, eventually, token};
+use crate::support::{PATIENCE, TestApp, eventually};
 
 const ALIVE: &[u8] = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -76,15 +75,7 @@ async fn a_request_that_comes_right_after_a_stop_is_answered_and_a_later_one_is_
 #[tokio::test]
 async fn a_stop_waits_four_seconds_for_a_reply() {
     let app = TestApp::start().await;
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let locks = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
-    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
-    let list =
-        format!("GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token(1));
-    let mut held = send(&app, list.as_bytes()).await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it waits", async || app.number(waiting).await == 1).await;
+    let (lock, mut held) = held_list(&app).await;
     tokio::time::pause();
     let mut stopped = pin!(app.app.shutdown.stop(PATIENCE));
     assert!(stopped.as_mut().now_or_never().is_none());

@@ -12,12 +12,13 @@ use flash_sale::http::{self, server};
 use flash_sale::kit::jwt::Tokens;
 use flash_sale::kit::postgres;
 use secrecy::SecretString;
+use sqlx::{Postgres, Transaction};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::hoarders::{head, http2, metric, proxied, send, to_the_end, while_busy};
-use crate::support::{PATIENCE, SECRET, TestApp, bounded, eventually, token};
+use crate::support::{PATIENCE, SECRET, TestApp, bounded, token};
 
 /// Types of frames (RFC 9113, section 6).
 const SETTINGS: u8 = 4;
@@ -41,6 +42,18 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 fn was_told_the_end(bytes: &[u8]) -> bool {
     // The last stream, and then the error.
     frames(bytes).iter().any(|(kind, payload)| *kind == GOAWAY && payload[4..8] == [0; 4])
+}
+
+/// A client whose request waits for Postgres, and the lock that holds it up.
+async fn held_list(app: &TestApp) -> (Transaction<'static, Postgres>, TcpStream) {
+    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let locks = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
+    let list =
+        format!("GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token(1));
+    let held = send(app, list.as_bytes()).await;
+    app.a_session_waits_for_a_row().await;
+    (lock, held)
 }
 
 #[tokio::test]
@@ -103,15 +116,7 @@ async fn a_stop_waits_for_a_request_under_way_and_tells_idle_clients() {
     let mut idle = send(&app, &http2("/livez", None)).await;
     let mut idle_http1 = send(&app, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(head(&mut idle_http1).await.starts_with("HTTP/1.1 200 "));
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let locks = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
-    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
-    let list =
-        format!("GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token(1));
-    let mut held = send(&app, list.as_bytes()).await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it waits", async || app.number(waiting).await == 1).await;
+    let (lock, mut held) = held_list(&app).await;
     let released = async {
         // Longer than the time for late requests, and than that of connections that are overdue.
         sleep(limits::OVERDUE_CLOSE_MAX + limits::LATE_REQUEST_MAX * 2).await;

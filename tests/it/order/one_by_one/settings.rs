@@ -11,21 +11,11 @@ use crate::support::{TestApp, lane, user};
 #[tokio::test]
 async fn run_again_has_more_time_than_other_statements() {
     let app = TestApp::configured(&["--database-timeout-ms", "9000"]).await;
-    app.execute(
-        "CREATE SEQUENCE timeout_ms;
-         CREATE FUNCTION note_timeout() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN
-                 PERFORM setval('timeout_ms', (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint);
-                 RETURN NULL;
-             END $$;
-         CREATE TRIGGER noted BEFORE UPDATE ON stock_returns FOR EACH STATEMENT EXECUTE FUNCTION note_timeout()",
-    )
-    .await;
+    app.note_timeout_of("UPDATE", "stock_returns").await;
     let since = "2024-01-01T00:00:00Z".parse().expect("a time");
     let run = stock_returns::run_again(&app.app.stores.pool, lane(), since).await;
     assert_eq!(run.expect("Postgres answers"), 0);
-    let expected = i64::try_from(RECOUNT_TIMEOUT.as_millis()).expect("a small number");
-    assert_eq!(app.number("SELECT last_value FROM timeout_ms").await, expected);
+    assert_eq!(app.timeout_noted().await, RECOUNT_TIMEOUT);
 }
 
 /// The history has many months: a plan that knows the user reads few of them.

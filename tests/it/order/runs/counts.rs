@@ -84,20 +84,10 @@ async fn the_audit_tells_what_it_corrects_in_log_metric_and_history() {
 #[tokio::test]
 async fn the_audit_has_time_to_count() {
     let app = counted().await;
-    app.execute(
-        "CREATE SEQUENCE timeout_ms;
-         CREATE FUNCTION note_timeout() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN
-                 PERFORM setval('timeout_ms', (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint);
-                 RETURN NULL;
-             END $$;
-         CREATE TRIGGER noted AFTER INSERT ON order_count_changes FOR EACH STATEMENT EXECUTE FUNCTION note_timeout();
-         UPDATE order_counts SET orders = 7",
-    )
-    .await;
+    app.note_timeout_of("INSERT", "order_count_changes").await;
+    app.execute("UPDATE order_counts SET orders = 7").await;
     assert_eq!(audit(&app).await, Some(1));
-    let expected = i64::try_from(limits::ORDER_AUDIT_TIMEOUT.as_millis()).expect("a small number");
-    assert_eq!(app.number("SELECT last_value FROM timeout_ms").await, expected);
+    assert_eq!(app.timeout_noted().await, limits::ORDER_AUDIT_TIMEOUT);
 }
 
 #[tokio::test]

@@ -1,5 +1,14 @@
 //! The parts of a comparison, file by file: each fault of a log, of a sale, and each repair, beside what is no fault.
 
+use std::sync::LazyLock;
+
+use flash_sale::sale::Stores;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::reconcile::{self, Report};
+use tokio::task::JoinSet;
+
+use crate::support::{TestApp, bounded, eventually, proxy_before};
+
 // The logs of lanes.
 mod lane;
 
@@ -32,3 +41,28 @@ mod asked;
 
 // A sale that changes while it is read.
 mod read_sale;
+
+static CENSUS: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
+});
+
+/// The comparison of a sale, during which this happens after Postgres has been asked for its terms and before Redis counts.
+async fn checked_while(
+    app: &TestApp,
+    coupon: CouponId,
+    happens: impl AsyncFnOnce(),
+) -> Option<Report> {
+    let proxy = proxy_before(app, &CENSUS).await;
+    let other = app.another_instance_behind(&proxy).await;
+    proxy.hold();
+    let mut checking = JoinSet::new();
+    checking.spawn(async move {
+        let Stores { pool, redis, keys } = &other.stores;
+        reconcile::check_sale(pool, redis, keys, coupon).await
+    });
+    eventually("the sale is about to be counted", async || proxy.held() == 1).await;
+    happens().await;
+    proxy.release();
+    let checked = bounded("the end of the comparison", checking.join_next()).await;
+    checked.expect("it was begun").expect("it ends").expect("both stores answer")
+}

@@ -1,18 +1,12 @@
 //! `one_sale`: buyers whose orders are another user's or another coupon's, and a sale that is archived meanwhile.
 
-use std::sync::LazyLock;
-
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile;
-use tokio::task::JoinSet;
 
+use super::checked_while;
 use crate::faults::recovery::start;
-use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
-
-static CENSUS: LazyLock<String> = LazyLock::new(|| {
-    redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
-});
+use crate::support::{TestApp, lane};
 
 async fn order_of(app: &TestApp, coupon: CouponId, user: i64) -> i64 {
     let id = format!("SELECT id FROM orders WHERE coupon_id = {coupon} AND user_id = {user}");
@@ -116,20 +110,11 @@ async fn in_flight_are_the_claims_of_a_coupon_that_are_not_written() {
 async fn read_sale_asks_again_for_a_sale_that_is_missing() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    let proxy = proxy_before(&app, &CENSUS).await;
-    let other = app.another_instance_behind(&proxy).await;
-    proxy.hold();
-    let mut checking = JoinSet::new();
-    checking.spawn(async move {
-        let Stores { pool, redis, keys } = &other.stores;
-        reconcile::check_sale(pool, redis, keys, coupon).await
-    });
-    eventually("the sale is about to be counted", async || proxy.held() == 1).await;
-    app.lose_sale(coupon).await;
-    app.execute("UPDATE flash_sales SET archived_at = now(), removed_at = now()").await;
-    proxy.release();
-    let checked = bounded("the end of the comparison", checking.join_next()).await;
-    let report = checked.expect("it was begun").expect("it ends").expect("both stores answer");
+    let report = checked_while(&app, coupon, async || {
+        app.lose_sale(coupon).await;
+        app.execute("UPDATE flash_sales SET archived_at = now(), removed_at = now()").await;
+    })
+    .await;
     let report = report.expect("it was held when it was asked for");
     assert_eq!((report.findings(), report.sales.len()), (0, 0));
     let Stores { pool, redis, keys } = &app.app.stores;

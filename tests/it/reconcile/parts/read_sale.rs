@@ -1,18 +1,12 @@
 //! `read_sale`: a sale that changes while it is read is read again, a few times.
 
-use std::sync::LazyLock;
-
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Disagreement};
-use tokio::task::JoinSet;
 
+use super::checked_while;
 use crate::faults::recovery::start;
-use crate::support::{TestApp, bounded, eventually, proxy_before, script_calls};
-
-static CENSUS: LazyLock<String> = LazyLock::new(|| {
-    redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
-});
+use crate::support::{TestApp, script_calls};
 
 async fn codes(app: &TestApp, coupon: CouponId) -> Vec<&'static str> {
     let Stores { pool, redis, keys } = &app.app.stores;
@@ -25,19 +19,10 @@ async fn codes(app: &TestApp, coupon: CouponId) -> Vec<&'static str> {
 async fn read_sale_reads_a_sale_again_that_has_changed_in_between() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    let proxy = proxy_before(&app, &CENSUS).await;
-    let other = app.another_instance_behind(&proxy).await;
-    proxy.hold();
-    let mut checking = JoinSet::new();
-    checking.spawn(async move {
-        let Stores { pool, redis, keys } = &other.stores;
-        reconcile::check_sale(pool, redis, keys, coupon).await
-    });
-    eventually("the sale is about to be counted", async || proxy.held() == 1).await;
-    assert_eq!(app.restock(coupon, 3, "more").await.status, 200);
-    proxy.release();
-    let checked = bounded("the end of the comparison", checking.join_next()).await;
-    let report = checked.expect("it was begun").expect("it ends").expect("both stores answer");
+    let report = checked_while(&app, coupon, async || {
+        assert_eq!(app.restock(coupon, 3, "more").await.status, 200);
+    })
+    .await;
     let report = report.expect("it is held");
     assert_eq!((report.findings(), report.sales[0].total), (0, 8));
 }

@@ -11,7 +11,7 @@ use secrecy::SecretString;
 
 use crate::support::TestApp;
 
-/// Whether the row has been changed since [`let_it_age`], and at no later time than now.
+/// True if a statement has changed the row since [`let_it_age`], and at no later time than now.
 const CHANGED: &str =
     "SELECT (updated_at BETWEEN now() - interval '1 hour' AND now())::text FROM settings";
 

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::Lane;
 
 use crate::support::TestApp;
 
-/// Whether another transaction may change this lane now.
+/// True if another transaction may change this lane now.
 async fn is_free(app: &TestApp, lane: i32) -> bool {
     let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let changes = format!(

@@ -104,7 +104,7 @@ fn told(watching: &mut Watching) -> Option<(Value, Value)> {
     Some((json!(past.as_deref()), json!(*board)))
 }
 
-/// Whether Redis and Postgres answer.
+/// Redis and Postgres, each true if the board says that it answers.
 fn there(board: &Value) -> [bool; 2] {
     [0, 1].map(|store| board["stores"][store]["is_there"] == true)
 }
