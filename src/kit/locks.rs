@@ -55,7 +55,8 @@ mod tests {
         let seconds = Duration::from_secs;
         let settings = settings(seconds(3), seconds(6), Some(seconds(60)));
         assert_eq!((settings.lease, settings.lease_max), (seconds(6), Some(seconds(60))));
-        assert_eq!((settings.renewal_locks_max, settings.release_tries_max), (100, 3));
+        assert_eq!(settings.renewal_locks_max, limits::LOCK_RENEWAL_BATCH_MAX);
+        assert_eq!(settings.release_tries_max, limits::LOCK_RELEASE_TRIES);
         assert_eq!(settings.release_timeout, seconds(6), "to connect, and to be answered");
     }
 }

@@ -242,6 +242,10 @@ impl LaneWorker {
     }
 
     /// Runs the timed passes that are due, then one write pass; rests if there was no entry.
+    ///
+    /// # Errors
+    ///
+    /// When a pass fails; a later turn repeats it.
     pub async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
             if self.rest_while_unused().await? {
@@ -322,6 +326,10 @@ impl LaneWorker {
     }
 
     /// Waits for a call, unless pending entries are left; then one write pass.
+    ///
+    /// # Errors
+    ///
+    /// When the pass fails; a later turn repeats it.
     pub async fn relief_turn(&mut self) -> Result<(), PassError> {
         let stop = self.app.shutdown.stop_token();
         if !self.holds_entries() {

@@ -91,7 +91,8 @@ impl Part {
     /// The next parts to try after Postgres has refused these claims together.
     fn taken_apart(self, reason: Reason) -> Vec<Self> {
         let by_coupon = by_coupon(&self.claims);
-        let overflows = reason == Reason::Oversold && !self.overflows;
+        // In a part of one sale its units have changed meanwhile: the same claims are tried again.
+        let overflows = reason == Reason::Oversold;
         if overflows || by_coupon.len() > 1 {
             let parts = by_coupon.into_values();
             return parts.map(|claims| Self { claims, overflows }).collect();
@@ -355,8 +356,7 @@ impl LaneWorker {
     async fn is_hopeless(&self, part: &Part, reason: Reason) -> Result<bool, PassError> {
         let coupons: Vec<CouponId> = by_coupon(&part.claims).into_keys().collect();
         Ok(match (reason, &coupons[..]) {
-            // The claims for which there are units have not been tried yet; or, in a part of one sale, its units have
-            // changed meanwhile, and nothing was written.
+            // Not all of them fit, or the units of the sale have changed meanwhile: nothing was written.
             (Reason::Oversold, _) => false,
             _ if part.claims.len() == 1 => true,
             (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
@@ -500,7 +500,8 @@ mod tests {
         for (claims, overflows, reason, parts) in [
             (&one[..], false, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
             (&one, false, Reason::Oversold, vec![(vec![11, 12, 13], true)]),
-            (&one, true, Reason::Oversold, vec![(vec![12, 13], false), (vec![11], false)]),
+            (&one, true, Reason::Oversold, vec![(vec![11, 12, 13], true)]),
+            (&one[..1], true, Reason::Oversold, vec![(vec![11], true)]),
             (&one, true, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
             (&two, false, Reason::Invalid, vec![(vec![11, 12], false), (vec![21], false)]),
             (&two, false, Reason::Oversold, vec![(vec![11, 12], true), (vec![21], true)]),

@@ -293,8 +293,7 @@ impl Keeper {
         let recover = |lane: StoredLane| async move { self.recoverer.recover(&lane).await };
         let recoveries = stream::iter(closed).map(recover);
         let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME);
-        let recovered =
-            recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.map(drop).and(all));
+        let recovered = recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.and(all));
         let recovered = tokio::select! {
             recovered = recovered => recovered,
             failure = self.keep_on(&busy) => Err(failure),

@@ -66,12 +66,12 @@ impl Recoverer {
         }
     }
 
-    /// Recovers a closed lane. False if another recovery has begun meanwhile.
+    /// Recovers a closed lane, unless another recovery has begun meanwhile.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer, or the order log isn't written in time: the lane stays closed.
-    pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
+    pub(super) async fn recover(&self, closed: &StoredLane) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let lane = closed.lane;
         // All that follows holds for one life of Redis and one replication ID: no other is approved by this recovery.
@@ -81,15 +81,15 @@ impl Recoverer {
             return Err(Failure::NewerEpoch(lane));
         }
         let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
-            return Ok(false);
+            return Ok(());
         };
         self.lanes.read_now().await?;
         let Some(closed_at) = records::begin(pool, lane, epoch).await? else {
-            return Ok(false);
+            return Ok(());
         };
         let origin = link.origin().await?;
         if !self.fence(&link, lane, epoch).await? {
-            return Ok(false);
+            return Ok(());
         }
         let noted = table::beat(pool, lane).await?;
         let mut outcome = Outcome::default();
@@ -118,7 +118,7 @@ impl Recoverer {
         };
         // Redis went back meanwhile. From here on, the next look finds that.
         if link.origin().await? != origin {
-            return Ok(false);
+            return Ok(());
         }
         let first = first_beat(&link, &noted, promised).await?;
         table::note_beats(pool, &[first]).await?;
@@ -126,7 +126,7 @@ impl Recoverer {
             table::note_unchecked(pool, lane).await?;
         }
         if !table::open(pool, lane, epoch, &origin).await? {
-            return Ok(false);
+            return Ok(());
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
@@ -134,7 +134,7 @@ impl Recoverer {
         let opened = self.scripts.open(&link, lane, as_approved, promised, outcome.steps).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
-        Ok(opened)
+        Ok(())
     }
 
     /// Closes the lane in Redis. False if the lane has a newer epoch.

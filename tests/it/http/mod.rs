@@ -10,7 +10,7 @@ mod contract;
 pub mod bad_input;
 
 // Pages for people, and their files.
-mod pages;
+pub mod pages;
 
 // Access tokens.
 mod tokens;

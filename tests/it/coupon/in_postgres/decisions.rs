@@ -68,14 +68,10 @@ async fn decide_in_without_staff_enters_nothing_and_refuses_what_is_not_there() 
     let app = TestApp::start().await;
     app.expect_disagreements();
     app.write_sales(1).await;
-    let decide = async |number, change| {
-        let decided = app.app.coupon_changes.decide(sale(number), change, None).await;
-        decided.expect("Postgres answers")
-    };
     let pause = || Change::Move(CouponState::Paused, None);
-    assert_eq!(decide(2, pause()).await, Err(Refusal::NotFound));
-    assert_eq!(decide(1, pause()).await, Ok(()));
-    assert_eq!(decide(1, restock("k", 5)).await, Ok(()));
+    assert_eq!(app.decide(sale(2), pause()).await, Err(Refusal::NotFound));
+    assert_eq!(app.decide(sale(1), pause()).await, Ok(()));
+    assert_eq!(app.decide(sale(1), restock("k", 5)).await, Ok(()));
     assert_eq!(app.number("SELECT count(*) FROM audit").await, 0);
     assert_eq!(app.number("SELECT revision FROM coupons").await, 4);
 }

@@ -90,8 +90,8 @@ async fn a_row_that_vanishes_is_called_lost() {
     );
 }
 
-/// A sale of an hour ago has sold seven units, which took ten days; and each batch of the storm writes a cancelled order
-/// that took two. Its first order took an hour.
+/// Another sale has seven rows that came ten days after their claims. Each batch of the storm also writes a cancelled
+/// order whose row is two days late, and the row of the storm's first order is an hour late.
 #[tokio::test]
 async fn counted_rows_and_last_row_ms_of_a_storm_are_those_of_its_sale() {
     let app = TestApp::demo().await;

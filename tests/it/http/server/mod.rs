@@ -158,34 +158,6 @@ async fn a_stop_takes_in_the_connections_that_wait_in_the_queue() {
     assert!(TcpStream::connect(address).await.is_err(), "no one listens any more");
 }
 
-/// A request has its time. Whether its body came tells whose fault it is.
-#[tokio::test]
-async fn a_request_that_takes_too_long_is_told_whose_fault_it_is() {
-    let app = TestApp::start().await;
-    // All connections to Postgres: a request waits for one of them for longer than it may take.
-    let pool = &app.app.stores.pool;
-    let mut taken = Vec::new();
-    for _ in 0..app.config.stores.database_connections {
-        taken.push(pool.acquire().await.expect("a connection"));
-    }
-    let wait = app.config.stores.database_timeout() * limits::POSTGRES_ACQUIRE_TIMEOUTS;
-    assert!(wait > limits::REQUEST_TIMEOUT);
-    let body = r#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2}"#;
-    let create = |length: usize| {
-        format!(
-            "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
-            app.admin_token()
-        )
-    };
-    let mut whole = send(&app, create(body.len()).as_bytes()).await;
-    let mut half = send(&app, create(body.len() + 1).as_bytes()).await;
-    let (whole, half) = tokio::join!(head(&mut whole), head(&mut half));
-    drop(taken);
-    assert!(whole.starts_with("HTTP/1.1 503 "), "the service was too slow: {whole}");
-    assert!(half.starts_with("HTTP/1.1 408 "), "the client was too slow: {half}");
-}
-
 /// As soon as its room is full: no more of it is waited for.
 #[tokio::test]
 async fn a_head_that_fills_its_room_is_refused_at_once() {

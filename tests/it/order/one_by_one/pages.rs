@@ -121,9 +121,13 @@ async fn a_search_over_many_months_goes_on_behind_them_unless_no_older_ones_are_
         (Some("2023-02-15"), begin, 9, 4..5, None),
         (Some("2023-03-01"), None, 9, 0..4, begin),
     ] {
-        for (of, coupon) in [(Some(user(1)), None), (Some(user(1)), Some(sale(1)))] {
-            let filter =
-                OrderFilter { user: of, coupon, from: from.map(time), ..OrderFilter::default() };
+        for coupon in [None, Some(sale(1))] {
+            let filter = OrderFilter {
+                user: Some(user(1)),
+                coupon,
+                from: from.map(time),
+                ..OrderFilter::default()
+            };
             let listed = app.app.orders.search(&filter, behind.map(order), limit).await;
             let (found, goes_on) = told(listed.expect("Postgres answers"));
             let expected: Vec<String> =

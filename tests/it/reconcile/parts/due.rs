@@ -7,7 +7,7 @@ use crate::support::lines::number;
 
 const UNCHECKED: &str = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
 
-/// An app with an order, whose comparisons are years apart by the clock.
+/// An app with an order, whose comparisons run only in [`Place::pass`].
 struct Place {
     app: TestApp,
 }

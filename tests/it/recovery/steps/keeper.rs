@@ -12,6 +12,7 @@ use super::{
 use crate::faults::recovery::keep;
 use crate::support::TestApp;
 use crate::support::lines::{Lines, number};
+use crate::support::played::Still;
 
 /// Facts of Postgres about the lanes.
 const FACTS: &str = "
@@ -259,19 +260,16 @@ async fn tick_looks_once_in_a_period_and_at_once_after_a_suspicion() {
     sold_to_two::<1>(&app).await;
     let keeper = &app.app.keeper;
     let beat = async || app.number("SELECT beat FROM lane_beats").await;
+    let clock = Still::begin();
     keeper.tick().await;
     let first = beat().await;
-    tokio::time::pause();
     keeper.tick().await;
-    tokio::time::resume();
     assert!(!app.app.lanes.take_suspicion(), "it has not looked in vain either");
     assert_eq!(beat().await, first);
     app.app.lanes.suspect_all();
     keeper.tick().await;
     assert_eq!(beat().await, first + 1);
-    tokio::time::pause();
-    tokio::time::advance(BEAT_PERIOD).await;
-    tokio::time::resume();
+    clock.advance(u64::try_from(BEAT_PERIOD.as_millis()).expect("a small number")).await;
     keeper.tick().await;
     assert_eq!(beat().await, first + 2);
 }

@@ -275,7 +275,11 @@ async fn begin_log_begins_a_log_of_calls_only_in_a_lane_that_has_had_one() {
         let told = "SELECT coalesce(unknown::text, '-') FROM recoveries ORDER BY id DESC LIMIT 1";
         assert_eq!(app.texts(told).await, [unknown], "{lane}");
     }
-    assert_eq!(hashes(&app, 2).await, ["3 open 4 - - - -", "3 open 4 2 2 - -"]);
+    // An open lane gets further beats while the other one is recovered.
+    let hashes = hashes(&app, 2).await;
+    for (hash, counts) in hashes.iter().zip(["- - - -", "2 2 - -"]) {
+        assert!(hash.starts_with("3 open ") && hash.ends_with(&format!(" {counts}")), "{hashes:?}");
+    }
     drop(older);
 }
 

@@ -92,7 +92,7 @@ async fn read_now_replaces_what_is_known_and_the_era_never_falls() {
     app.execute("UPDATE lanes SET epoch = 2").await;
     states.read_now().await.expect("Postgres answers");
     assert_eq!((states.epoch(lanes::<3>()[1]), states.era()), (2, 9));
-    // The first question in a while reads, and the next ones believe it for a moment.
+    // The first question reads.
     let other = app.another_instance().await;
     app.execute("UPDATE lanes SET epoch = 30, state = 'open'").await;
     other.lanes.refresh().await.expect("Postgres answers");

@@ -11,13 +11,9 @@ use secrecy::SecretString;
 
 use crate::support::TestApp;
 
-/// True if a statement has changed the row since [`let_it_age`], and at no later time than now.
+/// True if a statement has changed the row since [`TestApp::let_rows_age`], and at no later time than now.
 const CHANGED: &str =
     "SELECT (updated_at BETWEEN now() - interval '1 hour' AND now())::text FROM settings";
-
-async fn let_it_age(app: &TestApp) {
-    app.execute("UPDATE settings SET updated_at = now() - interval '1 day'").await;
-}
 
 async fn is_changed(app: &TestApp) -> bool {
     app.texts(CHANGED).await == ["true"]
@@ -28,7 +24,7 @@ async fn raise_lanes_raises_their_number_and_never_lowers_it() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     for (asked, lanes, changes) in [(3, 3, true), (3, 3, false), (2, 3, false), (4, 4, true)] {
-        let_it_age(&app).await;
+        app.let_rows_age("settings").await;
         let told = raise_lanes(&app.app.stores.pool, asked).await.expect("Postgres answers");
         let stored = app.number("SELECT lanes::bigint FROM settings").await;
         assert_eq!((told, stored), (lanes, i64::from(lanes)), "{asked}");
@@ -49,12 +45,12 @@ async fn payments_kept_from_and_orders_moved_to_only_grow() {
         (3, 51, "03-04 51", true),
     ] {
         let time = first + TimeDelta::days(days);
-        let_it_age(&app).await;
+        app.let_rows_age("settings").await;
         let mut tx = postgres::begin(pool).await.expect("Postgres answers");
         payments_kept_from(&mut tx, time).await.expect("Postgres answers");
         tx.commit().await.expect("Postgres answers");
         assert_eq!(is_changed(&app).await, changes, "{time}");
-        let_it_age(&app).await;
+        app.let_rows_age("settings").await;
         let mut tx = postgres::begin(pool).await.expect("Postgres answers");
         orders_moved_to(&mut tx, order).await.expect("Postgres answers");
         tx.commit().await.expect("Postgres answers");
@@ -94,11 +90,11 @@ async fn decide_public_ids_decides_once_by_the_key_that_is_given() {
     let form = "SELECT concat_ws(' ', order_ids, length(order_id_check)) FROM settings";
     for (given, decided) in [(None, "plain"), (Some(&key), "keyed 32")] {
         app.execute("UPDATE settings SET order_ids = NULL, order_id_check = NULL").await;
-        let_it_age(&app).await;
+        app.let_rows_age("settings").await;
         let ids = decide_public_ids(pool, given).await.expect("it is the first start");
         assert_eq!(ids.are_keyed(), given.is_some());
         assert_eq!((app.texts(form).await, is_changed(&app).await), (vec![decided.into()], true));
-        let_it_age(&app).await;
+        app.let_rows_age("settings").await;
         let other = if given.is_some() { None } else { Some(&key) };
         let refused = decide_public_ids(pool, other).await;
         assert!(matches!(refused, Err(UnfitKey::Missing | UnfitKey::Plain)));

@@ -25,7 +25,7 @@ async fn select_makes_codes_for_the_orders_of_a_page() {
     assert_eq!(app.numbers(coded).await, [3, 4], "and for the one that tells that there are more");
 }
 
-/// A row by hand, of a coupon that can't be, is the matter of no other claim.
+/// A row with an impossible coupon doesn't disturb a batch that has no claim of its id.
 #[tokio::test]
 async fn existing_rows_are_those_under_the_ids_of_the_claims() {
     let app = TestApp::start().await;

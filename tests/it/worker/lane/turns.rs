@@ -166,6 +166,8 @@ async fn a_lane_rests_only_after_a_while_without_an_entry() {
 async fn a_lane_gets_up_for_entries_of_others_and_to_tidy_up() {
     let server = RedisServer::start(&[]);
     let (app, coupon, mut worker) = idle_lane(&server).await;
+    // It has not tidied up yet.
+    assert_gets_up(&app, &mut worker, &mut due_in(HOUR, SOON), SOON).await;
     let now = Duration::ZERO;
     // This turn tidies up.
     assert_rests(&app, &mut worker, &mut due_in(now, now), SOON).await;

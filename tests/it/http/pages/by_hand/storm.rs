@@ -13,9 +13,12 @@ use flash_sale::sale::storm::{Storms, Watching};
 use futures_util::FutureExt;
 use private_servers::testing::DataFolder;
 use serde_json::{Value, json};
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
 
 use super::{pass, redis_settles, service, settle, still};
 use crate::support::lines::Lines;
+use crate::support::played::soon;
 use crate::support::{PATIENCE, TestApp, bounded, eventually, user};
 
 /// A crowd that does what its variable says.
@@ -290,20 +293,17 @@ fn stage(storms: &Storms) -> (String, Value) {
     (frame["stage"].as_str().unwrap_or_default().to_owned(), frame["no_verdict"].clone())
 }
 
-/// Starts a storm whose crowd has gone, while time stands still: it waits for its rows then.
-async fn settling(app: &TestApp, crowd: &Crowd, storms: &Storms) -> CouponId {
+/// Starts a storm whose crowd has gone, while time stands still: it waits for its rows then. The connection is to be held,
+/// so that the test and the looks of the storm share the other one.
+async fn settling(app: &TestApp, crowd: &Crowd, storms: &Storms) -> PoolConnection<Postgres> {
     let (coupon, orders) = sold_out(app).await;
+    let held = app.app.stores.pool.acquire().await.expect("Postgres answers");
     tokio::time::pause();
     let script = prints(&lines_of_three(coupon, orders));
     assert!(storms.start(1, crowd.program(&script), plan(3, 2)));
-    still(async {
-        while stage(storms).0 != "settling" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    soon("the storm is settling", || stage(storms).0 == "settling").await;
     settle(app).await;
-    coupon
+    held
 }
 
 fn waits() -> (String, Value) {
@@ -314,7 +314,7 @@ fn waits() -> (String, Value) {
 async fn rows_are_waited_for_a_minute_and_looked_for_four_times_a_second() {
     let (app, crowd) = (service("1").await, Crowd::new());
     let storms = storms(&app, &Shutdown::default());
-    settling(&app, &crowd, &storms).await;
+    let _held = settling(&app, &crowd, &storms).await;
     assert_eq!(limits::STORM_SETTLE_MAX, Duration::from_secs(60));
     let frame = json!(storms.last().as_deref());
     let facts = ["left", "rows", "backlog"].map(|name| frame[name].as_i64());
@@ -333,7 +333,7 @@ async fn rows_are_waited_for_a_minute_and_looked_for_four_times_a_second() {
 async fn rows_that_come_in_time_are_seen_at_the_next_look() {
     let (app, crowd) = (service("1").await, Crowd::new());
     let storms = storms(&app, &Shutdown::default());
-    settling(&app, &crowd, &storms).await;
+    let _held = settling(&app, &crowd, &storms).await;
     still(app.write_orders()).await;
     settle(&app).await;
     assert_eq!(stage(&storms), waits(), "it looks now and then");
@@ -348,7 +348,7 @@ async fn a_redis_that_cannot_tell_the_backlog_is_waited_for_for_ten_seconds() {
     let (app, crowd) = (service("1").await, Crowd::new());
     app.expect_disagreements();
     let storms = storms(&app, &Shutdown::default());
-    settling(&app, &crowd, &storms).await;
+    let _held = settling(&app, &crowd, &storms).await;
     assert_eq!(limits::STORM_AWAY_MAX, Duration::from_secs(10));
     let log = app.log(crate::support::lane());
     let aside = format!("{log}-aside");
@@ -391,18 +391,14 @@ async fn stores_that_hang_leave_the_stage_shown_and_the_numbers_unknown() {
     pass(Duration::ZERO).await;
     redis_settles(&app).await;
     std::fs::write(crowd.folder.path().join("crowd.go"), "").expect("room on the disk");
-    still(async {
-        while stage(&storms).0 != "settling" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    soon("the storm is settling", || stage(&storms).0 == "settling").await;
     pass(limits::STORM_LOOK_MAX).await;
     redis_settles(&app).await;
     let frame = json!(storms.last().as_deref());
     let facts = ["left", "rows", "backlog"].map(|name| frame[name].clone());
     assert_eq!((facts, stage(&storms)), ([const { Value::Null }; 3], waits()));
-    drop(held);
+    let [one, _held] = held;
+    drop(one);
     still(app.write_orders()).await;
     pass(limits::STORM_PERIOD).await;
     settle(&app).await;
@@ -435,6 +431,7 @@ async fn a_storm_that_is_late_follows_its_crowd_with_one_look() {
     let (app, crowd) = (service("1").await, Crowd::new());
     let storms = storms(&app, &Shutdown::default());
     let coupon = app.create_flash(5).await;
+    let _held = app.app.stores.pool.acquire().await.expect("Postgres answers");
     tokio::time::pause();
     let script = prints(&[Line::Sale { coupon_id: coupon }]) + "exec sleep 60";
     assert!(storms.start(1, crowd.program(&script), plan(3, 2)));
@@ -451,12 +448,7 @@ async fn a_storm_that_is_late_follows_its_crowd_with_one_look() {
     settle(&app).await;
     assert_eq!(looks() - before, 1);
     assert!(storms.stop());
-    still(async {
-        while stage(&storms).0 != "done" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    soon("the storm is done", || stage(&storms).0 == "done").await;
 }
 
 /// The window of the sale ends it then, so an operator need only know.
@@ -485,12 +477,7 @@ async fn a_sale_of_a_storm_that_cannot_be_ended_is_logged() {
     redis_settles(&app).await;
     assert_eq!(heard.count("could not be ended"), 0);
     pass(limits::POSTGRES_ACQUIRE_TIMEOUTS * app.config.stores.database_timeout()).await;
-    still(async {
-        while stage(&storms).0 != "done" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    soon("the storm is done", || stage(&storms).0 == "done").await;
     let [line] = &heard.with("could not be ended")[..] else { panic!("one line") };
     assert!(line.contains(&format!("coupon={coupon}")) && line.contains("WARN"), "{line}");
     drop(held);
