@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flash_sale::app::App;
-use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::base::shutdown::Shutdown;
-use flash_sale::sale::Stores;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::input::{CouponEdit, Restock};
 use flash_sale::sale::coupon::rules::Change;
@@ -37,10 +34,8 @@ async fn process(
         _ => Play::Real,
     })
     .await;
-    let redis = played.redis(app.config.stores.redis_timeout());
-    let stores = Stores { redis, ..app.app.stores.clone() };
-    let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
-    (played, process.expect("both stores answer"))
+    let process = played.process(app).await;
+    (played, process)
 }
 
 #[track_caller]

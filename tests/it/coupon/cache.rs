@@ -55,9 +55,8 @@ async fn only_reader(app: &TestApp) -> (Arc<App>, i64) {
 
 /// Scans of the table `coupons`, once all sessions that have made one have ended, and have reported it by that.
 async fn scans(app: &TestApp) -> i64 {
-    let arguments = app.store_arguments();
-    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
-    let mut connection = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let mut connection =
+        PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let sessions = "SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
     bounded("the sessions end", async {
@@ -115,14 +114,12 @@ async fn a_hot_coupon_costs_a_few_questions_a_second_however_many_read_it() {
 async fn ten_thousand_readers_of_an_expired_coupon_ask_once() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    let arguments = app.store_arguments();
-    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
     let (reader, before) = only_reader(&app).await;
     assert!(shown(&reader, coupon).await.is_some());
     sleep(limits::COUPON_SHOWN_MAX).await;
 
     // Postgres answers no reader before all have come.
-    let mut holder = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let mut holder = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let lock = "BEGIN; LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
     sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
     let come = AtomicU64::default();

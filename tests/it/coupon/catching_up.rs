@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use flash_sale::app::App;
-use flash_sale::base::clock::Clock;
-use flash_sale::base::shutdown::Shutdown;
-use flash_sale::sale::Stores;
 use flash_sale::sale::coupon::model::CouponFilter;
 use flash_sale::sale::coupon::read::CouponReader;
 use flash_sale::sale::ids::CouponId;
@@ -24,10 +21,8 @@ async fn process(
     play: impl Fn(&[String]) -> Play + Send + Sync + 'static,
 ) -> (Played, Arc<App>) {
     let played = Played::before(app.redis_url(), play).await;
-    let redis = played.redis(app.config.stores.redis_timeout());
-    let stores = Stores { redis, ..app.app.stores.clone() };
-    let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
-    (played, process.expect("both stores answer"))
+    let process = played.process(app).await;
+    (played, process)
 }
 
 /// A sale that has revision 5 in Postgres, which believes that Redis has that, too; Redis has revision 1.

@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::TestApp;
+use crate::support::{TestApp, later};
 
 /// The time, in microseconds, as Postgres counts.
 fn now() -> DateTime<Utc> {
@@ -104,13 +104,6 @@ async fn loaded(app: &TestApp, count: usize) -> Vec<CouponId> {
         coupons.push(app.create_flash(5).await);
     }
     coupons
-}
-
-/// Moves the clock of this process on, while nothing is under way.
-async fn later(time: std::time::Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use super::key_files::set;
 use super::public_keys::{GRANTS, Issuer, SECRET};
 use crate::support::lines::{Lines, number};
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{PATIENCE, TestApp, bounded, eventually};
+use crate::support::{PATIENCE, TestApp, bounded, eventually, later};
 
 /// Tests have a quicker pace, so none of them shows this one.
 #[test]
@@ -369,13 +369,6 @@ async fn a_look_is_told_if_its_result_is_another_than_the_last_one() {
             ["the keys of tokens have been fetched", "until they can be", "the last ones stay"];
         assert_eq!(told.map(|words| lines.count(words)), [fetched, early, late]);
     }
-}
-
-/// Moves the clock of this process on.
-async fn later(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
 }
 
 #[tokio::test]

@@ -6,14 +6,7 @@ use flash_sale::base::limits::{BEAT_PERIOD, RECEIPT_KEPT, RECEIPT_LOOK_PERIOD};
 use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::time::Instant;
 
-use crate::support::{TestApp, eventually, lane, proxy_before, user};
-
-/// Moves the clock of this process on, while nothing is under way.
-async fn later(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
-}
+use crate::support::{TestApp, eventually, lane, later, proxy_before, user};
 
 async fn tick(app: &TestApp) {
     app.app.hand_in.tick().await.expect("both stores answer");

@@ -10,7 +10,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::retention::months::{self, Month};
 use flash_sale::sale::statistics::{Day, DayStatistics};
 
-use crate::support::{TestApp, shared};
+use crate::support::{TestApp, later, shared};
 
 /// An app in the middle of this day, of which orders can be written by hand.
 async fn on(day: &str) -> (TestApp, Day, CouponId) {
@@ -28,13 +28,6 @@ async fn statistics(app: &TestApp, day: Day) -> DayStatistics {
 
 async fn claims(app: &TestApp, day: Day) -> i64 {
     statistics(app, day).await.claims
-}
-
-/// Moves the clock of this process on.
-async fn later(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
 }
 
 /// The claims of a day, by a count that takes this time by the clock of the process.

@@ -141,9 +141,8 @@ fn looks(process: &App) -> i64 {
 /// Transactions in this app's database, as far as they have been counted. Asked on a new connection, which has seen
 /// no older snapshot.
 async fn transactions(app: &TestApp) -> i64 {
-    let arguments = app.store_arguments();
-    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
-    let mut connection = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let mut connection =
+        PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let query = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     let count = sqlx::query_scalar(query).fetch_one(&mut connection).await.expect("it counts");
     connection.close().await.expect("Postgres answers");

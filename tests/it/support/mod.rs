@@ -1,5 +1,7 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
+use std::time::Duration;
+
 use flash_sale::sale::ids::Lane;
 use private_servers::testing::RedisProxy;
 
@@ -56,4 +58,11 @@ pub async fn command_calls(app: &TestApp, command: &str) -> i64 {
     let begin = format!("cmdstat_{command}:calls=");
     let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Moves the clock of this process on, while nothing is under way.
+pub async fn later(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }

@@ -8,12 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use flash_sale::app::App;
+use flash_sale::base::clock::Clock;
+use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::Stores;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
+
+use super::TestApp;
 
 /// Answer to a command.
 pub enum Play {
@@ -73,6 +79,14 @@ impl Played {
     /// A connection of a process, which has so long to be answered.
     pub fn redis(&self, timeout: Duration) -> Redis {
         Redis::with_timeout(&self.url, timeout).expect("a valid URL")
+    }
+
+    /// A second process on the app's data, whose Redis this is.
+    pub async fn process(&self, app: &TestApp) -> Arc<App> {
+        let redis = self.redis(app.config.stores.redis_timeout());
+        let stores = Stores { redis, ..app.app.stores.clone() };
+        let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
+        process.expect("both stores answer")
     }
 
     /// Answers the first command that waits, or the next one. The connection of a command with the answer "" is closed.

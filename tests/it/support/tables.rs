@@ -30,6 +30,14 @@ const TABLES: [&str; 9] = [
 ];
 
 impl TestApp {
+    /// With so many sales by hand, which only Postgres knows.
+    pub async fn with_sales(last: i64) -> Self {
+        let app = Self::start().await;
+        app.expect_disagreements();
+        app.write_sales(last).await;
+        app
+    }
+
     /// All rows of each table, without the time of their last change.
     pub async fn tables(&self) -> BTreeMap<&'static str, String> {
         let mut tables = BTreeMap::new();

@@ -201,6 +201,11 @@ impl TestApp {
         &self.place.servers.redis_url
     }
 
+    /// The address of this app's database.
+    pub fn database_url(&self) -> String {
+        self.place.servers.database(&self.place.database)
+    }
+
     /// The arguments that make the binary use this app's data.
     pub fn store_arguments(&self) -> Vec<String> {
         let Place { servers, database, prefix } = &self.place;

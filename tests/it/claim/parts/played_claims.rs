@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use flash_sale::app::App;
-use flash_sale::base::clock::Clock;
-use flash_sale::base::shutdown::Shutdown;
-use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::lines::number;
@@ -20,10 +17,8 @@ async fn process(app: &TestApp) -> (Played, Arc<App>) {
         _ => Play::Real,
     })
     .await;
-    let redis = played.redis(app.config.stores.redis_timeout());
-    let stores = Stores { redis, ..app.app.stores.clone() };
-    let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
-    (played, process.expect("both stores answer"))
+    let process = played.process(app).await;
+    (played, process)
 }
 
 /// Replies of the script, each a letter, or an error.

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use flash_sale::app::App;
-use flash_sale::base::clock::Clock;
-use flash_sale::base::shutdown::Shutdown;
-use flash_sale::sale::Stores;
 use flash_sale::sale::claim::status::Inquiry;
 use flash_sale::sale::ids::CouponId;
 
@@ -187,10 +184,8 @@ async fn inquire_fails_with_redis_but_not_for_a_sale_that_can_not_be_read_in_a_c
 /// A process on the app's data whose Redis is played.
 async fn process(app: &TestApp, play: fn(&[String]) -> Play) -> (Played, Arc<App>) {
     let played = Played::before(app.redis_url(), play).await;
-    let redis = played.redis(app.config.stores.redis_timeout());
-    let stores = Stores { redis, ..app.app.stores.clone() };
-    let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
-    (played, process.expect("both stores answer"))
+    let process = played.process(app).await;
+    (played, process)
 }
 
 /// A look whether a lane is open.

@@ -95,9 +95,7 @@ async fn insert_under_a_key_that_was_noted_meanwhile_gives_its_connection_back()
     app.expect_disagreements();
     // One is in use elsewhere.
     let _busy = app.app.stores.pool.acquire().await.expect("Postgres answers");
-    let arguments = app.store_arguments();
-    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
-    let mut other = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let mut other = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let note = "BEGIN; INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id)
         VALUES (1, 'k', sha256('body'), 1024)";
     sqlx::raw_sql(note).execute(&mut other).await.expect("Postgres does it");
@@ -109,7 +107,7 @@ async fn insert_under_a_key_that_was_noted_meanwhile_gives_its_connection_back()
     let creation = app.app.coupons.create_once(new, key(1, "k", "body"), &by);
     let waiting = "SELECT count(*) FROM pg_stat_activity
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let mut watch = PgConnection::connect(&arguments[at + 1]).await.expect("Postgres answers");
+    let mut watch = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let overtake = async {
         eventually("it waits for the key", async || {
             sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut watch).await.expect("a number") > 0

@@ -15,9 +15,7 @@ const USUAL: Duration = Duration::from_secs(7);
 
 /// Sessions whose statements have the usual time, on the app's data.
 fn impatient(app: &TestApp) -> PgPool {
-    let arguments = app.store_arguments();
-    let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");
-    postgres::pool(&arguments[at + 1], 1, USUAL).expect("a valid URL")
+    postgres::pool(&app.database_url(), 1, USUAL).expect("a valid URL")
 }
 
 /// Time that a statement of this session may take, in ms.

@@ -6,12 +6,12 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts::{self, LiveOrders};
 
-use super::{begin, pool, with_sales};
+use super::{begin, pool};
 use crate::support::{TestApp, lane, sale};
 
 /// Coupons 1 and 2 are sales, 3 is regular and 4 has no row. Half of the orders are added up, and one has moved.
 async fn counted() -> TestApp {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.execute(
         "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
          VALUES (3 << 10, 'regular', '', '', '', 1, 1);
@@ -94,7 +94,7 @@ async fn live_orders_are_those_of_each_sale_that_is_asked_about() {
 /// Another process adds up the first changes at the same moment.
 #[tokio::test]
 async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
     app.app.order_counts.pass().await.expect("Postgres answers");
     app.write_rows(&[(2, 2, "flash", 2, "paid"), (3, 1, "flash", 3, "paid")]).await;
@@ -120,7 +120,7 @@ async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
 /// Two processes lock the counts that they raise in one order.
 #[tokio::test]
 async fn add_up_raises_the_counts_in_the_order_of_the_coupons() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let orders = [(1, 1, "flash", 1, "unpaid"), (2, 2, "flash", 2, "unpaid")];
     app.write_rows(&orders).await;
     app.app.order_counts.pass().await.expect("Postgres answers");
@@ -145,7 +145,7 @@ async fn add_up_raises_the_counts_in_the_order_of_the_coupons() {
 
 #[tokio::test]
 async fn add_up_goes_on_until_a_batch_is_not_full() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let batch = limits::ORDER_COUNTS_BATCH;
     let passes = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
     app.execute(&format!(
@@ -171,7 +171,7 @@ async fn an_audit_corrects_one_coupon_and_rests() {
         ("UPDATE order_counts SET digest = digest + 3", "unpaid 0 f"),
         ("UPDATE order_counts SET orders = orders", ""),
     ] {
-        let app = with_sales(2).await;
+        let app = TestApp::with_sales(2).await;
         app.write_rows(&[(1, 1, "flash", 1, "unpaid"), (2, 2, "flash", 2, "unpaid")]).await;
         app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
         app.app.order_counts.pass().await.expect("Postgres answers");

@@ -9,7 +9,7 @@ use flash_sale::sale::order::dead_letter::{
 };
 use flash_sale::sale::order::discard::Discarded;
 
-use super::{begin, id, move_rows, order, pool, sorted, user_id, with_sales, write_letters};
+use super::{begin, id, move_rows, order, pool, sorted, user_id, write_letters};
 use crate::support::{TestApp, lane, sale, user};
 
 fn letter(id: i64) -> DeadLetterId {
@@ -23,7 +23,7 @@ async fn holds_unit(app: &TestApp) -> Vec<i64> {
 /// A letter with another claim's order has that order as its namesake.
 #[tokio::test]
 async fn find_tells_the_order_that_has_the_id_of_a_letter() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (11, 1, "flash", 1, "unpaid"),
         (12, 1, "flash", 2, "cancelled"),
@@ -61,7 +61,7 @@ async fn find_tells_the_order_that_has_the_id_of_a_letter() {
 
 #[tokio::test]
 async fn open_page_lists_open_letters_of_a_reason_oldest_first() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     write_letters(&app, &[(1, 1, 1, true), (1, 2, 2, false), (1, 3, 3, true), (1, 4, 4, true)])
         .await;
     app.execute("UPDATE dead_letters SET reason = 'oversold' WHERE id = 3").await;
@@ -84,7 +84,7 @@ async fn open_page_lists_open_letters_of_a_reason_oldest_first() {
 
 #[tokio::test]
 async fn became_order_closes_one_open_letter_with_a_word_about_it() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     write_letters(&app, &[(1, 1, 1, true), (1, 2, 2, false), (1, 3, 3, true)]).await;
     app.let_rows_age("dead_letters").await;
     for number in [1, 2] {
@@ -102,7 +102,7 @@ async fn became_order_closes_one_open_letter_with_a_word_about_it() {
 
 #[tokio::test]
 async fn note_unit_is_about_one_open_letter_that_holds_none() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let letters = [(1, 1, 1, true), (1, 2, 2, false), (1, 3, 3, true), (1, 4, 4, true)];
     write_letters(&app, &letters).await;
     app.execute("UPDATE dead_letters SET holds_unit = id = 4").await;
@@ -129,7 +129,7 @@ async fn note_units_sets_those_of_a_coupon_and_note_units_among_those_of_a_list(
         (2, 8, 8, true),
     ];
     for by_coupon in [true, false] {
-        let app = with_sales(2).await;
+        let app = TestApp::with_sales(2).await;
         write_letters(&app, &letters).await;
         app.execute("UPDATE dead_letters SET holds_unit = id IN (2, 3, 5, 7)").await;
         app.let_rows_age("dead_letters").await;
@@ -148,7 +148,7 @@ async fn note_units_sets_those_of_a_coupon_and_note_units_among_those_of_a_list(
 
 #[tokio::test]
 async fn give_up_closes_the_open_letters_of_a_coupon_with_a_note() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let letters = [(1, 1, 1, true), (1, 2, 2, false), (2, 3, 3, true), (1, 4, 4, true)];
     write_letters(&app, &letters).await;
     app.let_rows_age("dead_letters").await;
@@ -164,7 +164,7 @@ async fn give_up_closes_the_open_letters_of_a_coupon_with_a_note() {
 
 #[tokio::test]
 async fn insert_all_makes_each_letter_once_and_in_the_order_of_the_log() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let letter = |lane: i32, epoch, entry: &str, position| {
         let place = Place { epoch, entry: entry.parse().expect("an entry's id"), position };
         let claim = LoggedClaim { place, ..LoggedClaim::without_entry(sale(1), user(7), order(9)) };
@@ -192,7 +192,7 @@ async fn insert_all_makes_each_letter_once_and_in_the_order_of_the_log() {
 /// Orders with the ids of some letters: 12 is the same claim, 13 is of another coupon, 14 of another user, and 17 has
 /// moved.
 async fn letters_and_orders() -> TestApp {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     app.write_rows(&[
         (12, 1, "flash", 2, "cancelled"),
         (13, 2, "flash", 3, "paid"),
@@ -269,7 +269,7 @@ async fn count_of_lane_counts_letters_without_their_own_order_and_count_since_th
 
 #[tokio::test]
 async fn letters_without_live_order_are_open_and_their_users_hold_none() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (52, 1, "flash", 2, "unpaid"),
         (53, 2, "flash", 3, "unpaid"),
@@ -303,7 +303,7 @@ async fn letters_without_live_order_are_open_and_their_users_hold_none() {
 
 #[tokio::test]
 async fn letters_holding_a_unit_since_a_time_are_those_of_a_lane() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (52, 1, "flash", 2, "unpaid"),
         (53, 2, "flash", 3, "unpaid"),
@@ -336,7 +336,7 @@ async fn letters_holding_a_unit_since_a_time_are_those_of_a_lane() {
 
 #[tokio::test]
 async fn newest_open_of_a_user_may_leave_out_letters_with_a_unit() {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     let letters =
         [(1, 1, 33, true), (1, 1, 31, true), (1, 1, 35, false), (2, 1, 37, true), (1, 2, 39, true)];
     write_letters(&app, &letters).await;
@@ -359,7 +359,7 @@ async fn newest_open_of_a_user_may_leave_out_letters_with_a_unit() {
 
 #[tokio::test]
 async fn the_list_of_dead_letters_is_narrowed_down_by_each_part_of_a_filter() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let letters = [
         (1, 1, 11, true),
         (2, 1, 12, true),
@@ -410,7 +410,7 @@ async fn the_list_of_dead_letters_is_narrowed_down_by_each_part_of_a_filter() {
 
 #[tokio::test]
 async fn discard_closes_one_letter_and_a_repeat_keeps_the_time() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     write_letters(&app, &[(1, 1, 11, true), (1, 2, 12, false), (1, 3, 13, true)]).await;
     app.let_rows_age("dead_letters").await;
     for number in [1, 2] {

@@ -6,7 +6,7 @@ use flash_sale::sale::order::history::moved;
 use flash_sale::sale::retention::months::{self, Month};
 use sqlx::{Postgres, Transaction, raw_sql};
 
-use super::{begin, claim, id, move_rows, order, pool, sorted, user_id, with_sales, write};
+use super::{begin, claim, id, move_rows, order, pool, sorted, user_id, write};
 use crate::support::{TestApp, sale, user};
 
 /// Time before which an order has to be over.
@@ -17,7 +17,7 @@ fn before() -> DateTime<Utc> {
 /// Moved orders: 11, 12 and 14 of user 1, 13 of user 2, and 15 of a user who was erased. 12 is of sale 2, whose counts of
 /// moved orders are missing.
 async fn moved_orders() -> TestApp {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     app.write_rows(&[
         (11, 1, "flash", 1, "redeemed"),
         (12, 2, "flash", 1, "cancelled"),
@@ -98,7 +98,7 @@ async fn erase_takes_a_user_off_moved_orders_and_deletes_their_returns() {
 
 #[tokio::test]
 async fn look_tells_the_orders_of_a_page_that_are_over_since_a_time() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let statuses = [
         "redeemed",
         "cancelled",
@@ -174,7 +174,7 @@ const ORDERS_OVER: [(&str, &str, &str, bool); 24] = [
 #[tokio::test]
 async fn lock_those_over_locks_orders_of_which_nothing_is_under_way() {
     let last = i64::try_from(ORDERS_OVER.len()).expect("few");
-    let app = with_sales(last).await;
+    let app = TestApp::with_sales(last).await;
     let orders: Vec<_> =
         (1..).zip(ORDERS_OVER).map(|(id, (status, kind, ..))| (id, id, kind, id, status)).collect();
     app.write_rows(&orders).await;
@@ -210,7 +210,7 @@ async fn lock_those_over_locks_orders_of_which_nothing_is_under_way() {
 
 #[tokio::test]
 async fn fix_prices_gives_orders_of_older_versions_the_price_that_they_had() {
-    let app = with_sales(5).await;
+    let app = TestApp::with_sales(5).await;
     app.write_rows(&[
         (1, 1, "flash", 1, "cancelled"),
         (2, 2, "flash", 2, "cancelled"),
@@ -241,7 +241,7 @@ async fn fix_prices_gives_orders_of_older_versions_the_price_that_they_had() {
 
 /// Five orders, each with a return; 3 and 5 with a redemption, too.
 async fn to_move() -> TestApp {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (1, 1, "flash", 1, "cancelled"),
         (2, 1, "flash", 2, "cancelled"),

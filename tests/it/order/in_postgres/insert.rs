@@ -5,7 +5,7 @@ use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::insert::Written;
 use tokio_util::sync::CancellationToken;
 
-use super::{begin, claim, insert_by_hand, move_rows, with_sales, write};
+use super::{begin, claim, insert_by_hand, move_rows, write};
 use crate::support::{TestApp, lane, now, sale};
 
 async fn orders(app: &TestApp) -> Vec<String> {
@@ -40,7 +40,7 @@ fn claims(numbers: [i64; 2]) -> Vec<LoggedClaim> {
 #[tokio::test]
 async fn insert_new_and_insert_in_id_order_write_the_same_rows() {
     for is_there in [false, true] {
-        let app = with_sales(2).await;
+        let app = TestApp::with_sales(2).await;
         let mut batch = claims([12, 11]);
         if is_there {
             app.write_rows(&[(201, 2, "flash", 201, "cancelled")]).await;
@@ -68,7 +68,7 @@ async fn insert_new_and_insert_in_id_order_write_the_same_rows() {
 /// by one whose user was erased.
 #[tokio::test]
 async fn existing_rows_decide_whether_a_claim_is_a_repeat_or_a_conflict() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (11, 1, "flash", 1, "cancelled"),
         (12, 1, "flash", 2, "unpaid"),
@@ -101,7 +101,7 @@ async fn existing_rows_decide_whether_a_claim_is_a_repeat_or_a_conflict() {
 /// Claims up to the retention mark, of an archived sale and of another; the month of one has been dropped.
 #[tokio::test]
 async fn claims_before_the_mark_of_an_archived_sale_become_no_orders() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[(11, 1, "flash", 1, "cancelled")]).await;
     move_rows(&app, &[11]).await;
     app.execute(
@@ -127,7 +127,7 @@ async fn claims_before_the_mark_of_an_archived_sale_become_no_orders() {
 /// Two workers with overlapping batches insert rows in one order.
 #[tokio::test]
 async fn insert_in_id_order_waits_for_the_first_row_and_has_not_come_to_the_second() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let mut other = begin(&app).await;
     assert!(insert_by_hand(&mut other, 11, sale(1)).await);
     let never = CancellationToken::new();

@@ -6,7 +6,6 @@ use flash_sale::sale::ids::{CouponId, JobId};
 use flash_sale::sale::operations::matter::MatterKind;
 use flash_sale::sale::order::cancellations::Asked;
 
-use super::with_sales;
 use crate::support::{TestApp, sale};
 
 fn job(id: i64) -> JobId {
@@ -16,7 +15,7 @@ fn job(id: i64) -> JobId {
 /// Jobs 1 and 2 of sales 1 and 2 go on, and job 3 of sale 1 has ended. All were asked for a minute after the beginning of
 /// 2024.
 async fn jobs() -> TestApp {
-    let app = with_sales(4).await;
+    let app = TestApp::with_sales(4).await;
     app.execute(
         "INSERT INTO jobs (coupon_id, key, reason, created_at, finished_at)
          SELECT coupon << 10, 'key ' || n, 'reason ' || n, '2024-01-01T00:01:00Z', CASE n WHEN 3 THEN now() END
@@ -175,7 +174,7 @@ async fn a_due_order_is_cancelled_for_the_first_job_that_goes_on() {
 
 #[tokio::test]
 async fn a_job_cancels_the_first_claims_first() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
     let orders = batches * limits::CANCELLATIONS_BATCH;
     // The first order was claimed last.
@@ -224,7 +223,7 @@ async fn close_these_waits_for_locked_orders_in_the_order_of_their_ids() {
 /// Another process is faster.
 #[tokio::test]
 async fn finish_leaves_a_job_that_another_process_has_ended() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute("INSERT INTO jobs (coupon_id, key, reason) VALUES (1024, 'key', '')").await;
     let mut other = super::begin(&app).await;
     let ended = "UPDATE jobs SET finished_at = '2024-01-01T00:00:00Z', updated_at = now()";
@@ -241,7 +240,7 @@ async fn finish_leaves_a_job_that_another_process_has_ended() {
 
 #[tokio::test]
 async fn jobs_that_go_on_for_long_are_overdue_and_all_are_counted() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.app.numbers.pass().await.expect("both stores answer");
     assert_eq!(app.metric("flash_sale_jobs_oldest_seconds").await, 0.0);
     app.execute(
@@ -274,7 +273,7 @@ async fn jobs_that_go_on_for_long_are_overdue_and_all_are_counted() {
 /// An old job in front of a page of jobs that go on, and another one behind it.
 #[tokio::test]
 async fn forget_deletes_old_jobs_that_have_ended_page_by_page() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute(&format!(
         "INSERT INTO jobs (coupon_id, key, reason, created_at, finished_at)
          SELECT 1024, n, '', now() - interval '10 years', CASE WHEN n IN (1, {last}) THEN now() - interval '9 years' END

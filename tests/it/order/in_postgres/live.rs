@@ -6,7 +6,7 @@ use flash_sale::kit::id as order_ids;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::order::live;
 
-use super::{id, order, pool, sorted, user_id, with_sales};
+use super::{id, order, pool, sorted, user_id};
 use crate::support::{TestApp, lane, sale, user};
 
 const STATUSES: [&str; 7] =
@@ -15,7 +15,7 @@ const STATUSES: [&str; 7] =
 /// Orders 1 to 7 of sale 1, one in each status and of the user of the same number; others of sale 2, and of a regular
 /// coupon.
 async fn orders() -> TestApp {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     let of_each_status = (1..).zip(STATUSES).map(|(id, status)| (id, 1, "flash", id, status));
     let others = [
         (11, 2, "flash", 1, "unpaid"),
@@ -73,7 +73,7 @@ async fn unpaid_page_lists_unpaid_flash_orders_of_all_sales_oldest_first() {
 
 #[tokio::test]
 async fn unpaid_page_has_a_bound() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let bound = i64::try_from(live::PAGE).expect("a small number");
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
@@ -116,7 +116,7 @@ fn at(second: i64, number: i64) -> i64 {
 
 #[tokio::test]
 async fn claimed_since_tells_live_flash_orders_of_a_lane_by_the_time_in_their_ids() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.write_rows(&[
         (at(0, -1), 1, "flash", 1, "unpaid"),
         (at(0, 0), 1, "flash", 2, "unpaid"),
@@ -143,7 +143,7 @@ async fn claimed_since_tells_live_flash_orders_of_a_lane_by_the_time_in_their_id
 
 #[tokio::test]
 async fn count_since_counts_flash_orders_of_a_lane_claimed_or_written_since() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let margin = i64::try_from(limits::BEAT_MARGIN.as_secs()).expect("a small number");
     // The first has too old an id. Of the others, user 2's was claimed at that very moment, user 3's written, user 4's
     // neither; user 5's is no claim of a flash coupon, and user 6's is of another lane.

@@ -43,14 +43,6 @@ mod returns;
 // Entries that could not become orders.
 mod dead_letters;
 
-/// An app with so many sales by hand, which only Postgres knows.
-async fn with_sales(last: i64) -> TestApp {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    app.write_sales(last).await;
-    app
-}
-
 fn pool(app: &TestApp) -> &PgPool {
     &app.app.stores.pool
 }

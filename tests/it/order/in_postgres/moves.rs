@@ -6,7 +6,7 @@ use flash_sale::sale::ids::DeadLetterId;
 use flash_sale::sale::order::discard::Discarded;
 use serde_json::json;
 
-use super::{begin, insert_by_hand, move_rows, with_sales, write_letters};
+use super::{begin, insert_by_hand, move_rows, write_letters};
 use crate::support::{SECRET, TestApp, admin_token_of};
 
 /// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
@@ -106,7 +106,7 @@ async fn due_orders_are_closed_beside_one_that_cannot_be() {
 /// The oldest order is one of an older version, whose time counts from its row on.
 #[tokio::test]
 async fn expire_takes_those_first_that_have_been_due_for_longest() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
     let orders = batches * i64::from(limits::EXPIRY_BATCH);
     app.execute(&format!(
@@ -125,7 +125,7 @@ async fn expire_takes_those_first_that_have_been_due_for_longest() {
 /// Letters of claims that are discarded, by what became of their order ids.
 #[tokio::test]
 async fn cancel_unwritten_makes_a_cancelled_order_unless_the_claim_may_have_been_one() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.execute(
         "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
          VALUES (3 << 10, 'regular', '', '', '', 1, 1);
@@ -364,7 +364,7 @@ async fn charge_back_and_refunded_end_one_order() {
 /// The same where Postgres refuses one of the first batch: that one waits, and the youngest is left.
 #[tokio::test]
 async fn due_orders_are_closed_oldest_first_beside_one_that_cannot_be() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
     let orders = batches * i64::from(limits::EXPIRY_BATCH);
     app.execute(&format!(

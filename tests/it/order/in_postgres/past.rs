@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use flash_sale::kit::postgres::Page;
 use flash_sale::sale::order::past::{erase, export, forget};
 
-use super::{begin, move_rows, pool, sorted, with_sales, write_letters};
+use super::{begin, move_rows, pool, sorted, write_letters};
 use crate::support::{TestApp, user};
 
 /// Orders 11, 12 and 13 of user 1, of which the last has moved, and 14 of user 2; each with a return.
 async fn orders() -> TestApp {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.write_rows(&[
         (12, 1, "flash", 1, "cancelled"),
         (11, 1, "flash", 1, "redeemed"),
@@ -64,7 +64,7 @@ async fn orders_are_erased_with_their_returns() {
 
 #[tokio::test]
 async fn letters_of_a_user_are_erased_once_they_are_closed() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let letters = [(1, 1, 21, false), (1, 1, 22, true), (1, 2, 23, false), (1, 1, 24, false)];
     write_letters(&app, &letters).await;
     let mut tx = begin(&app).await;
@@ -102,7 +102,7 @@ fn before() -> DateTime<Utc> {
 
 #[tokio::test]
 async fn forget_deletes_stock_returns_that_were_done_before_a_time_page_by_page() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let orders: Vec<_> = (1..=7).map(|id| (id, 1, "flash", id, "cancelled")).collect();
     app.write_rows(&orders).await;
     // Order 3 is on its way, and 5 was done at that very moment; 2 has another row, which is on its way.
@@ -129,7 +129,7 @@ async fn forget_deletes_stock_returns_that_were_done_before_a_time_page_by_page(
 
 #[tokio::test]
 async fn forget_deletes_dead_letters_that_were_closed_before_a_time_page_by_page() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let letters: Vec<_> = (1..=7).map(|n| (1, n, n, n == 3)).collect();
     write_letters(&app, &letters).await;
     // Letter 6 was written at that very moment, and 5 was closed then; the unit of letter 4 is on its way.

@@ -8,7 +8,7 @@ use flash_sale::sale::order::model::{Order, RedemptionCode};
 use flash_sale::sale::order::moves::Moved;
 use flash_sale::sale::order::write::ClosedOrders;
 
-use super::{begin, id, order, user_id, with_sales};
+use super::{begin, id, order, user_id};
 use crate::support::{TestApp, now, sale, user};
 
 /// Adds regular coupons of these numbers, in these states.
@@ -24,7 +24,7 @@ async fn write_regular(app: &TestApp, coupons: &[(i64, &str)]) {
 
 /// User 1 has orders 11, 12, 13 and 16, user 2 has 14, and the user of 15 was erased. 13 and 14 have codes.
 async fn orders() -> TestApp {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     app.write_rows(&[
         (11, 1, "flash", 1, "expired"),
         (12, 1, "flash", 1, "unpaid"),
@@ -189,7 +189,7 @@ fn at(second: i64, number: i64) -> i64 {
 
 /// Closed orders of user 1 and regular coupon 4: one is an hour old, two are younger; and others that don't count.
 async fn closed_orders() -> TestApp {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let coupons = [(4, "active"), (5, "active"), (6, "paused"), (7, "ended")];
     write_regular(&app, &coupons).await;
     app.write_rows(&[

@@ -5,12 +5,12 @@ use flash_sale::sale::ids::{CouponId, DeadLetterId, Lane};
 use flash_sale::sale::order::discard::Discarded;
 use flash_sale::sale::order::give_back::stock_returns::{self, StockReturn};
 
-use super::{begin, id, order, pool, sorted, with_sales};
+use super::{begin, id, order, pool, sorted};
 use crate::support::{TestApp, lane, sale, user};
 
 /// Orders 1 to 7 of sale 1, one in each status and of the user of the same number; a regular one, and one of sale 2.
 async fn orders() -> TestApp {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let statuses = ["cancelled", "expired", "refunded", "unpaid", "paid", "redeemed", "refunding"];
     let of_each_status = (1..).zip(statuses).map(|(id, status)| (id, 1, "flash", id, status));
     let others = [(8, 2, "regular", 8, "cancelled"), (9, 2, "flash", 9, "cancelled")];
@@ -149,7 +149,7 @@ async fn open_units_are_counted_and_found_by_their_orders() {
 
 /// Sales that Postgres alone answers for: their units come back by a note.
 async fn archived(last: i64) -> TestApp {
-    let app = with_sales(last).await;
+    let app = TestApp::with_sales(last).await;
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
     app
 }

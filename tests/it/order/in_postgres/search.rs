@@ -8,7 +8,7 @@ use flash_sale::sale::order::history::window::{self, Window};
 use flash_sale::sale::order::model::{OrderFilter, OrderStatus};
 use flash_sale::sale::retention::months::{self, Month};
 
-use super::{id, move_rows, order, pool, user_id, with_sales};
+use super::{id, move_rows, order, pool, user_id};
 use crate::support::{TestApp, sale, user};
 
 fn time(text: &str) -> DateTime<Utc> {
@@ -28,7 +28,7 @@ fn numbered(number: i64) -> i64 {
 /// Orders 1 to 7, claimed in the seconds of their numbers; but order 1 was claimed after all others, and 4 in the same
 /// moment as 3. The user of order 7 was erased.
 async fn orders() -> TestApp {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (numbered(1), 1, "flash", 1, "redeemed"),
         (numbered(2), 1, "flash", 2, "cancelled"),
@@ -140,7 +140,7 @@ async fn a_search_finds_the_same_orders_half_of_which_are_in_the_history() {
 
 #[tokio::test]
 async fn ids_of_each_of_the_statuses_are_found() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let statuses = OrderStatus::ALL.map(OrderStatus::as_str);
     let orders: Vec<_> =
         (1..).zip(statuses).map(|(n, status)| (numbered(n), 1, "flash", n, status)).collect();
@@ -176,7 +176,7 @@ async fn a_search_of_the_history_finds_no_more_than_it_is_asked_for() {
 /// The months that are read follow from the times of the search, with the difference that clocks may have.
 #[tokio::test]
 async fn a_search_of_the_history_reads_ids_of_a_day_more_on_both_sides() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let claimed = second(0);
     let first = order_ids::first_at(claimed - CLOCKS_APART_MAX);
     let end = order_ids::first_at(claimed + CLOCKS_APART_MAX + TimeDelta::seconds(1));
@@ -202,7 +202,7 @@ async fn a_search_of_the_history_reads_ids_of_a_day_more_on_both_sides() {
 
 #[tokio::test]
 async fn months_before_an_order_are_read_a_year_at_a_time() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     // Fourteen months, the last of which is February 2024.
     let newest = Month::of(time("2024-02-01T00:00:00Z"));
     for back in 0..limits::HISTORY_MONTHS_READ + 2 {

@@ -29,13 +29,6 @@ async fn write_what_fits(app: &TestApp, claims: &[LoggedClaim]) -> Result<Writte
     app.app.orders.write_what_fits((lane(), 1), claims, &CancellationToken::new()).await
 }
 
-async fn with_sales(last: i64) -> TestApp {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    app.write_sales(last).await;
-    app
-}
-
 /// A transaction of another process that has inserted an unpaid order, and waits for no lock for longer than two seconds.
 async fn inserting(
     app: &TestApp,
@@ -60,7 +53,7 @@ async fn rows(app: &TestApp) -> Vec<String> {
 /// Another process has inserted a row, and ends while the batch waits for it.
 #[tokio::test]
 async fn overflow_sorts_the_refused_claims_of_a_batch_by_the_rows_that_have_come_meanwhile() {
-    let app = with_sales(5).await;
+    let app = TestApp::with_sales(5).await;
     let written = |inserted, repeated, conflicts| Written {
         inserted,
         repeated,
@@ -92,7 +85,7 @@ async fn overflow_sorts_the_refused_claims_of_a_batch_by_the_rows_that_have_come
 /// The units of a sale change while a batch waits for another process.
 #[tokio::test]
 async fn overflow_writes_nothing_if_the_units_of_the_sale_have_changed_meanwhile() {
-    let app = with_sales(3).await;
+    let app = TestApp::with_sales(3).await;
     app.execute("UPDATE flash_sales SET total = 1, sold = 0").await;
     for (coupon, change, is_written) in [
         (1, "UPDATE flash_sales SET total = 3 WHERE coupon_id = 1024", false),
@@ -127,7 +120,7 @@ async fn overflow_writes_nothing_if_the_units_of_the_sale_have_changed_meanwhile
 /// Two workers with overlapping batches insert rows in one order.
 #[tokio::test]
 async fn insert_new_waits_for_the_first_row_and_has_not_come_to_the_second() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let other = inserting(&app, 1, (11, 11)).await.expect("it is the first");
     let looking = async {
         app.a_session_waits_for_a_row().await;
@@ -148,7 +141,7 @@ async fn insert_new_waits_for_the_first_row_and_has_not_come_to_the_second() {
 /// Of claims with one order id the first in the log wins, however large the batch is.
 #[tokio::test]
 async fn insert_missing_prefers_the_earlier_of_many_claims_with_the_same_ids() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let first = (1..=40).rev().map(|id| (id, 100 + id));
     let second = (0..40).map(|n| 1 + 7 * n % 40).map(|id| (id, 200 + id));
     let batch: Vec<LoggedClaim> = first.chain(second).map(|pair| claim(1, pair)).collect();
@@ -161,7 +154,7 @@ async fn insert_missing_prefers_the_earlier_of_many_claims_with_the_same_ids() {
 /// Two orders have moved, and the month of others may have been dropped.
 #[tokio::test]
 async fn set_aside_counts_repeats_conflicts_and_claims_before_the_mark_of_one_batch() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.write_rows(&[(11, 1, "flash", 1, "cancelled"), (12, 1, "flash", 2, "cancelled")]).await;
     months::make(&app.app.stores.pool, Month::of_order(11)).await.expect("Postgres does it");
     app.execute(
@@ -204,7 +197,7 @@ async fn watch_inserts(app: &TestApp, refused: i64) {
 
 #[tokio::test]
 async fn insert_counted_writes_new_rows_at_the_first_try() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     watch_inserts(&app, 0).await;
     let batch = claims(1, [(11, 11), (12, 12), (13, 13)]);
     assert_eq!(write(&app, &batch).await.expect("it is written").inserted, 3);
@@ -215,7 +208,7 @@ async fn insert_counted_writes_new_rows_at_the_first_try() {
 /// An error that says nothing about the rows is no sign that they are there.
 #[tokio::test]
 async fn insert_new_that_is_broken_off_is_not_tried_again_by_itself() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     watch_inserts(&app, 1).await;
     let batch = claims(1, [(11, 11), (12, 12)]);
     let broken_off = write(&app, &batch).await;
@@ -227,7 +220,7 @@ async fn insert_new_that_is_broken_off_is_not_tried_again_by_itself() {
 /// A batch that is there already costs its first try, and one more; nothing is put aside for it.
 #[tokio::test]
 async fn a_batch_that_is_repeated_inserts_no_letters_and_looks_for_no_contradictions() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let batch = claims(1, [(11, 11), (12, 12), (13, 13)]);
     assert_eq!(write(&app, &batch).await.expect("it is written").inserted, 3);
     watch_inserts(&app, 0).await;
@@ -275,7 +268,7 @@ async fn write_amount_gives_its_connection_back_when_it_has_finished() {
 /// Rows are looked up by arrays, for whose lengths the statements have to be planned.
 #[tokio::test]
 async fn existing_rows_are_looked_up_by_a_plan_for_the_values() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.write_rows(&[(11, 1, "flash", 1, "unpaid")]).await;
     app.execute(
         "CREATE SEQUENCE planned_for_values;

@@ -4,12 +4,11 @@ use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::order::cancellations::Asked;
 
-use super::with_sales;
 use crate::support::{TestApp, sale};
 
 /// Two sales with two unpaid orders each, and a job of each, all of the beginning of 2024.
 async fn two_jobs() -> TestApp {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (11, 1, "flash", 11, "unpaid"),
         (12, 1, "flash", 12, "unpaid"),
@@ -76,7 +75,7 @@ async fn a_job_that_only_waits_is_not_written() {
 
 #[tokio::test]
 async fn cancellations_read_all_open_jobs_page_by_page() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     let jobs = limits::PASS_JOBS_MAX + 1;
     app.execute(&format!(
         "INSERT INTO jobs (coupon_id, key, reason) SELECT 1024, n, '' FROM generate_series(1, {jobs}) AS n"
@@ -88,7 +87,7 @@ async fn cancellations_read_all_open_jobs_page_by_page() {
 /// A request is entered in the book of changes when it begins a job, and is answered by its reason.
 #[tokio::test]
 async fn cancellations_are_asked_for_once_and_entered_in_the_book() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     let ask = async |number, key: &str, reason: &str| {
         let by = Actor::command_line();
         let asked = app.app.cancellations.ask(sale(number), key, reason, &by).await;

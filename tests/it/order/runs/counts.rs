@@ -3,7 +3,7 @@
 use flash_sale::base::limits;
 use flash_sale::sale::order::model::OrderStatus;
 
-use super::{count_statements, statements, with_sales};
+use super::{count_statements, statements};
 use crate::support::lines::{Lines, number};
 use crate::support::{TestApp, sale};
 
@@ -22,7 +22,7 @@ async fn rest(app: &TestApp, from: &str) -> i64 {
 
 /// One sale with a live order, whose counts are added up; no audit is due.
 async fn counted() -> TestApp {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
     app.app.order_counts.pass().await.expect("Postgres answers");
@@ -94,7 +94,7 @@ async fn the_audit_has_time_to_count() {
 
 #[tokio::test]
 async fn add_up_ends_with_the_first_batch_of_changes_that_is_not_full() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
     count_statements(&app, "DELETE", "order_count_changes").await;
     let batch = limits::ORDER_COUNTS_BATCH;

@@ -2,7 +2,7 @@
 
 use flash_sale::sale::pass::Ran;
 
-use super::{count_statements, statements, with_sales};
+use super::{count_statements, statements};
 use crate::support::TestApp;
 use crate::support::lines::Lines;
 
@@ -21,7 +21,7 @@ async fn write_due(app: &TestApp, first: i64, count: i64) {
 }
 
 async fn with_due(count: i64) -> TestApp {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute("UPDATE flash_sales SET total = 100000, sold = 50000").await;
     write_due(&app, 1, count).await;
     app

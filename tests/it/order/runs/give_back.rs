@@ -3,7 +3,7 @@
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
-use super::{count_statements, errors, holding, raise_epoch, statements, with_sales};
+use super::{count_statements, errors, holding, raise_epoch, statements};
 use crate::support::{TestApp, lane};
 
 async fn pass(app: &TestApp) -> Ran {
@@ -29,7 +29,7 @@ async fn write_returns(app: &TestApp, coupon: CouponId, (first, last): (i64, i64
 /// Units of an archived sale come back by a note alone.
 #[tokio::test]
 async fn work_through_takes_ten_batches_of_a_coupon_and_tells_whether_it_goes_on() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
     let coupon = crate::support::sale(1);
     for what in ["unit", "place"] {
@@ -42,7 +42,7 @@ async fn work_through_takes_ten_batches_of_a_coupon_and_tells_whether_it_goes_on
 
 #[tokio::test]
 async fn rounds_of_units_and_of_places_are_added_up() {
-    let app = with_sales(2).await;
+    let app = TestApp::with_sales(2).await;
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
     let [first, second] = [1, 2].map(crate::support::sale);
     let mut next = 1;
@@ -71,7 +71,7 @@ async fn a_full_turn_that_closes_nothing_ends_the_rounds() {
 /// Notes of coupons without an open row: those that are due have nothing left to do.
 #[tokio::test]
 async fn work_through_ends_the_tries_of_coupons_of_which_no_row_is_open() {
-    let app = with_sales(1).await;
+    let app = TestApp::with_sales(1).await;
     app.execute(
         "INSERT INTO postponed (pass, item, error, next_try_at)
          SELECT pass, item, 'x', now() + (item - 8) * interval '1 hour'

@@ -27,14 +27,6 @@ mod cancellations;
 // Running counts of orders.
 mod counts;
 
-/// An app with so many sales by hand, which only Postgres knows.
-async fn with_sales(last: i64) -> TestApp {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    app.write_sales(last).await;
-    app
-}
-
 /// A transaction of another process, which holds what this statement locks.
 async fn holding(app: &TestApp, statement: &str) -> Transaction<'static, Postgres> {
     let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");

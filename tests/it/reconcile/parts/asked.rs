@@ -6,11 +6,8 @@ use flash_sale::sale::reconcile::pass::Asked;
 use flash_sale::sale::reconcile::runs::{Run, RunKey};
 use flash_sale::sale::reconcile::turn::Turn;
 
+use super::HOLDERS;
 use crate::support::{TestApp, user};
-
-/// Sessions that hold the turn.
-const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
-    WHERE locktype = 'advisory' AND granted AND datname = current_database()";
 
 fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
     Some(RunKey::new(user(asker), "a key".to_owned(), body))

@@ -42,6 +42,10 @@ mod asked;
 // A sale that changes while it is read.
 mod read_sale;
 
+/// Sessions that hold the turn.
+const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND granted AND datname = current_database()";
+
 static CENSUS: LazyLock<String> = LazyLock::new(|| {
     redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
 });

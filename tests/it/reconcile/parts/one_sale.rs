@@ -8,11 +8,6 @@ use super::checked_while;
 use crate::faults::recovery::start;
 use crate::support::{TestApp, lane};
 
-async fn order_of(app: &TestApp, coupon: CouponId, user: i64) -> i64 {
-    let id = format!("SELECT id FROM orders WHERE coupon_id = {coupon} AND user_id = {user}");
-    app.number(&id).await
-}
-
 /// Findings about a sale, each with its code and the user.
 async fn found(app: &TestApp, coupon: CouponId) -> Vec<String> {
     let Stores { pool, redis, keys } = &app.app.stores;
@@ -38,15 +33,15 @@ async fn unmatched_buyers_have_their_own_order_of_this_coupon_or_one_on_its_way(
     }
     app.write_orders().await;
     for user in 3..=5 {
-        let order = order_of(&app, coupon, user).await;
+        let order = app.order_of(coupon, user).await;
         assert_eq!(app.cancel(user, order).await.status, 200);
     }
     // The unit of user 3 is on its way back, and that of users 4 and 5 never comes.
     app.execute("DELETE FROM stock_returns WHERE user_id IN (4, 5)").await;
-    let closed = order_of(&app, coupon, 5).await;
+    let closed = app.order_of(coupon, 5).await;
     app.forget_buyer(coupon, 5).await;
     app.set_buyer(coupon, 6, closed).await;
-    let live = order_of(&app, coupon, 1).await;
+    let live = app.order_of(coupon, 1).await;
     app.set_buyer(coupon, 7, live).await;
     for (of, user, order) in [(coupon, 8, 1_008), (other, 9, 1_009), (coupon, 11, 1_010)] {
         let (of, user, order) = (of.to_string(), user.to_string(), order.to_string());

@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use flash_sale::sale::reconcile::turn::Turn;
 
+use super::HOLDERS;
 use crate::support::{TestApp, eventually};
-
-/// Sessions that hold the turn.
-const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
-    WHERE locktype = 'advisory' AND granted AND datname = current_database()";
 
 #[tokio::test]
 async fn take_waits_for_the_turn_of_another_one_as_long_as_it_may() {

@@ -1,15 +1,10 @@
 //! A server that becomes another one while it is recovered, and lanes that hold no sale.
 
-use std::sync::LazyLock;
-
 use super::{
-    close_lanes, damage, end_of, fate, hash_of, no_process_keeps, pass_up_to_command, sold_to_two,
+    SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command, sold_to_two,
 };
 use crate::faults::recovery::{keep, start};
 use crate::support::{TestApp, lane, proxy_before};
-
-static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
 
 /// The server has the data of another master by now: only the next recovery may approve it.
 #[tokio::test]

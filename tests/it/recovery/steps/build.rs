@@ -1,18 +1,13 @@
 //! `build`: a damaged sale is built from Postgres, with its terms, its buyers and its letters, and nothing else is left.
 
-use std::sync::LazyLock;
-
 use flash_sale::sale::ids::CouponId;
 
 use super::{
-    BY_HAND, close_lanes, damage, end_of, fate, hash_of, no_process_keeps, outcomes,
-    pass_up_to_command, rename_shards, sold_to_two, write_letter,
+    BY_HAND, SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, outcomes,
+    pass_up_to_command, sold_to_two, write_letter,
 };
 use crate::faults::recovery::{keep, sell};
 use crate::support::{TestApp, proxy_before, user};
-
-static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
 
 /// The recovery that is to come has epoch 22. Those of 11 to 13 were broken off since the last one that opened the lane.
 const EPOCHS: &str = "
@@ -41,9 +36,9 @@ async fn build_leaves_the_shards_of_its_own_epoch_alone() {
     let [plain, headless, same, abandoned, in_the_way, unreadable] = sales;
     app.execute(EPOCHS).await;
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(headless)]).await;
-    rename_shards(&app, same, 22).await;
+    app.rename_shards(same, 22).await;
     for coupon in [abandoned, in_the_way] {
-        rename_shards(&app, coupon, 12).await;
+        app.rename_shards(coupon, 12).await;
     }
     for generation in [9, 11, 13, 23] {
         let key = app.keys().buyers_of(abandoned, generation, 0);

@@ -1,8 +1,8 @@
 //! `damage`: the look at the sales of a closed lane takes over those that are whole, and has the others built.
 
 use super::{
-    BY_HAND, add_stock, close_lanes, damage, fate, order_of, outcomes, promise_in_redis,
-    rename_shards, sold_to_two, write_letter,
+    BY_HAND, add_stock, close_lanes, damage, fate, outcomes, promise_in_redis, sold_to_two,
+    write_letter,
 };
 use crate::faults::recovery::keep;
 use crate::support::TestApp;
@@ -29,7 +29,7 @@ async fn look_keeps_sales_that_are_whole_and_has_each_other_one_built() {
     app.forget_buyer(buyer_gone, 1).await;
     add_stock(&app, buyer_gone, 1).await;
     app.set_buyer(other_order, 1, 77).await;
-    let of_kept = order_of(&app, kept, 1).await;
+    let of_kept = app.order_of(kept, 1).await;
     app.execute(&format!(
         "INSERT INTO receipts (order_id, coupon_id, user_id)
          VALUES ({BY_HAND} + 9, {promised}, 9), ({of_kept}, {kept}, 1)"
@@ -39,8 +39,8 @@ async fn look_keeps_sales_that_are_whole_and_has_each_other_one_built() {
     app.execute(RECOVERIES).await;
     // However slow the machine is, all claims are newer than the beat.
     app.execute("UPDATE lane_beats SET beat_at = beat_at - interval '1 hour'").await;
-    rename_shards(&app, in_vain, 1).await;
-    rename_shards(&app, finished, 7).await;
+    app.rename_shards(in_vain, 1).await;
+    app.rename_shards(finished, 7).await;
     close_lanes(&app).await;
     keep(&app).await;
 
@@ -84,7 +84,7 @@ async fn look_believes_a_redis_with_the_noted_beat_or_the_next_one() {
     app.expect_disagreements();
     let sales = sold_to_two::<7>(&app).await;
     for coupon in sales {
-        assert_eq!(app.cancel(2, order_of(&app, coupon, 2).await).await.status, 200);
+        assert_eq!(app.cancel(2, app.order_of(coupon, 2).await).await.status, 200);
     }
     assert_eq!(app.give_back().await, 7);
     keep(&app).await;

@@ -6,8 +6,8 @@ use flash_sale::base::limits::BEAT_PERIOD;
 use flash_sale::sale::ids::Lane;
 
 use super::{
-    BY_HAND, add_stock, close_lanes, fate, no_process_keeps, order_of, promise_in_redis,
-    sold_to_two, write_letter,
+    BY_HAND, add_stock, close_lanes, fate, no_process_keeps, promise_in_redis, sold_to_two,
+    write_letter,
 };
 use crate::faults::recovery::keep;
 use crate::support::TestApp;
@@ -145,7 +145,7 @@ async fn look_at_receipts_closes_lanes_with_a_promise_that_neither_store_has() {
         promise_in_redis(&app, sales[lane], 5, BY_HAND + 5 + lane as i64).await;
     }
     write_letter(&app, sales[3], (5, BY_HAND + 30), ("", "")).await;
-    let of_row = order_of(&app, sales[0], 1).await;
+    let of_row = app.order_of(sales[0], 1).await;
     for (lane, user, order) in [
         (0, 1, of_row),
         (1, 5, BY_HAND + 6),

@@ -8,17 +8,16 @@ use flash_sale::sale::ids::Lane;
 use flash_sale::sale::keys::LogLayout;
 
 use super::{
-    BY_HAND, add_stock, close_lanes, damage, end_of, fate, hash_of, no_process_keeps, outcomes,
+    BY_HAND, SWITCH, add_stock, close_lanes, damage, end_of, fate, no_process_keeps, outcomes,
     pass_up_to_command, promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::{keep, sell};
 use crate::support::lines::{Lines, number};
+use crate::support::played::hash;
 use crate::support::{TestApp, bounded, lane, older_process, proxy_before};
 
-static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
 static OPEN: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/open_lane.lua")));
+    LazyLock::new(|| hash(include_str!("../../../../lua/open_lane.lua")));
 
 /// Beats of the lanes: the number, promised orders, the last settled state, its age, and whether the sales are unchecked.
 const BEATS: &str = "

@@ -30,6 +30,8 @@ mod told;
 // A server that is not the approved one any more.
 mod approved;
 
+use std::sync::LazyLock;
+
 use flash_sale::sale::Failure;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;
@@ -37,7 +39,12 @@ use tokio::task::JoinSet;
 
 use crate::faults::recovery::{keep, sell};
 use crate::support::buyers::FIRST_ORDER_BY_HAND as BY_HAND;
+use crate::support::played::hash;
 use crate::support::{TestApp, bounded, eventually};
+
+/// The script that makes Redis use a sale that has been built.
+static SWITCH: LazyLock<String> =
+    LazyLock::new(|| hash(include_str!("../../../../lua/switch_sale.lua")));
 
 /// So many sales of nine units, by lane and age. Users 1 and 2 have an order of each, and the beats are noted.
 async fn sold_to_two<const N: usize>(app: &TestApp) -> [CouponId; N] {
@@ -113,24 +120,6 @@ async fn write_letter(
     .await;
 }
 
-/// The order of a user.
-async fn order_of(app: &TestApp, coupon: CouponId, user: i64) -> i64 {
-    let order = format!("SELECT id FROM orders WHERE coupon_id = {coupon} AND user_id = {user}");
-    app.number(&order).await
-}
-
-/// The shards of a sale have the names of this generation.
-async fn rename_shards(app: &TestApp, coupon: CouponId, generation: i64) {
-    let before = app.shards(coupon).await;
-    let after = before.of_generation(generation);
-    for shard in before.all() {
-        let names = [before, after].map(|shards| shards.key(app.keys(), coupon, shard));
-        let _: String = app.redis(&["RENAME", &names[0], &names[1]]).await;
-    }
-    let _: i64 =
-        app.redis(&["HSET", &app.keys().coupon(coupon), "shards", &after.to_string()]).await;
-}
-
 /// Columns of the recoveries that have opened a lane since the lanes were closed, by lane.
 async fn outcomes(app: &TestApp, columns: &str) -> Vec<String> {
     app.texts(&format!(
@@ -160,9 +149,4 @@ async fn end_of(mut pass: Pass, proxy: &RedisProxy) -> Result<(), Failure> {
     proxy.release();
     let ended = bounded("the end of the pass", pass.join_next()).await;
     ended.expect("it was begun").expect("it ends")
-}
-
-/// Name of a script, as Redis is told it.
-fn hash_of(source: &str) -> String {
-    redis::Script::new(source).get_hash().to_owned()
 }

@@ -5,17 +5,15 @@ use std::sync::LazyLock;
 use flash_sale::sale::audit::Actor;
 
 use super::{
-    BY_HAND, close_lanes, damage, end_of, fate, hash_of, no_process_keeps, pass_up_to_command,
+    BY_HAND, SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
+use crate::support::played::hash;
 use crate::support::{TestApp, bounded, proxy_before};
 
 static ADOPT: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/adopt_sale.lua")));
-static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
-
+    LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
 /// From now on the app's Redis permits these commands, or doesn't: `+hget`, `-hget`.
 async fn permit(app: &TestApp, rule: &str) {
     let _: String = app.redis(&["ACL", "SETUSER", "default", rule]).await;

@@ -4,7 +4,7 @@ use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, DeadLetterId, OrderId};
 use flash_sale::sale::recovery::retry::{Kept, Retried};
 
-use super::{BY_HAND, close_lanes, order_of, promise_in_redis, sold_to_two, write_letter};
+use super::{BY_HAND, close_lanes, promise_in_redis, sold_to_two, write_letter};
 use crate::faults::recovery::sell;
 use crate::support::TestApp;
 
@@ -29,7 +29,7 @@ async fn with_orders() -> (TestApp, CouponId, [i64; 4]) {
     app.write_orders().await;
     let mut orders = [0; 4];
     for (user, order) in (1..).zip(&mut orders) {
-        *order = order_of(&app, sale, user).await;
+        *order = app.order_of(sale, user).await;
     }
     for user in [3, 4] {
         assert_eq!(app.cancel(user, orders[user as usize - 1]).await.status, 200);

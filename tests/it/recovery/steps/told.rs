@@ -1,17 +1,12 @@
 //! Log lines and metrics for an operator while lanes are recovered, and of keys that stood in the place of a log.
 
-use std::sync::LazyLock;
-
 use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::task::JoinSet;
 
-use super::{close_lanes, damage, fate, hash_of, no_process_keeps, sold_to_two};
+use super::{SWITCH, close_lanes, damage, fate, no_process_keeps, sold_to_two};
 use crate::faults::recovery::keep;
 use crate::support::lines::{Lines, number};
 use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
-
-static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_sale.lua")));
 
 const CLOSED: &str = "flash_sale_lanes_recovering";
 

@@ -5,14 +5,15 @@ use std::sync::LazyLock;
 
 use flash_sale::sale::ids::CouponId;
 
-use super::{close_lanes, damage, end_of, hash_of, no_process_keeps, order_of, pass_up_to_command};
+use super::{close_lanes, damage, end_of, no_process_keeps, pass_up_to_command};
 use crate::faults::recovery::{keep, sell};
+use crate::support::played::hash;
 use crate::support::{TestApp, lane, proxy_before};
 
 static LIST: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/list_unpaid.lua")));
+    LazyLock::new(|| hash(include_str!("../../../../lua/list_unpaid.lua")));
 static SWITCH: LazyLock<String> =
-    LazyLock::new(|| hash_of(include_str!("../../../../lua/switch_unpaid.lua")));
+    LazyLock::new(|| hash(include_str!("../../../../lua/switch_unpaid.lua")));
 
 /// The orders on the users' lists of a coupon's lane.
 async fn lists(app: &TestApp, coupon: CouponId) -> BTreeMap<i64, String> {
@@ -38,7 +39,7 @@ async fn fill_lists_each_unpaid_order_of_the_lane_once() {
         sell(&app, *coupon, 1..=3).await;
     }
     app.write_orders().await;
-    let paid = order_of(&app, sales[0], 3).await;
+    let paid = app.order_of(sales[0], 3).await;
     assert_eq!(app.pay(3, paid).await.status, 200);
     app.give_back().await;
     keep(&app).await;
@@ -52,7 +53,7 @@ async fn fill_lists_each_unpaid_order_of_the_lane_once() {
     for user in 1..=3 {
         let mut orders = vec![];
         for coupon in &sales[..2] {
-            let order = order_of(&app, *coupon, user).await;
+            let order = app.order_of(*coupon, user).await;
             orders.extend((order != paid).then(|| order.to_string()));
         }
         orders.sort_by_key(|order| order.parse::<i64>().expect("an id"));
@@ -60,7 +61,7 @@ async fn fill_lists_each_unpaid_order_of_the_lane_once() {
     }
     assert_eq!(lists(&app, sales[0]).await, expected);
     for (user, orders) in &mut expected {
-        *orders = order_of(&app, sales[2], *user).await.to_string();
+        *orders = app.order_of(sales[2], *user).await.to_string();
     }
     assert_eq!(lists(&app, sales[2]).await, expected);
     let built = app.keys().unpaid_built(lane(), 3);
@@ -137,7 +138,7 @@ async fn take_off_takes_an_order_off_the_new_lists_that_was_paid_meanwhile() {
     close_lanes(&app).await;
     let proxy = proxy_before(&app, &SWITCH).await;
     let pass = pass_up_to_command(&app, &proxy).await;
-    assert_eq!(app.pay(1, order_of(&app, sales[0], 1).await).await.status, 200);
+    assert_eq!(app.pay(1, app.order_of(sales[0], 1).await).await.status, 200);
     // The pass over the places has taken it off the lists in use.
     let _: i64 = app.redis(&["HDEL", &app.keys().unpaid(lane()), "1"]).await;
     app.execute("UPDATE stock_returns SET done_at = now() WHERE what = 'place'").await;

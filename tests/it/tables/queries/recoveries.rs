@@ -88,18 +88,6 @@ async fn unfinished_recoveries_of_a_lane_are_those_since_the_last_that_opened_it
     assert_eq!(app.numbers(opened).await, [1, 3, 7], "no other one has ended");
 }
 
-/// The shards of a sale have the names of this generation, as after a recovery of that epoch.
-async fn rename_shards(app: &TestApp, coupon: CouponId, generation: i64) {
-    let before = app.shards(coupon).await;
-    let after = before.of_generation(generation);
-    for shard in before.all() {
-        let [from, to] = [before, after].map(|shards| shards.key(app.keys(), coupon, shard));
-        let _: String = app.redis(&["RENAME", &from, &to]).await;
-    }
-    let key = app.keys().coupon(coupon);
-    let _: i64 = app.redis(&["HSET", &key, "shards", &after.to_string()]).await;
-}
-
 #[tokio::test]
 async fn unfinished_among_the_builders_of_whole_sales_have_theirs_built_again() {
     let (app, sales) = app_with(4).await;
@@ -116,7 +104,7 @@ async fn unfinished_among_the_builders_of_whole_sales_have_theirs_built_again() 
     let generations = [[2, 3, 4, 6], [5, 4, 6, 3]];
     for (of_lane, generations) in sales.iter().zip(generations) {
         for (coupon, generation) in of_lane.iter().zip(generations) {
-            rename_shards(&app, *coupon, generation).await;
+            app.rename_shards(*coupon, generation).await;
         }
     }
     recover_two_lanes(&app).await;

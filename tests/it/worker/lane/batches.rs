@@ -7,9 +7,9 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::LaneWorker;
 use flash_sale::worker::write::WriteReport;
 
-use super::{append, claims, later, reader, worker_with};
+use super::{append, claims, reader, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, lane, user, write_all};
+use crate::support::{TestApp, lane, later, user, write_all};
 
 async fn written(worker: &mut LaneWorker) -> WriteReport {
     worker.write_pass().await.expect("both stores answer")

@@ -110,10 +110,3 @@ async fn consumers(app: &TestApp) -> usize {
         app.redis(&["XINFO", "CONSUMERS", &key, "order-writers"]).await;
     consumers.len()
 }
-
-/// Moves the clock of this process on, while nothing is under way.
-async fn later(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
-}

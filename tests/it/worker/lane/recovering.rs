@@ -5,9 +5,9 @@ use std::time::Duration;
 use flash_sale::worker::LaneWorker;
 use private_servers::testing::RedisServer;
 
-use super::{app_on, claims, consumers, later, reader, worker_with};
+use super::{app_on, claims, consumers, reader, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, calls, lane, user, write_all};
+use crate::support::{TestApp, calls, lane, later, user, write_all};
 
 const TOOK_OVER: &str = "took over entries that another worker had left";
 

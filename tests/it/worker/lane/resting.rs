@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{HOUR, later};
+use super::HOUR;
 use crate::support::lines::Lines;
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, bounded, eventually, shared};
+use crate::support::{TestApp, bounded, eventually, later, shared};
 
 /// A watch that looks, and lanes that rest there.
 struct Resting {

@@ -5,9 +5,9 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::LaneWorker;
 
-use super::{append, later, worker_with};
+use super::{append, worker_with};
 use crate::support::lines::number;
-use crate::support::{TestApp, lane, user, write_all};
+use crate::support::{TestApp, lane, later, user, write_all};
 
 struct Tried {
     app: TestApp,

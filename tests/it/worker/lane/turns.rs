@@ -11,9 +11,11 @@ use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
-use super::{HOUR, app_on, append, due_in, later, reader, rows, worker_of, worker_with};
+use super::{HOUR, app_on, append, due_in, reader, rows, worker_of, worker_with};
 use crate::support::lines::number;
-use crate::support::{PATIENCE, TestApp, bounded, command_calls, eventually, lane, proxy_before};
+use crate::support::{
+    PATIENCE, TestApp, bounded, command_calls, eventually, lane, later, proxy_before,
+};
 
 /// Less than the time in which Redis has to answer.
 const SOON: Duration = Duration::from_secs(8);

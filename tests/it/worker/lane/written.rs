@@ -10,9 +10,9 @@ use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::worker::LaneWorker;
 
-use super::{append, later, worker_with};
+use super::{append, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, lane, now, shared, user};
+use crate::support::{PATIENCE, TestApp, lane, later, now, shared, user};
 
 /// From now on, statements that insert orders are counted, also those of transactions that are rolled back.
 async fn count_inserts(app: &TestApp) {
