@@ -216,9 +216,8 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-
     use axum::http::Version;
+    use private_servers::testing::LogLines;
     use tokio::time::advance;
 
     use super::*;
@@ -430,35 +429,12 @@ mod tests {
         assert_eq!((opened.get(), ended.get()), (2, 2));
     }
 
-    /// Bytes of the log of this thread.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("no holder of this lock panics").extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_full_table_is_logged_at_once_and_then_now_and_then() {
-        private_servers::testing::ask_each_time();
-        let log = Log::default();
-        let writer = log.clone();
-        let lines = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        let _log = tracing::subscriber::set_default(lines);
+        let log = LogLines::heard();
         let house = House::of(1, None);
         let _regular = house.busy(None).expect("a place");
-        let lines = || {
-            let text = log.0.lock().expect("no holder of this lock panics").clone();
-            let text = String::from_utf8(text).expect("text");
-            text.lines().filter(|line| line.contains("requests on further ones are told")).count()
-        };
+        let lines = || log.count("requests on further ones are told");
         assert_eq!(lines(), 0, "there was a place");
         let began = std::time::Instant::now();
         let reserved: Vec<_> = (0..50).map(|_| house.busy(None)).collect();

@@ -1,5 +1,4 @@
-//! A server for the tests of connections: it speaks as much of Redis's protocol as they need, and notes each command. And
-//! the log lines of a test's thread.
+//! A server for the tests of connections: it speaks as much of Redis's protocol as they need, and notes each command.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,6 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
-use tracing::subscriber::DefaultGuard;
 
 /// A listener, and what it answers. Ends, with its connections, when it is dropped.
 pub struct Fake {
@@ -175,42 +173,4 @@ pub fn info(run_id: &str, lines: &str) -> String {
 /// An answer to SUBSCRIBE.
 pub fn subscribed(channel: &str) -> String {
     format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(channel))
-}
-
-/// Log lines of this thread, from information on, until this is dropped.
-pub struct Heard {
-    text: Text,
-    _heard: DefaultGuard,
-}
-
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut text = self.0.lock().expect("no holder of this lock panics");
-        io::Write::write(&mut *text, bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Heard {
-    /// Listens from now on.
-    pub fn from_now() -> Self {
-        private_servers::testing::ask_each_time();
-        let text = Text::default();
-        let writer = text.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::INFO);
-        let lines = lines.with_writer(move || writer.clone()).finish();
-        Self { text, _heard: tracing::subscriber::set_default(lines) }
-    }
-
-    /// Number of lines so far with these words.
-    pub fn count(&self, words: &str) -> usize {
-        let text = self.text.0.lock().expect("no holder of this lock panics");
-        String::from_utf8_lossy(&text).lines().filter(|line| line.contains(words)).count()
-    }
 }

@@ -569,9 +569,9 @@ fn unreachable() -> RedisError {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::eventually;
+    use private_servers::testing::{LogLines, eventually};
 
-    use super::fake::{Fake, Heard, bulk, info};
+    use super::fake::{Fake, bulk, info};
     use super::*;
 
     fn server_error(kind: ServerErrorKind) -> RedisError {
@@ -821,7 +821,7 @@ mod tests {
                 false => Redis::with_timeout(&server.url(), timeout),
             };
             let redis = redis.expect("a valid URL");
-            let lines = Heard::from_now();
+            let lines = LogLines::heard();
             for news in 0..2 {
                 redis.link().await.expect("a master").line.end();
                 redis.another().link().await.expect("a master").line.end();

@@ -301,12 +301,12 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    use private_servers::testing::eventually;
+    use private_servers::testing::{LogLines, eventually};
     use redis::IntoConnectionInfo;
     use tokio::task::JoinSet;
     use tokio::time::Instant;
 
-    use super::super::fake::{Fake, Heard, bulk, subscribed};
+    use super::super::fake::{Fake, bulk, subscribed};
     use super::*;
 
     fn place(text: &str) -> HostPort {
@@ -479,7 +479,7 @@ mod tests {
         let port = Arc::new(AtomicU16::new(1));
         let sentinel = sentinel(&port).await;
         let sentinels = Arc::new(sentinels(&[&sentinel.place()]));
-        let lines = Heard::from_now();
+        let lines = LogLines::heard();
         let _tasks = following(&sentinels);
         learned(&sentinels, 1).await;
         for asked in 2..5 {
@@ -532,7 +532,7 @@ mod tests {
         let refuses = Fake::start(|_| Some("-ERR no\r\n".to_owned())).await;
         let sentinel = sentinel(&port).await;
         let both = Arc::new(sentinels(&[&refuses.place(), &sentinel.place()]));
-        let lines = Heard::from_now();
+        let lines = LogLines::heard();
         let told = || lines.count("the sentinel can't be listened to; trying the next one");
         let tasks = following(&both);
         learned(&both, 1).await;

@@ -1,4 +1,4 @@
-//! Servers for tests that break them, a proxy in front of Redis, child processes, and waits with a bound.
+//! Servers for tests that break them, a proxy in front of Redis, child processes, log lines, and waits with a bound.
 //!
 //! ```no_run
 //! use private_servers::testing::{RedisProxy, RedisServer, eventually};
@@ -34,7 +34,7 @@ mod patience;
 mod listening;
 
 pub use data_folder::DataFolder;
-pub use listening::ask_each_time;
+pub use listening::{LogLines, ask_each_time};
 pub use patience::{PATIENCE, bound_this_test, bounded, eventually, patience};
 pub use process::{Finished, Process, run, run_within};
 pub use proxy::{RedisProxy, Switch};
