@@ -211,6 +211,7 @@ mod tests {
     use std::time::Duration;
 
     use axum::http::Version;
+    use futures_util::FutureExt;
     use nix::sys::socket::getsockopt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -413,6 +414,33 @@ mod tests {
         client.shutdown().await.expect("its half can be closed");
         assert_eq!(read(&mut stream, 100).await.expect("the end"), 0);
         assert_eq!(all(client, stream).await, INTERIM);
+    }
+
+    /// Without an interim reply, a client that waits can't be told from one that is gone.
+    #[tokio::test]
+    async fn a_client_whose_interim_reply_has_no_room_may_not_wait() {
+        let (mut client, mut stream) = connection(named).await;
+        client.write_all(HEAD).await.expect("the service is there");
+        assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
+        let _under_way = stream.watch.request(Version::HTTP_11);
+        client.shutdown().await.expect("its half can be closed");
+        let mut room = [0; 1];
+        let end = timeout(HANGS, stream.stream.peek(&mut room)).await.expect("it has come");
+        assert_eq!(end.expect("it is closed in peace"), 0);
+        let writable = timeout(HANGS, stream.stream.writable()).await.expect("there is room");
+        writable.expect("it is open");
+        let mut filled = 0;
+        let full = loop {
+            match stream.stream.try_write(&[b'x'; 65_536]) {
+                Ok(bytes) => filled += bytes,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        // Nothing has been awaited since, so no room has been noticed.
+        let told = stream.read(&mut room).now_or_never().expect("told at once");
+        assert_eq!(told.expect("the end"), 0);
+        assert_eq!(all(client, stream).await, vec![b'x'; filled]);
     }
 
     /// States in which the end of the client's half is told at once, and no interim reply is sent.

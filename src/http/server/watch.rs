@@ -417,6 +417,19 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_quiet_since_its_streaming_reply_was_dropped() {
+        let story = Story::begin();
+        let under_way = story.at(0).request(Version::HTTP_11);
+        let streaming = story.watch.stream();
+        under_way.replied();
+        assert_eq!(story.at(70).quiet(), None);
+        drop(streaming);
+        assert_eq!(story.at(75).quiet(), Some(Duration::from_secs(5)));
+        assert_eq!(story.overdue_at(70 + 74), None);
+        assert_eq!(story.overdue_at(70 + 75), Some(ConnectionEnd::Idle));
+    }
+
+    #[test]
     fn the_time_of_a_reply_that_goes_on_counts_from_its_beginning() {
         let story = Story::begin();
         let under_way = story.at(5).request(Version::HTTP_11);

@@ -114,6 +114,20 @@ async fn a_listener_without_administration_answers_clerks_and_no_one_above() {
 }
 
 #[tokio::test]
+async fn an_api_with_operations_has_them_and_one_without_has_not() {
+    let app = TestApp::start().await;
+    let http = state(&app, &app.config);
+    for (with_operations, status) in [(true, 200), (false, 404)] {
+        let door = http::api(&http, with_operations);
+        for path in ["/livez", "/readyz", "/metrics"] {
+            let reply = told(&door, request("GET", path, "")).await;
+            assert_eq!(reply.status, status, "{with_operations} {path}");
+        }
+        assert_eq!(told(&door, request("GET", "/v1/coupons", "")).await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_listener_of_operations_has_nothing_of_the_api() {
     let app = TestApp::start().await;
     let door = http::operations(&state(&app, &app.config));

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::{door, request, told, with_header};
-use crate::support::{Reply, SECRET, TestApp, eventually, lane, now, token};
+use crate::support::{PATIENCE, Reply, SECRET, TestApp, eventually, lane, now, token};
 
 /// A sale whose claims are confirmed by Postgres.
 async fn sale(app: &TestApp) -> CouponId {
@@ -100,6 +100,27 @@ async fn a_claim_without_its_row_is_accepted_only_as_a_dead_letter() {
     assert_eq!(trace.status, 200, "{trace:?}");
 }
 
+/// The script has accepted the claim, and a stop ends the wait for its row: nothing is told of an order.
+#[tokio::test]
+async fn an_accepted_claim_is_traced_only_if_its_reply_is_a_success() {
+    let app = TestApp::start().await;
+    let coupon = sale(&app).await;
+    let other = app.another_instance().await;
+    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
+    let door = http::api(&HttpState::new(other.clone(), &app.config, tokens), true);
+    let stops = async {
+        eventually("the claim waits for its row", async || other.order_waiters.count() == 1).await;
+        other.shutdown.stop(PATIENCE).await
+    };
+    let (unknown, stopped) = tokio::join!(claim(&door, 1, coupon), stops);
+    assert!(stopped, "a task hangs");
+    assert_eq!(unknown.refusal(), (503, "unavailable"));
+    assert!(unknown.header("server-timing").starts_with("queue;dur="), "{unknown:?}");
+    let order = app.buyers(coupon).await[&1];
+    let trace = told(&door, request("GET", &format!("/v1/orders/{order}/trace"), &token(1))).await;
+    assert_eq!(trace.refusal(), (404, "not_traced"));
+}
+
 /// A door to another process of the same service, whose notes of claims leave it; and these notes.
 async fn door_with_collector(app: &TestApp) -> (Door, Receiver<Note>) {
     let mut other = app.another_instance().await;
@@ -108,6 +129,19 @@ async fn door_with_collector(app: &TestApp) -> (Door, Receiver<Note>) {
     Arc::get_mut(&mut other).expect("its only holder").traces = Arc::new(traces);
     let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
     (http::api(&HttpState::new(other, &app.config, tokens), true), notes)
+}
+
+#[tokio::test]
+async fn a_door_notes_each_claim_that_it_answers_for_traces_that_leave() {
+    let app = TestApp::start().await;
+    let (door, mut notes) = door_with_collector(&app).await;
+    let path = format!("/v1/coupons/{}/claims", app.create_flash(1).await);
+    let reply = told(&door, request("POST", &path, &token(1))).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    let Ok(Note::Answered(Answered { claim, .. })) = notes.try_recv() else {
+        panic!("the collector gets nothing");
+    };
+    assert_eq!(claim.order.get(), reply.order_id());
 }
 
 /// The collector gets each accepted claim and no other; the client is told the times of those that it asks for.

@@ -115,6 +115,29 @@ async fn a_stop_waits_for_a_client_that_does_not_read_a_whole_reply() {
     assert!(still(stopped).await, "a task hangs");
 }
 
+/// The stop looks at the connection itself: the table, which watches over streams before, looks no more.
+#[tokio::test]
+async fn a_stop_closes_a_stream_that_is_left_unread() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let long = "UPDATE coupons SET rules = repeat('long', 1000000)";
+    app.execute(&format!("{long} WHERE id = {coupon}")).await;
+    let answered = app.app.metrics.tally.requests.get();
+    let live = format!("GET /v1/coupons/{coupon}/live HTTP/1.1\r\nhost: x\r\n\r\n");
+    let _client = silent(&app, &live).await;
+    let requests = || app.app.metrics.tally.requests.get();
+    eventually("its first event fills all room", async || requests() > answered).await;
+    tokio::time::pause();
+    let mut stopped = pin!(app.app.shutdown.stop(PATIENCE));
+    assert!(stopped.as_mut().now_or_never().is_none());
+    later(&app, Duration::ZERO).await;
+    later(&app, limits::LATE_REQUEST_MAX).await;
+    assert_eq!((open(&app), closed(&app, "unread")), (1, 0), "it has a moment");
+    later(&app, limits::STREAM_STOP_MAX).await;
+    assert_eq!((open(&app), closed(&app, "unread")), (0, 1));
+    assert!(still(stopped).await, "a task hangs");
+}
+
 /// A connection that is overdue has a second for its last bytes.
 #[tokio::test]
 async fn a_client_that_takes_nothing_is_closed_after_its_time_and_a_second() {

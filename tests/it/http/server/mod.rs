@@ -4,6 +4,8 @@
 mod late;
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
@@ -11,6 +13,7 @@ use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, server};
 use flash_sale::kit::jwt::Tokens;
 use flash_sale::kit::postgres;
+use nix::sys::socket;
 use secrecy::SecretString;
 use sqlx::{Postgres, Transaction};
 use tokio::io::AsyncWriteExt;
@@ -18,7 +21,8 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::hoarders::{head, http2, metric, proxied, send, to_the_end, while_busy};
-use crate::support::{PATIENCE, SECRET, TestApp, bounded, token};
+use crate::support::lines::Lines;
+use crate::support::{PATIENCE, SECRET, TestApp, bounded, eventually, token};
 
 /// Types of frames (RFC 9113, section 6).
 const SETTINGS: u8 = 4;
@@ -156,6 +160,31 @@ async fn a_stop_takes_in_the_connections_that_wait_in_the_queue() {
         assert!(reply.starts_with("HTTP/1.1 200 "), "{reply:?}");
     }
     assert!(TcpStream::connect(address).await.is_err(), "no one listens any more");
+}
+
+/// Connections that end free what was missing; tries without a pause in between take time from them.
+#[tokio::test]
+async fn a_listener_that_cannot_accept_pauses_before_each_further_try() {
+    let app = TestApp::start().await;
+    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
+    let door = http::api(&HttpState::new(app.app.clone(), &app.config, tokens), true);
+    let listener = server::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    // Linux accepts nothing on it from now on, and says so at once.
+    socket::shutdown(listener.as_raw_fd(), socket::Shutdown::Both).expect("it is open");
+    let (lines, began, shutdown) = (Lines::heard(), Instant::now(), Shutdown::default());
+    let tries = || lines.count("a connection could not be accepted");
+    let stops = async {
+        eventually("it tries again", async || tries() >= 3).await;
+        let tries = u32::try_from(tries()).expect("a few");
+        let passed = began.elapsed();
+        assert!(passed >= limits::ACCEPT_PAUSE * (tries - 1), "{tries} tries in {passed:?}");
+        assert!(shutdown.stop(PATIENCE).await, "a task hangs");
+    };
+    let run = server::run(listener, door, (&app.config).into(), shutdown.clone());
+    let both = async {
+        tokio::join!(biased; stops, run);
+    };
+    bounded("the end of the listener", both).await;
 }
 
 /// As soon as its room is full: no more of it is waited for.
