@@ -305,7 +305,90 @@ fn number(key: &str, value: usize) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::LogLines;
+    use tokio::time::sleep;
+
+    use super::super::notes::TracedClaim;
+    use super::super::probe::Call;
     use super::*;
+    use crate::sale::ids::{CouponId, UserId};
+
+    /// Notes of every claim, and the task that sends them to a URL to which no client connects.
+    fn to_nowhere() -> (Outbox, Sending) {
+        let metrics = Metrics::new(std::iter::empty(), std::iter::empty()).expect("metrics");
+        let metrics = Arc::new(metrics);
+        let (outbox, notes) = Outbox::new(1, metrics.clone());
+        let sending = Sending {
+            notes,
+            client: HttpClient::new(limits::SPANS_TIMEOUT, limits::SPANS_REPLY_BYTES_MAX),
+            url: Uri::from_static("gopher://nowhere/v1/traces"),
+            resource: resource(&[Role::Api]),
+            clock: Clock::System,
+            metrics,
+            throttle: LogThrottle::default(),
+        };
+        (outbox, sending)
+    }
+
+    /// A claim of four spans.
+    fn answered(order: i64) -> Answered {
+        let (at, order) = (Instant::now(), OrderId::new(order).expect("an id"));
+        let call = Call {
+            queued_at: at,
+            called_at: at,
+            answered_at: at,
+            claims: 1,
+            accepted: Some(order),
+        };
+        let (coupon, user) = (CouponId::compose(1, 1), UserId::new(1).expect("an id"));
+        let claim = TracedClaim { order, coupon, user, call, told_at: at };
+        Answered { claim, method: "POST", route: "/", arrived_at: at, status: 202 }
+    }
+
+    fn lost(metrics: &Metrics) -> u64 {
+        let page = metrics.page();
+        let line = page.lines().find_map(|it| it.strip_prefix("flash_sale_spans_lost_total "));
+        line.and_then(|number| number.parse().ok()).expect("it is on the page")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notes_are_sent_period_by_period_and_once_more_at_the_stop() {
+        let (outbox, sending) = to_nowhere();
+        let (metrics, stop) = (sending.metrics.clone(), CancellationToken::new());
+        let tells = async {
+            outbox.answered(answered(1));
+            sleep(limits::SPANS_PERIOD / 2).await;
+            assert_eq!(lost(&metrics), 0);
+            sleep(limits::SPANS_PERIOD).await;
+            assert_eq!(lost(&metrics), 4);
+            outbox.answered(answered(2));
+            sleep(limits::SPANS_PERIOD).await;
+            assert_eq!(lost(&metrics), 8);
+            outbox.answered(answered(3));
+            stop.cancel();
+        };
+        tokio::join!(sending.run(stop.clone()), tells);
+        assert_eq!(lost(&metrics), 12);
+    }
+
+    #[tokio::test]
+    async fn spans_that_are_lost_are_counted_each_time_and_told_once_in_a_while() {
+        loop {
+            let (_outbox, mut sending) = to_nowhere();
+            let lines = LogLines::heard();
+            let began = Instant::now();
+            for spans in [2, 3] {
+                sending.send(vec![Value::Null; spans]).await;
+            }
+            assert_eq!(lost(&sending.metrics), 5);
+            let told = lines.count("the collector of --otlp-url has not taken spans");
+            // On a machine this slow the pause between two lines is over.
+            if began.elapsed() < limits::LOG_LINE_PAUSE {
+                assert_eq!(told, 1);
+                break;
+            }
+        }
+    }
 
     #[test]
     fn spans_that_a_collector_refuses_are_counted() {

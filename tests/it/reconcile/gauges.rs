@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use flash_sale::sale::ids::Lane;
+
 use crate::support::TestApp;
+use crate::support::lines::number;
 
 /// Two open letters of three, three open returns of four, two jobs of three, and notes of two passes.
 const ROWS: &str = "
@@ -91,6 +94,23 @@ async fn numbers_of_a_sale_and_of_a_log_that_can_not_be_read_are_left_out() {
         "the sum over the others would look like all"
     );
     assert_eq!(app.metric(&conserved(good)).await, 1.0, "the other numbers are there");
+}
+
+/// A process that was started with one lane.
+#[tokio::test]
+async fn log_gauges_count_the_entries_of_lanes_that_another_process_has_added() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await.to_string();
+    for lane in Lane::all(3) {
+        app.append(lane, &["coupon", &coupon, "user", "7", "order", "7"]).await;
+    }
+    let unread = || number(&app.app, "flash_sale_log_unread_entries");
+    app.app.numbers.pass().await.expect("both stores answer");
+    assert_eq!(unread(), 1.0);
+    app.execute("UPDATE settings SET lanes = 3").await;
+    app.app.numbers.pass().await.expect("both stores answer");
+    assert_eq!(unread(), 3.0);
 }
 
 /// The end of the last comparison, as its gauges tell it.

@@ -1,10 +1,14 @@
 //! `readings`: the sales that the audit reads next, the lanes that are read in any case, and readings that are forgotten.
 
+use std::time::Duration;
+
+use flash_sale::kit::postgres;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Kind, Report};
+use tokio::time::Instant;
 
-use crate::support::TestApp;
+use crate::support::{TestApp, later};
 
 /// A loaded sale with one buyer.
 async fn sale(app: &TestApp, user: i64) -> CouponId {
@@ -67,6 +71,31 @@ async fn next_of_audit_is_the_sale_that_was_never_read_or_read_longest_ago() {
     app.expect_disagreements();
 }
 
+/// So the audit takes a twentieth of the time at most, and no less.
+#[tokio::test]
+async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
+    let app = TestApp::start().await;
+    let coupon = sale(&app, 1).await;
+    let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let lock = "LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
+    sqlx::query(lock).execute(&mut *locked).await.expect("no session has the table");
+    let rests_from = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let (began, before) = (Instant::now(), app.number(rests_from).await);
+    let reads = async {
+        app.a_session_waits_for_a_row().await;
+        // Less than a silence that would cost the turn.
+        later(Duration::from_secs(15)).await;
+        locked.rollback().await.expect("Postgres answers");
+    };
+    let (read, ()) = tokio::join!(app.app.reconciler.audit_next(), reads);
+    assert_eq!(read.expect("both stores answer"), Some(coupon));
+    let most = i64::try_from((20 * began.elapsed()).as_millis()).expect("some minutes");
+    let until = "SELECT (extract(epoch FROM next_at) * 1000)::bigint FROM sale_reading_audit";
+    let (until, after) = (app.number(until).await, app.number(rests_from).await);
+    assert!(until >= before + 20 * 15_000, "{until} {before}");
+    assert!(until <= after + most, "{until} {after} {most}");
+}
+
 /// A comparison by the command line has ended when it is told, so the next one need not wait for it.
 #[tokio::test]
 async fn compare_ends_its_turn() {
@@ -96,7 +125,7 @@ async fn sales_of_unchecked_lanes_are_read_though_they_have_not_changed() {
     }
     coupons.sort();
     // The record of a comparison keeps its readings.
-    app.app.reconciler.pass(std::time::Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
     let report = compare(&app, &[]).await;
     assert_eq!((report.unchanged, report.waiting, report.readings.len()), (4, 0, 0));
     let told: Vec<_> = report.sales.iter().map(|sale| sale.coupon).collect();

@@ -1,10 +1,12 @@
 //! Records that have served their time: each kind goes after its days, and what is open stays.
 
 use flash_sale::base::limits::{PASS_BATCHES_MAX, RETENTION_BATCH};
+use flash_sale::kit::id;
 use flash_sale::sale::retention::Forgotten;
 use serde_json::json;
 
-use crate::support::{SECRET, TestApp};
+use crate::support::lines::{Lines, rows_returned};
+use crate::support::{SECRET, TestApp, now};
 
 /// Rows with an order id below this are of the first days of 2022.
 const OLD: i64 = 1 << 40;
@@ -47,6 +49,24 @@ async fn done_returns_go_after_their_days() {
     assert_eq!(forgotten(&app).await, Forgotten { stock_returns: 3, ..Forgotten::default() });
     let left = "SELECT sum(order_id)::bigint FROM stock_returns";
     assert_eq!((app.number(left).await, forgotten(&app).await), (2 + 3 + 4, Forgotten::default()));
+}
+
+/// They can't have been done for days.
+#[tokio::test]
+async fn returns_of_young_orders_are_not_looked_at() {
+    let app = in_postgres_only(&["--returns-days", "3"]).await;
+    let young = id::first_at(now());
+    for order in [1, young] {
+        cancelled(&app, (order, order)).await;
+        app.execute(&format!(
+            "INSERT INTO stock_returns (order_id, coupon_id, user_id, done_at) VALUES ({order}, 1, 1, now())"
+        ))
+        .await;
+    }
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    assert_eq!(forgotten(&app).await, Forgotten::default());
+    let looked_at = "FROM stock_returns WHERE order_id > $1 AND order_id < $2";
+    assert_eq!(rows_returned(&lines, looked_at), [1]);
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ use super::TestApp;
 pub enum Play {
     /// The real server answers.
     Real,
+    /// The same, and the command is noted.
+    Heard,
     /// This is the answer, as Redis writes it.
     Reply(String),
     /// The test answers later.
@@ -44,7 +46,7 @@ type Decide = dyn Fn(&[String]) -> Play + Send + Sync;
 struct Stage {
     real: PathBuf,
     play: Box<Decide>,
-    /// Commands that the real server has not been sent.
+    /// Commands that were noted: all but those of [`Play::Real`].
     asked: Mutex<Vec<Vec<String>>>,
     answers: Mutex<VecDeque<String>>,
     answered: Notify,
@@ -100,7 +102,7 @@ impl Played {
         self.stage.answers.lock().expect("no holder panics").clear();
     }
 
-    /// The commands so far that the test has played, word by word.
+    /// The commands so far that the test has played or heard, word by word.
     pub fn asked(&self) -> Vec<Vec<String>> {
         self.stage.asked.lock().expect("no holder panics").clone()
     }
@@ -159,10 +161,13 @@ impl Stage {
                     while let Some((command, length)) = command_in(&commands) {
                         let sent: Vec<u8> = commands.drain(..length).collect();
                         match (self.play)(&command) {
-                            Play::Real => {
+                            play @ (Play::Real | Play::Heard) => {
                                 to_real.write_all(&sent).await?;
                                 // A subscription has a message in place of an answer.
                                 owed.extend((!command[0].ends_with("SUBSCRIBE")).then_some(Owed::Real));
+                                if let Play::Heard = play {
+                                    self.note(command);
+                                }
                             }
                             Play::Reply(reply) => {
                                 self.note(command);

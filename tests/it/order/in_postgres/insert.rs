@@ -6,6 +6,7 @@ use flash_sale::sale::order::insert::Written;
 use tokio_util::sync::CancellationToken;
 
 use super::{begin, claim, insert_by_hand, move_rows, write};
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{TestApp, lane, now, sale};
 
 async fn orders(app: &TestApp) -> Vec<String> {
@@ -96,6 +97,23 @@ async fn existing_rows_decide_whether_a_claim_is_a_repeat_or_a_conflict() {
     let letters = "SELECT concat_ws(' ', order_id, coupon_id >> 10, user_id, reason) FROM dead_letters ORDER BY id";
     let expected = ["13 2 3 conflict", "11 1 5 conflict", "14 1 4 conflict", "21 1 2 conflict"];
     assert_eq!(app.texts(letters).await, expected);
+}
+
+/// Postgres tells each statement, with the number of its rows.
+#[tokio::test]
+async fn existing_rows_are_read_by_the_ids_of_the_claims_alone() {
+    let app = TestApp::with_sales(2).await;
+    app.write_rows(&[
+        (11, 1, "flash", 1, "cancelled"),
+        (12, 1, "flash", 2, "unpaid"),
+        (13, 2, "flash", 3, "paid"),
+        (14, 2, "flash", 4, "expired"),
+    ])
+    .await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let written = write(&app, &[claim(11, 1, 1), claim(13, 2, 3)]).await;
+    assert_eq!(written.expect("Postgres answers"), Written { repeated: 2, ..Written::default() });
+    assert_eq!(rows_returned(&lines, "CASE WHEN user_id > 0 THEN user_id END AS"), [2]);
 }
 
 /// Claims up to the retention mark, of an archived sale and of another; the month of one has been dropped.

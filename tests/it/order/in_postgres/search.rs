@@ -9,6 +9,7 @@ use flash_sale::sale::order::model::{OrderFilter, OrderStatus};
 use flash_sale::sale::retention::months::{self, Month};
 
 use super::{id, move_rows, order, pool, user_id};
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{TestApp, sale, user};
 
 fn time(text: &str) -> DateTime<Utc> {
@@ -136,6 +137,25 @@ async fn a_search_finds_the_same_orders_half_of_which_are_in_the_history() {
     let app = orders().await;
     move_rows(&app, &[1, 4, 5].map(numbered)).await;
     search_all(&app).await;
+}
+
+/// One order more than a page has tells that there is a next page.
+#[tokio::test]
+async fn a_search_reads_a_page_and_one_order_more() {
+    let app = TestApp::with_sales(6).await;
+    let orders: Vec<_> = (1..=6).map(|n| (numbered(n), n, "flash", 1, "cancelled")).collect();
+    app.write_rows(&orders).await;
+    for (of, words) in [
+        (Some(1), "WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)"),
+        (None, "FROM UNNEST($1::text[]) AS one (status)"),
+    ] {
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        let asked = filter((of, None, None, None, None));
+        let listed = app.app.orders.search(&asked, None, 2).await.expect("Postgres answers");
+        assert_eq!(listed.orders.len(), 2, "{of:?}");
+        assert_eq!(rows_returned(&lines, words), [3], "{of:?}");
+        assert_eq!(rows_returned(&lines, "FROM orders WHERE id = ANY($1)"), [3], "{of:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,18 @@
 //! `ask`: comparisons on request, under a key and without one, and their records.
 
+use std::time::Duration;
+
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::RunId;
 use flash_sale::sale::reconcile::pass::Asked;
 use flash_sale::sale::reconcile::runs::{Run, RunKey};
 use flash_sale::sale::reconcile::turn::Turn;
 
+use private_servers::testing::RedisProxy;
+use sqlx::PgPool;
+
 use super::HOLDERS;
-use crate::support::{TestApp, user};
+use crate::support::{TestApp, eventually, user};
 
 fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
     Some(RunKey::new(user(asker), "a key".to_owned(), body))
@@ -74,7 +79,7 @@ async fn broken_off_is_a_comparison_without_an_end_once_the_turn_is_free() {
     let app = TestApp::start().await;
     let first = run_of(&app, key(1, b"a"), false).await;
     take_end_away(&app, first.run_id).await;
-    let held = Turn::take(&app.app.stores.pool, std::time::Duration::ZERO).await;
+    let held = Turn::take(&app.app.stores.pool, Duration::ZERO).await;
     let held = held.expect("Postgres answers").expect("it is free");
     let goes_on = run_of(&app, key(1, b"a"), false).await;
     assert_eq!((goes_on.run_id, goes_on.finished_at, goes_on.failure), (first.run_id, None, None));
@@ -91,4 +96,42 @@ async fn broken_off_is_a_comparison_without_an_end_once_the_turn_is_free() {
     // It has an end now, which stays.
     let again = run_of(&app, key(1, b"a"), false).await;
     assert_eq!(again.finished_at, ended.finished_at);
+}
+
+/// New sessions of this pool are led over a proxy that can hold `command` back: it forwards bytes, whatever the server.
+async fn proxy_before_postgres(pool: &PgPool, command: &'static str) -> RedisProxy {
+    let options = pool.connect_options();
+    let folder = options.get_socket().expect("a Unix socket").display();
+    let socket = format!("redis+unix://{folder}/.s.PGSQL.{}", options.get_port());
+    let proxy = RedisProxy::before(&socket, command).await;
+    let address = proxy.url().strip_prefix("redis://").expect("it listens on TCP");
+    let (name, database) = (options.get_username(), options.get_database().expect("a name"));
+    let url = format!("postgres://{name}@{address}/{database}");
+    pool.set_connect_options(url.parse().expect("a valid URL"));
+    proxy
+}
+
+/// Its process notes the end after the record was read, and before the turn is asked for.
+#[tokio::test]
+async fn broken_off_is_no_comparison_that_ends_before_the_turn_is_taken() {
+    let app = TestApp::start().await;
+    let run = run_of(&app, key(1, b"a"), false).await.run_id;
+    take_end_away(&app, run).await;
+    let other = app.another_instance().await;
+    let proxy = proxy_before_postgres(&other.stores.pool, "pg_try_advisory_xact_lock").await;
+    proxy.hold();
+    let by = Actor::command_line();
+    let asks = other.reconciler.ask(key(1, b"a"), false, &by);
+    let ends = async {
+        eventually("the turn is asked for", async || proxy.held() == 1).await;
+        app.execute(
+            "UPDATE reconcile_runs SET finished_at = now(), at_rest = true, sales = 0, in_flight = 0, orders = '{}',
+                                       disagreements = 0",
+        )
+        .await;
+        proxy.release();
+    };
+    let (asked, ()) = tokio::join!(asks, ends);
+    let Ok(Asked::Compared(told)) = asked else { panic!("{asked:?}") };
+    assert_eq!((told.run_id, told.failure, told.disagreements), (run, None, Some(0)));
 }

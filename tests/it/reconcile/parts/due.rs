@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::TestApp;
-use crate::support::lines::number;
+use crate::support::lines::{Lines, number, rows_returned};
 
 const UNCHECKED: &str = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
 
@@ -109,4 +109,20 @@ async fn show_tells_the_last_comparison_of_any_process() {
     other.reconciler.pass(NEVER).await.expect("both stores answer");
     assert_eq!(number(&other, finished), number(&place.app.app, finished));
     place.app.execute("DELETE FROM reconcile_runs WHERE failure IS NOT NULL").await;
+}
+
+/// The turn costs a connection of its own.
+#[tokio::test]
+async fn due_takes_the_turn_only_for_a_comparison_and_one_row_tells_the_last_one() {
+    let place = Place::new().await;
+    for (runs, turns) in [(1, 1), (2, 1), (2, 0)] {
+        if turns > 0 {
+            place.note_unchecked().await;
+        }
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        assert_eq!(place.pass(NEVER).await, (false, runs, 0));
+        assert_eq!(lines.count("pg_try_advisory_xact_lock"), turns, "{runs}");
+        let last = rows_returned(&lines, "FROM reconcile_runs WHERE disagreements IS NOT NULL");
+        assert_eq!(last, [1], "{runs}");
+    }
 }

@@ -2,10 +2,12 @@
 
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane};
+use flash_sale::sale::keys::LogId;
 use flash_sale::sale::reconcile::{self, Report};
 
 use crate::faults::recovery::start_with;
-use crate::support::TestApp;
+use crate::support::played::{Play, Played};
+use crate::support::{TestApp, patience};
 
 /// Appends an entry with the order of one made-up user for each number from `first` on.
 async fn append(app: &TestApp, coupon: CouponId, first: i64, claims: i64) {
@@ -209,6 +211,32 @@ async fn a_comparison_is_at_rest_without_orders_in_flight() {
     assert_eq!(deliver(&app, sales[0].lane()).await.len(), 1);
     let report = app.reconcile().await;
     assert_eq!((report.in_flight, report.at_rest), (1, false));
+}
+
+/// Each of the two logs is asked once for its oldest entry; neither its state nor a list of unpaid orders is a reason to
+/// ask for more.
+#[tokio::test]
+async fn acknowledged_logs_and_orders_that_are_listed_cost_one_look_at_pending_entries() {
+    let app = TestApp::configured(&["--unpaid-orders-max", "5"]).await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    let listed: i64 = app.redis(&["HLEN", &app.keys().unpaid(coupon.lane())]).await;
+    assert_eq!(listed, 1);
+    let played = Played::before(app.redis_url(), |command| match &*command[0] {
+        "XPENDING" => Play::Heard,
+        _ => Play::Real,
+    })
+    .await;
+    let Stores { pool, keys, .. } = &app.app.stores;
+    let report = reconcile::check(pool, &played.redis(patience()), keys).await;
+    assert!(report.expect("both stores answer").agrees());
+    let mut asked: Vec<String> =
+        played.asked().into_iter().map(|command| command[1].clone()).collect();
+    asked.sort();
+    let mut logs: Vec<String> =
+        LogId::of_lanes([coupon.lane()].into_iter()).map(|log| keys.log(log)).collect();
+    logs.sort();
+    assert_eq!(asked, logs);
 }
 
 /// A command that Redis refuses for a while is no fault of the lane.

@@ -30,6 +30,9 @@ mod told;
 // A server that is not the approved one any more.
 mod approved;
 
+// Statements and commands that a recovery does without.
+mod costs;
+
 use std::sync::LazyLock;
 
 use flash_sale::sale::Failure;

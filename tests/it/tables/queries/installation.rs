@@ -1,15 +1,20 @@
 //! `installation` and `schema`: the facts that all processes share only grow, and migrations are told by their numbers.
 
+use std::fs;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::kit::postgres;
 use flash_sale::sale::installation::{
     UnfitKey, decide_public_ids, hold_orders_moved_to, orders_moved_to, payments_kept_from,
     raise_lanes,
 };
-use flash_sale::sale::schema::{Fitness, fitness};
+use flash_sale::sale::schema::{Fitness, fitness, migrate};
 use secrecy::SecretString;
+use uuid::Uuid;
 
-use crate::support::TestApp;
+use crate::support::lines::Lines;
+use crate::support::played::{Still, soon};
+use crate::support::{TestApp, bounded, patience, shared};
 
 /// True if a statement has changed the row since [`TestApp::let_rows_age`], and at no later time than now.
 const CHANGED: &str =
@@ -128,4 +133,59 @@ async fn applied_migrations_are_those_that_have_succeeded_in_the_order_of_their_
     assert_eq!(fit().await, Fitness::Older(vec![before.clone(), last.clone()]));
     app.execute(&fails(true)).await;
     assert_eq!(fit().await, Fitness::UpToDate);
+}
+
+/// The advisory lock of the process that migrates.
+const MIGRATES: i64 = 0x006d_6967_7261_7465;
+
+/// The clock stands still until another process has migrated.
+#[tokio::test]
+async fn migrate_pauses_between_two_questions_for_the_lock_of_another_process() {
+    let app = TestApp::start().await;
+    let pool = &app.app.stores.pool;
+    let mut other = pool.acquire().await.expect("Postgres answers");
+    let lock = sqlx::query("SELECT pg_advisory_lock($1)").bind(MIGRATES);
+    lock.execute(&mut *other).await.expect("it is free");
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let asked = || lines.count("SELECT pg_try_advisory_lock($1)");
+    let clock = Still::begin();
+    let waits = async {
+        soon("the lock is asked for", || asked() >= 1).await;
+        for _ in 0..20 {
+            app.number("SELECT 1::bigint").await;
+        }
+        assert_eq!(asked(), 1);
+        let unlock = sqlx::query("SELECT pg_advisory_unlock($1)").bind(MIGRATES);
+        unlock.execute(&mut *other).await.expect("it is held");
+        drop(clock);
+    };
+    let both = async { tokio::join!(migrate(pool), waits).0 };
+    bounded("the end of the migration", both).await.expect("the database is up to date");
+    assert_eq!(asked(), 2);
+}
+
+/// Of an index that is built concurrently, a part is left if its process has died.
+#[tokio::test]
+async fn migrate_drops_what_is_left_of_indexes_that_are_built_concurrently_and_nothing_else() {
+    let name = format!("t{}", Uuid::new_v4().simple());
+    shared().create_empty_database(&name).await;
+    let pool = postgres::pool(&shared().database(&name), 1, patience()).expect("a valid URL");
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    bounded("the end of the migration", migrate(&pool)).await.expect("the migrations fit");
+    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).expect("a folder");
+    let mut indexes = Vec::new();
+    for path in files.map(|file| file.expect("a file").path()) {
+        if fs::read_to_string(&path).expect("a text").starts_with("-- no-transaction") {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+            indexes.push(stem.split_once('_').expect("a number and a name").1.to_owned());
+        }
+    }
+    assert!(!indexes.is_empty());
+    assert_eq!(lines.count("DROP INDEX CONCURRENTLY IF EXISTS"), indexes.len());
+    for index in indexes {
+        let dropped = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}\\n");
+        assert_eq!(lines.count(&dropped), 1, "{index}");
+    }
+    pool.close().await;
+    shared().drop_database(&name).await;
 }

@@ -1,18 +1,27 @@
 //! Marks of a written batch: attempts, letters and lines of a sale that has too few units, times, and news for requests
 //! that wait.
 
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::worker::LaneWorker;
 
-use super::{append, worker_with};
+use super::{append, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, lane, later, now, shared, user};
+use crate::support::played::{Play, Played, Still, hash, soon};
+use crate::support::process::pending;
+use crate::support::{PATIENCE, TestApp, bounded, eventually, lane, later, now, shared, user};
+
+/// The script that releases the locks of a batch.
+static UNLOCK: LazyLock<String> = LazyLock::new(|| {
+    hash(include_str!("../../../../crates/redisson-locks/lua/reentrant/unlock_batch.lua"))
+});
 
 /// From now on, statements that insert orders are counted, also those of transactions that are rolled back.
 async fn count_inserts(app: &TestApp) {
@@ -134,37 +143,64 @@ async fn each_row_of_a_batch_is_timed_from_its_own_claim() {
     assert_eq!((tally.rows.get(), counts), (4, vec![1, 1, 2]));
 }
 
-/// A request looks for its order ever less often while Postgres is slow. A worker of its own process tells it at once.
+/// By itself a request looks for its order only when time has passed, and the clock stands still.
 #[tokio::test]
 async fn a_request_that_waits_is_told_of_its_row_at_once() {
     let app = TestApp::start().await;
     app.expect_disagreements();
-    let coupon = app.create_flash(10_000).await;
+    let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    for n in 1.. {
-        append(&app, coupon, n..=n).await;
-        let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-        sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-            .execute(&mut *locked)
-            .await
-            .expect("no session has the table");
-        let order = OrderId::new(n).expect("a positive number");
-        let waits = app.app.order_waiters.wait(user(n), order, PATIENCE);
-        let writes = async {
-            app.a_session_waits_for_a_row().await;
-            later(Duration::from_millis(500)).await;
-            locked.commit().await.expect("Postgres answers");
-            let began = Instant::now();
-            assert_eq!(written(&mut worker).await, (1, 0));
-            began
-        };
-        let (told, began) = tokio::join!(waits, writes);
-        assert!(told.is_some_and(|told| told.order_id == order));
-        // By itself it would look again a second later, because its last look has taken as long as that.
-        if began.elapsed() < Duration::from_millis(500) {
-            break;
+    append(&app, coupon, 7..=7).await;
+    let order = OrderId::new(7).expect("a positive number");
+    let is_told = Cell::new(false);
+    let _clock = Still::begin();
+    let waits = async {
+        let told = app.app.order_waiters.wait(user(7), order, PATIENCE).await;
+        is_told.set(true);
+        told
+    };
+    let writes = async {
+        soon("the request waits", || app.app.order_waiters.count() == 1).await;
+        assert_eq!(written(&mut worker).await, (1, 0));
+        soon("the request is told", || is_told.get()).await;
+    };
+    let (told, ()) = tokio::join!(waits, writes);
+    assert!(told.is_some_and(|told| told.order_id == order));
+}
+
+/// The next batch of the same buyers finds no lock of this one.
+#[tokio::test]
+async fn a_batch_ends_when_its_locks_are_released() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    worker_with(&app, |_| {}).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let played = Played::before(app.redis_url(), |command| match command {
+        [_, hash, ..] if *hash == *UNLOCK => Play::Later,
+        _ => Play::Real,
+    })
+    .await;
+    let other = played.process(&app).await;
+    let mut worker = worker_of(other.clone(), (&app.config).into());
+    worker.ensure_group().await.expect("Redis answers");
+    let mut pass = pin!(worker.write_pass());
+    let is_held_up = async {
+        eventually("the locks are released", async || played.asked().len() == 1).await;
+        eventually("the entry is acknowledged", async || pending(&app).await == 0).await;
+        // Time for the worker to hear of that.
+        for _ in 0..20 {
+            pending(&app).await;
         }
+    };
+    tokio::select! {
+        ended = &mut pass => panic!("the locks are not released yet: {ended:?}"),
+        () = is_held_up => {}
     }
+    played.answer(":1\r\n");
+    let report = bounded("the end of the pass", pass).await.expect("both stores answer");
+    assert_eq!((report.inserted, played.asked().len()), (1, 1));
+    // The answer was made up.
+    let _: i64 = app.redis(&["DEL", &app.keys().order_lock(lane(), user(1))]).await;
 }
 
 /// The batch of a claim that was followed begins when its entry was read, however long it waits for its locks.
