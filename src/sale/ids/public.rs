@@ -243,6 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sentence_keeps_digits_that_are_no_id_and_without_a_key_it_is_handed_on() {
+        let (ids, plain) = (ids(), PublicIds::plain());
+        let public = ids.public(order(7));
+        for (words, told) in [
+            ("order 7 and order 8x", format!("order {public} and order {}x", ids.public(order(8)))),
+            ("order 0, order 007, order 7", format!("order 0, order 007, order {public}")),
+            ("order 9223372036854775808", "order 9223372036854775808".to_owned()),
+            ("an order of 7 units", "an order of 7 units".to_owned()),
+        ] {
+            assert_eq!(ids.sentence(words), told);
+            assert!(matches!(plain.sentence(words), Cow::Borrowed(it) if it == words), "{words}");
+        }
+    }
+
+    #[test]
     fn order_ids_are_translated_wherever_they_stand_in_a_value() {
         #[derive(Serialize)]
         struct Told {

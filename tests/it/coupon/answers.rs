@@ -4,20 +4,23 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use flash_sale::app::App;
 use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
-use flash_sale::sale::coupon::input::{CouponEdit, Restock};
+use flash_sale::sale::coupon::create::Creation;
+use flash_sale::sale::coupon::input::{CouponEdit, NewCoupon, Restock};
+use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
-
-use serde_json::Value;
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 
 use super::load::only_in_postgres;
 use crate::support::lines::{Lines, number};
 use crate::support::played::{Play, Played, Still, hash, list, text};
-use crate::support::{TestApp, bounded, eventually, lane};
+use crate::support::{TestApp, bounded, eventually, lane, now};
 
 const LOST: &str = "Err(DataLost(";
 const RECOVERING: &str = "Err(Recovering(";
@@ -218,6 +221,12 @@ async fn apply_values_notes_the_revision_or_says_why_not_by_the_reply() {
         assert_told(&told, expected, replies[0]);
         assert_eq!(played.take_asked().len(), replies.len(), "{replies:?}");
     }
+    // Nothing of a sale can be applied before it is loaded.
+    let unloaded = only_in_postgres(&app, 5).await;
+    let values = app.stored_sale(unloaded).await;
+    let told = bounded("an answer", process.coupon_changes.apply_values(unloaded, &values)).await;
+    assert_told(&told, "Ok(false)", "a sale that is not loaded");
+    assert_eq!(played.take_asked().len(), 0);
 }
 
 /// A sale that is archived while its load is resumed: Postgres alone answers for it then.
@@ -294,6 +303,82 @@ async fn decide_forgets_what_was_shown_before() {
     let edit = CouponEdit { title: Some("new".to_owned()), ..CouponEdit::default() };
     app.decide(coupon, Change::Edit(edit)).await.expect("it may");
     assert_eq!(title().await, "new");
+}
+
+/// Units that were shown between the two halves of a change may be others at its end.
+#[tokio::test]
+async fn change_forgets_what_was_shown_before_its_end() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    let left = async || {
+        let shown = app.app.coupons.cache.show(coupon).await.expect("both stores answer");
+        let shown: Value = serde_json::from_slice(&shown.expect("it is there").body).expect("JSON");
+        shown["sale"]["left"].clone()
+    };
+    // The second half notes the revision in this row.
+    let mut holder = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
+    let lock = "BEGIN; SELECT FROM flash_sales FOR UPDATE";
+    sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
+    let meanwhile = async {
+        app.a_session_waits_for_a_row().await;
+        let still = Still::begin();
+        assert_eq!(left().await, 5);
+        let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "stock", "6"]).await;
+        assert_eq!(left().await, 5, "it was shown a moment ago");
+        sqlx::raw_sql("COMMIT").execute(&mut holder).await.expect("Postgres answers");
+        still
+    };
+    let (pause, by) = (Change::Move(CouponState::Paused, None), Actor::command_line());
+    let (told, _still) = tokio::join!(app.app.coupon_changes.change(coupon, pause, &by), meanwhile);
+    assert_told(&told, "Ok(Changed(", "both halves");
+    assert_eq!(left().await, 6);
+}
+
+/// A new coupon.
+fn new_coupon(kind: &str) -> NewCoupon {
+    let sale = (kind == "flash").then(|| {
+        let (opens_at, closes_at) = (now(), now() + TimeDelta::hours(1));
+        json!({"total": 5, "opens_at": opens_at, "closes_at": closes_at})
+    });
+    let new = json!({"kind": kind, "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
+    serde_json::from_value(new).expect("a coupon")
+}
+
+/// Its first claim tries again to load a sale that could not be loaded.
+#[tokio::test]
+async fn create_tells_the_other_processes_of_each_coupon_and_loads_those_with_a_sale() {
+    const NOT_LOADED: &str = "a new sale could not be loaded; its first claim will try again";
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let script = hash(include_str!("../../../lua/load_sale.lua"));
+    let played = Played::before(app.redis_url(), move |command| match command {
+        [name, ..] if name == "PUBLISH" => Play::Reply(":0\r\n".to_owned()),
+        [_, of, ..] if *of == script => Play::Reply(list(&["", ""])),
+        _ => Play::Real,
+    })
+    .await;
+    let process = played.process(&app).await;
+    let by = Actor::command_line();
+    for (kind, said) in [("regular", 0), ("flash", 1)] {
+        let lines = Lines::heard();
+        played.take_asked();
+        let created = bounded("an answer", process.coupons.create(new_coupon(kind), &by)).await;
+        let Ok(Creation::Created(coupon)) = created else { panic!("{created:?}") };
+        assert_eq!(lines.count(NOT_LOADED), said, "{kind}");
+        let publish =
+            ["PUBLISH", &app.keys().changes_channel(), &coupon.id.to_string()].map(str::to_owned);
+        let is_told = async || played.asked().iter().any(|command| *command == publish);
+        eventually("the others are told", is_told).await;
+    }
+
+    // Nothing of a regular coupon is in Redis, so no sale is looked for.
+    let lines = Lines::heard();
+    app.execute("ALTER TABLE flash_sales RENAME TO away").await;
+    let created = bounded("an answer", process.coupons.create(new_coupon("regular"), &by)).await;
+    assert!(created.is_err(), "it is there, and can't be read");
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 3);
+    assert_eq!(lines.count(NOT_LOADED), 0);
 }
 
 #[tokio::test]

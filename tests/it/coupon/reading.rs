@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::base::limits;
+use flash_sale::sale::coupon::model::{CouponFilter, CouponKind};
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{TestApp, later};
@@ -95,6 +96,42 @@ async fn a_full_page_of_sales_that_last_is_enough() {
     assert_eq!(newest(&app, at, 91).await, (60..=150).rev().collect::<Vec<i64>>());
     assert_eq!(newest(&app, at, 100).await, (51..=150).rev().collect::<Vec<i64>>());
     assert_eq!(newest(&app, at, 155).await.len(), 155);
+}
+
+/// A sale whose level of durability can't be read fails each statement that finds it.
+#[tokio::test]
+async fn newest_sales_looks_at_no_older_sale_than_it_needs_of_those_that_last() {
+    let app = TestApp::start().await;
+    let at = now();
+    let later = at + TimeDelta::hours(1);
+    sales(&app, 1..=1, "active", later).await;
+    app.execute(
+        "ALTER TABLE flash_sales DROP CONSTRAINT flash_sales_durability_check;
+         UPDATE flash_sales SET durability = 'unknown'",
+    )
+    .await;
+    sales(&app, 2..=101, "active", later).await;
+    assert_eq!(newest(&app, at, 99).await, (3..=101).rev().collect::<Vec<i64>>());
+    assert_eq!(newest(&app, at, 100).await, (2..=101).rev().collect::<Vec<i64>>());
+    assert!(app.app.coupons.newest_sales(at, 101).await.is_err());
+}
+
+/// A state that is none is found by no index of states.
+#[tokio::test]
+async fn list_of_all_coupons_fails_with_one_that_can_not_be_read_and_leaves_none_out() {
+    let app = TestApp::start().await;
+    sales(&app, 1..=3, "active", now() + TimeDelta::hours(1)).await;
+    app.execute(
+        "ALTER TABLE coupons DROP CONSTRAINT coupons_state_check;
+         UPDATE coupons SET state = 'unknown' WHERE id >> 10 = 2",
+    )
+    .await;
+    let list = async |kind| {
+        let listed = app.app.coupons.list(CouponFilter { kind, state: None }, None, 9).await;
+        listed.map(|all| all.iter().map(|coupon| coupon.id.sequence()).collect::<Vec<_>>()).ok()
+    };
+    assert_eq!(list(Some(CouponKind::Flash)).await, Some(vec![3, 1]));
+    assert_eq!(list(None).await, None);
 }
 
 /// Sales in Redis.

@@ -10,9 +10,13 @@ use flash_sale::sale::coupon::read::CouponReader;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::{Failure, Stores};
 use futures_util::future::join_all;
+use futures_util::poll;
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+use tracing::Level;
 
 use crate::support::TestApp;
+use crate::support::lines::Lines;
 use crate::support::played::{Play, Played, Still, list, soon};
 
 /// A process that shows one coupon: its Redis answers questions about the sale as the test says.
@@ -21,7 +25,7 @@ struct Reader {
     coupon: CouponId,
     cache: CouponCache,
     played: Played,
-    /// Answer to the question about units left and revision.
+    /// Answer to the question about units left and revision; an error is the answer to messages, too.
     reply: Arc<Mutex<String>>,
     shutdown: Shutdown,
     still: Still,
@@ -40,7 +44,10 @@ impl Reader {
                 assert_eq!(revision, "revision");
                 Play::Reply(said.lock().expect("no holder panics").clone())
             }
-            [name, ..] if name == "PUBLISH" => Play::Reply(":0\r\n".to_owned()),
+            [name, ..] if name == "PUBLISH" => {
+                let said = said.lock().expect("no holder panics");
+                Play::Reply(if said.starts_with('-') { said.clone() } else { ":0\r\n".to_owned() })
+            }
             _ => Play::Real,
         })
         .await;
@@ -134,6 +141,17 @@ async fn show_forgets_a_coupon_that_was_changed_and_tells_the_others() {
     reader.still.settle().await;
     assert!(reader.played.take_asked().is_empty() && reader.aside() == 0);
 
+    let lines = Lines::down_to(Level::DEBUG);
+    for (fails, said) in [(false, 0), (true, 1)] {
+        if fails {
+            reader.fails();
+        }
+        reader.cache.changed(reader.coupon);
+        soon("the others are told", || reader.aside() == 0).await;
+        let count = lines.count("the other processes can't be told of a change");
+        assert_eq!(count, said, "{fails}");
+    }
+
     // Ids that no coupon has.
     for id in [CouponId::compose(9, 1), CouponId::compose(1, 4)] {
         let told = reader.cache.show(id).await.expect("both stores answer");
@@ -153,10 +171,12 @@ async fn show_without_postgres_tells_the_failure_for_a_while_before_it_asks_agai
     reader.app.execute("ALTER TABLE coupons DROP CONSTRAINT coupons_state_check").await;
     state("unknown").await;
     reader.still.advance(901).await;
-    assert_eq!(reader.title().await, "0");
-    soon("it could not be read", || reader.aside() == 0).await;
-    assert_eq!(reader.title().await, "0", "the older one is shown until it is too old");
-    soon("it could not be read", || reader.aside() == 0).await;
+    let lines = Lines::down_to(Level::DEBUG);
+    for tries in 1..=2 {
+        assert_eq!(reader.title().await, "0", "the older one is shown until it is too old");
+        soon("it could not be read", || reader.aside() == 0).await;
+        assert_eq!(lines.count("a coupon can't be read again"), tries);
+    }
     reader.still.advance(99).await;
     assert!(reader.show().await.is_err(), "it is a second old");
     state("active").await;
@@ -164,6 +184,35 @@ async fn show_without_postgres_tells_the_failure_for_a_while_before_it_asks_agai
     assert!(matches!(told, Err(Failure::Shared(_))), "it is remembered: {told:?}");
     reader.still.advance(1).await;
     assert_eq!(reader.title().await, "active");
+}
+
+/// Of two readers, the second comes `gap` ms after the first has asked Postgres, which answers `wait` ms later still.
+#[tokio::test]
+async fn renew_asks_once_for_readers_who_come_until_the_answer_however_long_it_takes() {
+    for (gap, wait, is_due) in [(0, 1_000, true), (100, 100, false)] {
+        let reader = Reader::of(false).await;
+        assert_eq!(reader.title().await, "0");
+        reader.entitle("1").await;
+        reader.still.advance(1_000).await;
+        let url = reader.app.database_url();
+        let mut holder = PgConnection::connect(&url).await.expect("Postgres answers");
+        let lock = "BEGIN; LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
+        sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
+
+        let lines = Lines::down_to(Level::DEBUG);
+        let mut first = Box::pin(reader.title());
+        assert!(poll!(&mut first).is_pending());
+        reader.still.advance(gap).await;
+        let mut second = Box::pin(reader.title());
+        assert!(poll!(&mut second).is_pending());
+        reader.still.advance(wait).await;
+        sqlx::raw_sql("COMMIT").execute(&mut holder).await.expect("Postgres answers");
+        let titles = tokio::join!(first, second);
+        assert_eq!(titles, ("1".to_owned(), "1".to_owned()), "{gap} {wait}");
+        assert_eq!(lines.count("WHERE id = $1"), 1, "{gap} {wait}");
+        // An answer that is old by now is asked for again aside.
+        assert_eq!(reader.aside(), usize::from(is_due), "{gap} {wait}");
+    }
 }
 
 #[tokio::test]

@@ -78,3 +78,43 @@ impl Memories {
         self.promised.forget_idle();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::listening::Edition;
+    use super::*;
+    use crate::base::limits;
+    use crate::sale::ids::{OrderId, UserId};
+
+    const MEMORY: Duration = Duration::from_millis(400);
+
+    /// Later answers about the same edition bring none of the dropped orders back.
+    #[tokio::test(start_paused = true)]
+    async fn forget_idle_drops_the_promised_orders_of_sales_that_were_not_asked_about_for_long() {
+        let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
+        let memories = Memories::new(redis, Keys::new("t"), MEMORY, Shutdown::default());
+        let server = ServerId::named("a");
+        // A time of 0 would be no time.
+        advance(MEMORY).await;
+        memories.begin_listening(server.clone(), Arc::new(AtomicBool::new(true)));
+        let coupon = CouponId::compose(1, 1);
+        let user = |id| UserId::new(id).expect("a positive number");
+        let note = |id| {
+            let edition = Edition { server: server.clone(), epoch: 7, additions: 3 };
+            let order = (user(id), OrderId::new(1_000 * id).expect("a positive number"));
+            memories.promised.note(coupon, edition, Instant::now(), [order].into_iter());
+        };
+        let told = || {
+            memories.heard(Instant::now());
+            [1, 2].map(|id| memories.promised.order_of(coupon, user(id)).is_some())
+        };
+        note(1);
+        assert_eq!(told(), [true, false]);
+        advance(MEMORY + limits::SOLD_OUT_KEPT).await;
+        memories.forget_idle();
+        note(2);
+        assert_eq!(told(), [false, true]);
+    }
+}

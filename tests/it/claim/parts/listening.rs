@@ -26,7 +26,7 @@ use crate::support::{TestApp, bounded, patience, shared, user};
 const HAS_ENDED: &str = "the connection that tells of units that come back has ended";
 const REFUSED: &str = "units that come back can't be listened for";
 
-/// A process that listens, and whose subscriptions can be refused.
+/// A process that listens, and whose subscriptions and questions can be refused.
 struct Listener {
     played: Played,
     redis: Redis,
@@ -35,14 +35,20 @@ struct Listener {
     memories: Memories,
     shutdown: Shutdown,
     refused: Arc<AtomicBool>,
+    /// Set while Redis refuses to answer on the connection.
+    fails: Arc<AtomicBool>,
     still: Still,
 }
 
 impl Listener {
     async fn start(refuse: bool) -> Self {
         let refused = Arc::new(AtomicBool::new(refuse));
-        let refuses = refused.clone();
+        let fails = Arc::new(AtomicBool::new(false));
+        let (refuses, is_failing) = (refused.clone(), fails.clone());
         let played = Played::before(&shared().redis_url, move |command| match command {
+            [name, ..] if name == "PING" && is_failing.load(Ordering::SeqCst) => {
+                Play::Reply("-ERR it says\r\n".to_owned())
+            }
             [name, ..] if name == "PING" => Play::Reply("+PONG\r\n".to_owned()),
             [name, ..] if name == "SUBSCRIBE" && refuses.load(Ordering::SeqCst) => {
                 Play::Reply("-NOPERM this user may not\r\n".to_owned())
@@ -63,7 +69,7 @@ impl Listener {
         let still = Still::begin();
         let own = played.redis(Duration::from_secs(10));
         listen(own, &keys, memories.clone(), coupons, &shutdown);
-        Self { played, redis, keys, server, memories, shutdown, refused, still }
+        Self { played, redis, keys, server, memories, shutdown, refused, fails, still }
     }
 
     /// Commands of this name that the test has played.
@@ -147,6 +153,20 @@ async fn run_believes_nothing_from_the_end_of_a_connection_to_the_next_one_and_s
     listener.still.advance(3).await;
     soon("it listens again", || listener.notes(1)).await;
     assert_eq!(listener.played.connections(), connections + 1);
+}
+
+/// The connection is there, and messages may be held up behind the question that was refused.
+#[tokio::test]
+async fn run_ends_listening_and_all_belief_with_a_question_that_is_refused() {
+    let lines = Lines::heard();
+    let listener = Listener::start(false).await;
+    soon("it listens", || listener.notes(1)).await;
+    listener.still.settle().await;
+    listener.fails.store(true, Ordering::SeqCst);
+    listener.still.advance(251).await;
+    soon("the end is found", || lines.count(HAS_ENDED) == 1).await;
+    assert!(!listener.believes(1), "units may come back unheard");
+    assert!(!listener.notes(2), "nothing is noted meanwhile");
 }
 
 /// The pauses are 50, 100 and 200 ms, and so on up to a second.

@@ -1,13 +1,15 @@
 //! Claims whose replies are played: each reply of the script that decides nothing, and the store that is asked then.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use flash_sale::app::App;
 use flash_sale::sale::ids::CouponId;
+use tokio::time::Instant;
 
 use crate::support::lines::number;
-use crate::support::played::{Play, Played, hash, list};
-use crate::support::{TestApp, bounded, user};
+use crate::support::played::{Play, Played, Still, hash, list};
+use crate::support::{TestApp, bounded, eventually, user};
 
 /// A process on the app's data whose claim script is played.
 async fn process(app: &TestApp) -> (Played, Arc<App>) {
@@ -181,4 +183,39 @@ async fn a_claim_in_a_lane_that_is_closed_is_not_asked_of_redis() {
     assert!(format!("{told:?}").starts_with("Err(Recovering("), "{told:?}");
     assert!(process.lanes.take_suspicion(), "the next look is brought forward");
     assert_eq!(epochs(&played), [""; 0]);
+}
+
+/// Most claims of a crowd come after the last unit.
+#[tokio::test]
+async fn claim_probed_of_a_stranger_is_refused_from_memory_once_the_sale_is_sold_out() {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "60000"]).await;
+    app.expect_disagreements();
+    let sale = app.create_flash(1).await;
+    assert_eq!(app.claim(1, sale).await.status, 202);
+    let (played, process) = process(&app).await;
+    let server = process.stores.redis.link().await.expect("Redis answers").server().clone();
+    let memories = &process.memories;
+    memories.begin_listening(server, Arc::new(AtomicBool::new(true)));
+    let claim = async |id| {
+        let told = bounded("an answer", process.claims.claim(sale, user(id))).await;
+        format!("{told:?}")
+    };
+    played.answer(list(&["S", "0"]));
+    assert_eq!(claim(2).await, "Ok(SoldOut)");
+    // Of ten thousand strangers, one is taken for a buyer.
+    let refused = || (900..903).find(|id| memories.sold_out.refuses(sale, user(*id)));
+    eventually("it is remembered", async || {
+        memories.heard(Instant::now());
+        refused().is_some()
+    })
+    .await;
+
+    let _still = Still::begin();
+    memories.heard(Instant::now());
+    let stranger = refused().expect("it is remembered");
+    played.take_asked();
+    // To a call too many.
+    answer(&played, &["P"]);
+    assert_eq!(claim(stranger).await, "Ok(SoldOut)");
+    assert_eq!(played.take_asked().len(), 0, "Redis is not asked");
 }

@@ -6,7 +6,7 @@ use flash_sale::app::App;
 use flash_sale::sale::claim::status::Inquiry;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::played::{Play, Played, list};
+use crate::support::played::{Play, Played, list, text};
 use crate::support::{TestApp, bounded, eventually, lane, user};
 
 const RECOVERING: &str = "Err(Recovering(";
@@ -238,6 +238,36 @@ async fn still_known_has_to_be_the_epoch_of_the_approval() {
         eventually("it looks", async || played.asked().len() == 1).await;
         app.execute("UPDATE lanes SET epoch = 2").await;
         process.lanes.read_now().await.expect("Postgres answers");
+        played.answer(list(&["1", "open"]));
+    };
+    let (told, ()) = tokio::join!(inquire(&process, coupon, 3), change);
+    assert!(told.starts_with(RECOVERING), "{told}");
+}
+
+/// Another connection to the same life may lead to another state of it: Redis has gone back, perhaps, in between.
+#[tokio::test]
+async fn still_the_same_has_to_be_the_link_of_the_approval() {
+    let (app, coupon) = sale().await;
+    let (played, process) = process(&app, |command| match command {
+        [name, _, id] if name == "HGET" && id == "3" => Play::Later,
+        [name, ..] if name == "GET" => Play::Later,
+        command => looks(command),
+    })
+    .await;
+    let asked = async |count| {
+        eventually("it is asked", async || played.asked().len() == count).await;
+    };
+    let get = redis::cmd("GET").arg("a key").clone();
+    let change = async {
+        asked(1).await;
+        let replies = async {
+            asked(2).await;
+            played.answer(text("103"));
+            asked(3).await;
+            played.answer("-READONLY it is a replica\r\n");
+        };
+        let (refused, ()) = tokio::join!(process.stores.redis.query::<String>(&get), replies);
+        assert!(refused.is_err(), "which ends the connection for all later commands");
         played.answer(list(&["1", "open"]));
     };
     let (told, ()) = tokio::join!(inquire(&process, coupon, 3), change);

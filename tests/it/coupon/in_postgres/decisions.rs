@@ -48,11 +48,14 @@ async fn decide_in_writes_what_changes_and_enters_it_once() {
         (at("2030-01-01T00:00:00Z"), Ok(()), COUPON, "end_coupon 8 9"),
         (restock("more", 6), Err(Refusal::Ended), NONE, ""),
     ] {
+        app.let_rows_age("flash_sales").await;
         let before = app.tables().await;
         let case = format!("{change:?}");
         let decided = app.app.coupon_changes.decide(sale(1), change, Some(&by)).await;
         assert_eq!(decided.expect("Postgres answers"), told, "{case}");
         assert_eq!(app.changed_since(&before).await, written, "{case}");
+        let touched = !app.touched("flash_sales", "coupon_id").await.is_empty();
+        assert_eq!(touched, written.contains(&"flash_sales"), "{case}");
         let entries = "DELETE FROM audit
             RETURNING concat_ws(' ', action, before->>'revision', after->>'revision')";
         let expected: &[&str] = if entry.is_empty() { &[] } else { &[entry] };

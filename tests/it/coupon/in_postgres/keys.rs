@@ -86,6 +86,33 @@ async fn a_note_of_a_creation_key_forgets_some_that_are_older_than_a_day() {
     assert_eq!(app.texts(left).await, ["2", "102", "103", "a day old", "young", "new"]);
 }
 
+/// A coupon that could not be created any more is there all the same.
+#[tokio::test]
+async fn create_once_finds_the_former_creation_before_it_looks_at_the_window() {
+    let app = with_sales(1).await;
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let noted = creation_keys::note(&mut tx, &key(1, "k", "body"), sale(1)).await;
+    assert!(noted.expect("Postgres answers"));
+    tx.commit().await.expect("Postgres answers");
+    let window = ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"];
+    let new: NewCoupon = serde_json::from_value(json!({
+        "kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2,
+        "sale": {"total": 1, "opens_at": window[0], "closes_at": window[1]}
+    }))
+    .expect("a coupon");
+    let by = Actor::command_line();
+    for (key, told) in [
+        (key(1, "k", "body"), "Created("),
+        (key(1, "k", "another body"), "KeyReused"),
+        (key(2, "k", "body"), "WindowPast"),
+    ] {
+        let created = app.app.coupons.create_once(new.clone(), key, &by).await;
+        let created = format!("{:?}", created.expect("both stores answer"));
+        assert!(created.starts_with(told), "{created}, not {told}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 1);
+}
+
 /// A creation that another one has overtaken goes back with its own connection, and waits for no second one.
 #[tokio::test]
 async fn insert_under_a_key_that_was_noted_meanwhile_gives_its_connection_back() {

@@ -1,11 +1,15 @@
 //! `fence::states`, `fence::begin_new`: lanes that are begun, and the states that a process remembers.
 
-use flash_sale::kit::redis::Link;
+use flash_sale::kit::redis::{Link, Redis};
+use flash_sale::sale::Stores;
 use flash_sale::sale::fence::scripts::FenceScripts;
-use flash_sale::sale::fence::{LaneStates, begin_new, table};
+use flash_sale::sale::fence::{LaneStates, begin_new, states_of, table};
 use flash_sale::sale::ids::Lane;
+use tracing::Level;
 
-use crate::support::TestApp;
+use crate::support::lines::Lines;
+use crate::support::played::{Play, Played};
+use crate::support::{PATIENCE, TestApp};
 
 fn lanes<const N: usize>() -> [Lane; N] {
     let mut lanes = Lane::all(i32::try_from(N).expect("few"));
@@ -97,4 +101,55 @@ async fn read_now_replaces_what_is_known_and_the_era_never_falls() {
     app.execute("UPDATE lanes SET epoch = 30, state = 'open'").await;
     other.lanes.refresh().await.expect("Postgres answers");
     assert_eq!((known(&other.lanes), other.lanes.era()), (vec![(30, true); 3], 90));
+}
+
+/// The keeper begins them later.
+#[tokio::test]
+async fn states_of_new_lanes_are_known_without_redis_that_would_begin_them() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
+    let stores = Stores { redis, ..app.app.stores.clone() };
+    for (new, said) in [("false", 0), ("lane = 1", 1)] {
+        let unapprove = "UPDATE lanes SET run_id = NULL, replication_id = NULL WHERE";
+        app.execute(&format!("{unapprove} {new}")).await;
+        let lines = Lines::down_to(Level::DEBUG);
+        let states = states_of(&stores).await.expect("Postgres answers");
+        assert_eq!(known(&states), [(1, true); 2]);
+        assert_eq!(lines.count("the lanes can't be begun yet"), said, "{new}");
+    }
+    assert_eq!(approved(&app).await, [0]);
+}
+
+/// A lane that Redis has under another epoch is not begun.
+#[tokio::test]
+async fn states_of_lanes_are_read_again_only_where_some_have_begun() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let lane = app.keys().lane(lanes::<2>()[1]);
+    app.execute("UPDATE lanes SET run_id = NULL, replication_id = NULL WHERE lane = 1").await;
+    for (epoch, reads) in [("9", 1), ("1", 2), ("1", 1)] {
+        let _: i64 = app.redis(&["HSET", &lane, "epoch", epoch]).await;
+        let lines = Lines::down_to(Level::DEBUG);
+        states_of(&app.app.stores).await.expect("both stores answer");
+        assert_eq!(lines.count("harvests FROM lanes ORDER BY lane"), reads, "{epoch}");
+    }
+    assert_eq!(approved(&app).await, [0, 1]);
+}
+
+/// The keeper asks with each of its looks.
+#[tokio::test]
+async fn begin_new_asks_redis_nothing_where_no_lane_is_new() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let played = Played::before(app.redis_url(), |command| match command {
+        [name, first, second] if name == "INFO" && first == "server" && second == "replication" => {
+            Play::Reply("-OOM it says\r\n".to_owned())
+        }
+        _ => Play::Real,
+    })
+    .await;
+    let link = played.redis(PATIENCE).link().await.expect("Redis answers");
+    assert!(!begins(&app, &link).await);
+    assert_eq!(played.asked().len(), 0);
 }
