@@ -368,15 +368,12 @@ mod tests {
 
     use futures_util::future::join;
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use private_servers::testing::bounded;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::sync::Notify;
-    use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-
-    /// Time after which a step hangs.
-    const HANGS: Duration = Duration::from_secs(60);
 
     /// Lets a client act on a connection without a network, while the service answers `ok` to each request.
     async fn with_client<T>(act: impl AsyncFnOnce(DuplexStream) -> T) -> T {
@@ -386,7 +383,7 @@ mod tests {
         });
         let builder = builder();
         let connection = builder.serve_connection(TokioIo::new(server), service);
-        let (_, acted) = timeout(HANGS, join(connection, act(client))).await.expect("it ends");
+        let (_, acted) = bounded("the end", join(connection, act(client))).await;
         acted
     }
 
@@ -451,7 +448,7 @@ mod tests {
             client.read_to_string(&mut reply).await.expect("it is closed in peace");
             assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
         };
-        let (served, ()) = timeout(HANGS, join(connection, acts)).await.expect("it ends");
+        let (served, ()) = bounded("the end", join(connection, acts)).await;
         served.expect("it ends in peace");
     }
 
@@ -510,8 +507,9 @@ mod tests {
             let bound = listener.local_addr().expect("it is bound");
             assert_ne!(bound.port(), 0, "{bound}");
             assert!(bind(bound).is_err(), "{bound} has a listener");
-            let client = TcpStream::connect(bound).await.expect("it listens");
-            let (_, peer) = listener.accept().await.expect("a client");
+            let both = join(TcpStream::connect(bound), listener.accept());
+            let (client, accepted) = bounded("a connection", both).await;
+            let (client, (_, peer)) = (client.expect("it listens"), accepted.expect("a client"));
             assert_eq!(peer, client.local_addr().expect("an address"));
             drop(listener);
             // Its last connections are still about to end.
@@ -525,7 +523,8 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let mut clients = Vec::new();
         for _ in 0..3 {
-            clients.push(TcpStream::connect(address).await.expect("it listens"));
+            let client = bounded("a connection", TcpStream::connect(address)).await;
+            clients.push(client.expect("it listens"));
         }
         let taken: Vec<(TcpStream, SocketAddr)> = queued(listener).collect();
         let peers: Vec<SocketAddr> = taken.iter().map(|(_, peer)| *peer).collect();
@@ -551,7 +550,8 @@ mod tests {
         let keep_alive = Duration::from_secs(75);
         assert_eq!(watch.overdue(keep_alive), Some(ConnectionEnd::Unread));
         assert!(!reply.is_end_stream());
-        let frame = std::future::poll_fn(|context| Pin::new(&mut reply).poll_frame(context)).await;
+        let frame = poll_fn(|context| Pin::new(&mut reply).poll_frame(context));
+        let frame = bounded("a frame", frame).await;
         assert_eq!(frame.expect("a frame").expect("bytes").into_data().expect("data"), "x");
         assert_eq!(watch.overdue(keep_alive), None);
         drop(reply);

@@ -213,6 +213,7 @@ mod tests {
     use axum::http::Version;
     use futures_util::FutureExt;
     use nix::sys::socket::getsockopt;
+    use private_servers::testing::bounded;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
@@ -220,8 +221,6 @@ mod tests {
 
     use super::*;
 
-    /// Time after which a step hangs.
-    const HANGS: Duration = Duration::from_secs(60);
     const HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     /// A refusal as hyper writes it.
     const OF_HYPER: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
@@ -250,14 +249,19 @@ mod tests {
     async fn all(mut client: TcpStream, stream: Watched<Refusal>) -> Vec<u8> {
         drop(stream);
         let mut bytes = Vec::new();
-        let read = timeout(HANGS, client.read_to_end(&mut bytes)).await.expect("it ends");
+        let read = bounded("the end", client.read_to_end(&mut bytes)).await;
         read.expect("it is closed in peace");
         bytes
     }
 
     async fn read(stream: &mut Watched<Refusal>, room: usize) -> io::Result<usize> {
         let mut bytes = vec![0; room];
-        timeout(HANGS, stream.read(&mut bytes)).await.expect("the bytes, or the end")
+        bounded("the bytes, or the end", stream.read(&mut bytes)).await
+    }
+
+    async fn write(stream: &mut Watched<Refusal>, bytes: &[u8]) {
+        let written = bounded("room for the bytes", stream.write_all(bytes)).await;
+        written.expect("the client is there");
     }
 
     #[test]
@@ -301,7 +305,8 @@ mod tests {
                 client.write_all(part.as_bytes()).await.expect("the service is there");
                 assert_eq!(read(&mut stream, 100).await.expect("bytes"), part.len());
             }
-            let written = stream.write(OF_HYPER.as_bytes()).await.expect("the client is there");
+            let written = bounded("room for it", stream.write(OF_HYPER.as_bytes())).await;
+            let written = written.expect("the client is there");
             assert_eq!(written, OF_HYPER.len(), "{parts:?}");
             assert_eq!(all(client, stream).await, told.as_bytes(), "{parts:?}");
         }
@@ -313,10 +318,10 @@ mod tests {
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
         stream.watch.request(Version::HTTP_11).replied();
-        stream.write_all(OF_HYPER.as_bytes()).await.expect("the client is there");
-        stream.write_all(b"other").await.expect("the client is there");
+        write(&mut stream, OF_HYPER.as_bytes()).await;
+        write(&mut stream, b"other").await;
         // The next one is hyper's again.
-        stream.write_all(OF_HYPER.as_bytes()).await.expect("the client is there");
+        write(&mut stream, OF_HYPER.as_bytes()).await;
         let expected = [OF_HYPER, "other", "refused: 431"].concat();
         assert_eq!(all(client, stream).await, expected.as_bytes());
     }
@@ -340,8 +345,8 @@ mod tests {
             }
             assert!(got == expected, "other bytes than those of the refusal");
         };
-        let both = timeout(HANGS, futures_util::future::join(stream.write(bytes), reads)).await;
-        let (written, ()) = both.expect("the client reads all");
+        let both = futures_util::future::join(stream.write(bytes), reads);
+        let (written, ()) = bounded("all bytes at the client", both).await;
         assert_eq!(written.expect("the client is there"), bytes.len());
         assert!(stream.watch.is_between_replies(), "nothing waits any more");
         assert_eq!(all(client, stream).await, b"");
@@ -355,15 +360,15 @@ mod tests {
             |stream: &Watched<Refusal>| getsockopt(&stream.stream, SndBuf).expect("a number");
         let bounded = 2 * limits::STREAM_SEND_BUFFER;
         let under_way = stream.watch.request(Version::HTTP_11);
-        stream.write_all(b"a reply").await.expect("the client is there");
+        write(&mut stream, b"a reply").await;
         assert_ne!(room(&stream), bounded, "no stream");
         let _streaming = stream.watch.stream();
         under_way.replied();
-        stream.write_all(b"an event").await.expect("the client is there");
+        write(&mut stream, b"an event").await;
         assert_eq!(room(&stream), bounded);
         let other = limits::STREAM_SEND_BUFFER / 2;
         setsockopt(&stream.stream, SndBuf, &other).expect("the system lets us");
-        stream.write_all(b"an event").await.expect("the client is there");
+        write(&mut stream, b"an event").await;
         assert_eq!(room(&stream), 2 * other, "it isn't asked for again");
     }
 
@@ -379,15 +384,15 @@ mod tests {
         let mut room = [0; 1];
         tokio::select! {
             read = stream.read(&mut room) => panic!("told {read:?} while a reply is owed"),
-            got = timeout(HANGS, client.read_exact(&mut interim)) => {
-                got.expect("an interim reply").expect("the service is there");
+            got = bounded("an interim reply", client.read_exact(&mut interim)) => {
+                got.expect("the service is there");
             }
         }
         assert_eq!(interim, INTERIM);
         let more = timeout(limits::HALF_CLOSED_LOOK_PERIOD * 3, stream.read(&mut room)).await;
         assert!(more.is_err(), "a reply is owed: {more:?}");
         under_way.replied();
-        stream.write_all(b"reply").await.expect("the client is there");
+        write(&mut stream, b"reply").await;
         assert_eq!(read(&mut stream, 100).await.expect("the end"), 0);
         assert_eq!(all(client, stream).await, b"reply");
     }
@@ -425,9 +430,9 @@ mod tests {
         let _under_way = stream.watch.request(Version::HTTP_11);
         client.shutdown().await.expect("its half can be closed");
         let mut room = [0; 1];
-        let end = timeout(HANGS, stream.stream.peek(&mut room)).await.expect("it has come");
+        let end = bounded("the end", stream.stream.peek(&mut room)).await;
         assert_eq!(end.expect("it is closed in peace"), 0);
-        let writable = timeout(HANGS, stream.stream.writable()).await.expect("there is room");
+        let writable = bounded("room", stream.stream.writable()).await;
         writable.expect("it is open");
         let mut filled = 0;
         let full = loop {

@@ -291,6 +291,8 @@ pub fn time_of(id: i64) -> DateTime<Utc> {
 mod tests {
     use std::sync::Arc;
 
+    use private_servers::testing::Bounded;
+
     use super::*;
     use crate::kit::redis::Redis;
     use crate::kit::redis::fake::{Fake, bulk};
@@ -404,7 +406,12 @@ mod tests {
     async fn server(code: &'static str, last: i64) -> (Fake, Arc<Link>) {
         let reply = format!("*3\r\n{}:{last}\r\n{}", bulk(code), bulk("origin"));
         let server = Fake::master("a", move |_| Some(reply.clone())).await;
-        let link = Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+        let link = Redis::new(&server.url())
+            .expect("a valid URL")
+            .link()
+            .bounded()
+            .await
+            .expect("a master");
         (server, link)
     }
 
@@ -420,7 +427,7 @@ mod tests {
         ] {
             clock.set(at(time));
             let before = server.commands("EVALSHA").len();
-            ids.prepare(&link).await.expect("there is room");
+            ids.prepare(&link).bounded().await.expect("there is room");
             let asked = server.commands("EVALSHA").split_off(before);
             assert_eq!(asked.len(), days.len(), "{time}");
             for (command, day) in asked.iter().zip(days) {
@@ -437,7 +444,7 @@ mod tests {
         let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
         for (code, taken) in [("BLOCK", Some(7)), ("CEILING", None)] {
             let (_server, link) = server(code, 7).await;
-            let found = generator(&clock).taken(&link, clock.now().date_naive()).await;
+            let found = generator(&clock).taken(&link, clock.now().date_naive()).bounded().await;
             assert_eq!(found.expect("an answer"), taken, "{code}");
         }
     }
@@ -447,11 +454,11 @@ mod tests {
         let clock = Clock::manual(at("2021-12-31T23:59:59Z"));
         let (server, link) = server("BLOCK", 3).await;
         let ids = generator(&clock);
-        let refused = ids.next(&link).await;
+        let refused = ids.next(&link).bounded().await;
         assert!(matches!(refused, Err(IdError::ClockOutOfRange(_))), "{refused:?}");
         assert_eq!(server.commands("EVALSHA").len(), 0);
         clock.set(at("2022-01-01T00:00:00Z"));
-        assert_eq!(ids.next(&link).await.expect("a number"), 1);
+        assert_eq!(ids.next(&link).bounded().await.expect("a number"), 1);
     }
 
     #[tokio::test]
@@ -461,7 +468,7 @@ mod tests {
             [(SEQUENCE_MAX - 1, false), (SEQUENCE_MAX, true), (SEQUENCE_MAX + 1, true)]
         {
             let (_server, link) = server("CEILING", last).await;
-            match generator(&clock).next(&link).await {
+            match generator(&clock).next(&link).bounded().await {
                 Err(IdError::SequenceExhausted(_)) => assert!(is_exhausted, "{last}"),
                 // Postgres is asked.
                 Err(IdError::Postgres(_)) => assert!(!is_exhausted, "{last}"),

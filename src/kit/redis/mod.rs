@@ -569,7 +569,7 @@ fn unreachable() -> RedisError {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::{LogLines, eventually};
+    use private_servers::testing::{Bounded, LogLines, eventually, patience, tries};
 
     use super::fake::{Fake, bulk, info};
     use super::*;
@@ -660,7 +660,7 @@ mod tests {
         let [one, other] = [one, other].map(|link| link.expect("a master"));
         assert!(Arc::ptr_eq(&one, &other));
         for _ in 0..3 {
-            assert_eq!(redis.query::<String>(&get()).await.expect("an answer"), "text");
+            assert_eq!(redis.query::<String>(&get()).bounded().await.expect("an answer"), "text");
         }
         assert_eq!(server.connections(), 1);
     }
@@ -670,11 +670,11 @@ mod tests {
         let server = Fake::start(|_| Some(info("a", "role:slave\r\nloading:0\r\n"))).await;
         let redis = Redis::new(&server.url()).expect("a valid URL");
         let fails = async || {
-            let error = redis.link().await.map(drop).expect_err("it is a replica");
+            let error = redis.link().bounded().await.map(drop).expect_err("it is a replica");
             assert_eq!(trouble(&error), "is a replica, which takes no writes");
         };
         // Until the second attempt comes early enough.
-        loop {
+        for _ in tries() {
             let (began, before) = (Instant::now(), server.connections());
             fails().await;
             assert_eq!(server.connections(), before + 1);
@@ -699,6 +699,7 @@ mod tests {
         let error = Redis::new(&server.url())
             .expect("a valid URL")
             .link()
+            .bounded()
             .await
             .map(drop)
             .expect_err("it is loading");
@@ -708,11 +709,16 @@ mod tests {
     #[tokio::test]
     async fn a_link_that_has_ended_refuses_queries_at_once() {
         let server = Fake::master("a", answer).await;
-        let link = Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+        let link = Redis::new(&server.url())
+            .expect("a valid URL")
+            .link()
+            .bounded()
+            .await
+            .expect("a master");
         link.line.end();
         let refused = [
-            link.query::<Value>(&get()).await.map(drop),
-            link.query_both(&pipeline()).await.map(drop),
+            link.query::<Value>(&get()).bounded().await.map(drop),
+            link.query_both(&pipeline()).bounded().await.map(drop),
         ];
         for refused in refused {
             assert!(refused.expect_err("the link has ended").is_io_error());
@@ -725,13 +731,13 @@ mod tests {
         for way in 0..3 {
             let server = Fake::master("a", answer).await;
             let redis = Redis::new(&server.url()).expect("a valid URL");
-            let link = redis.link().await.expect("a master");
+            let link = redis.link().bounded().await.expect("a master");
             server.hold(true);
             let asked = async {
                 match way {
-                    0 => link.query::<Value>(&get()).await.map(drop),
-                    1 => link.query_both(&pipeline()).await.map(drop),
-                    _ => redis.query_all::<Value>(&pipeline()).await.map(drop),
+                    0 => link.query::<Value>(&get()).bounded().await.map(drop),
+                    1 => link.query_both(&pipeline()).bounded().await.map(drop),
+                    _ => redis.query_all::<Value>(&pipeline()).bounded().await.map(drop),
                 }
             };
             let replaced = async {
@@ -757,15 +763,16 @@ mod tests {
             for way in 0..3 {
                 let server = Fake::master("a", |_| Some(refusal.to_owned())).await;
                 let redis = Redis::new(&server.url()).expect("a valid URL");
-                let link = redis.link().await.expect("a master");
+                let link = redis.link().bounded().await.expect("a master");
                 match way {
-                    0 => assert!(link.query::<Value>(&get()).await.is_err()),
+                    0 => assert!(link.query::<Value>(&get()).bounded().await.is_err()),
                     1 => {
-                        let both = link.query_both(&pipeline()).await.expect("two answers");
+                        let both =
+                            link.query_both(&pipeline()).bounded().await.expect("two answers");
                         assert!(both.0.is_err() && both.1.is_err());
                     }
                     _ => {
-                        let each = redis.query_each::<Value>(&mut pipeline()).await;
+                        let each = redis.query_each::<Value>(&mut pipeline()).bounded().await;
                         assert!(each.expect("two answers").iter().all(Result::is_err));
                     }
                 }
@@ -785,8 +792,12 @@ mod tests {
             (server_error(ServerErrorKind::NoScript), true),
             (kind(ErrorKind::UnexpectedReturnType), true),
         ] {
-            let link =
-                Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+            let link = Redis::new(&server.url())
+                .expect("a valid URL")
+                .link()
+                .bounded()
+                .await
+                .expect("a master");
             link.notice(&error);
             assert_eq!(link.is_alive(), is_alive, "{error:?}");
         }
@@ -823,8 +834,8 @@ mod tests {
             let redis = redis.expect("a valid URL");
             let lines = LogLines::heard();
             for news in 0..2 {
-                redis.link().await.expect("a master").line.end();
-                redis.another().link().await.expect("a master").line.end();
+                redis.link().bounded().await.expect("a master").line.end();
+                redis.another().link().bounded().await.expect("a master").line.end();
                 assert_eq!(lines.count(NEW), news, "{behind_sentinels}");
             }
             assert_eq!(lines.count(LACKS), lacks, "{needs_replicas} {behind_sentinels}");
@@ -862,12 +873,12 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let redis = Redis::behind_sentinels("redis://main", &places, "main", timeout);
         let redis = redis.expect("a valid URL");
-        let link = redis.link().await.expect("a master");
+        let link = redis.link().bounded().await.expect("a master");
         assert!(link.is_alive());
         let shutdown = Shutdown::default();
         redis.follow_master(&shutdown);
         eventually("the link ends", async || !link.is_alive()).await;
         assert!(link.refuse_late_reply().is_err());
-        assert!(shutdown.stop(timeout).await, "the task ends with the service");
+        assert!(shutdown.stop(patience()).await, "the task ends with the service");
     }
 }

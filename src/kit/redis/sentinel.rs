@@ -301,7 +301,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    use private_servers::testing::{LogLines, eventually};
+    use private_servers::testing::{Bounded, LogLines, eventually, tries};
     use redis::IntoConnectionInfo;
     use tokio::task::JoinSet;
     use tokio::time::Instant;
@@ -412,7 +412,8 @@ mod tests {
         });
         let sentinels = sentinels(&closed.each_ref().map(String::as_str));
         let current = sentinels.current.subscribe();
-        let error = sentinels.ask().await.err().expect("the ports are closed").to_string();
+        let error =
+            sentinels.ask().bounded().await.err().expect("the ports are closed").to_string();
         assert!(closed.iter().all(|place| error.contains(place)), "{error}");
         assert!(current.has_changed().expect("the sentinels are there"));
     }
@@ -452,7 +453,7 @@ mod tests {
         let _tasks = following(&sentinels);
         learned(&sentinels, 1).await;
         let mut last = 1;
-        loop {
+        for _ in tries() {
             let began = Instant::now();
             for _ in 0..5 {
                 last += 1;
@@ -509,7 +510,7 @@ mod tests {
             &nodes.each_ref().map(Fake::place).each_ref().map(|place| place.as_str()),
         ));
         let _tasks = following(&sentinels);
-        for turn in 0.. {
+        for (turn, _) in (0..).zip(tries()) {
             let (now, next) = (turn % 2, (turn + 1) % 2);
             let listens = |node: usize| nodes[node].commands("SENTINEL").len() > turn / 2;
             eventually("the sentinel is listened to", async || listens(now)).await;

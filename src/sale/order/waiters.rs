@@ -206,6 +206,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use private_servers::testing::{Bounded, bounded};
 
     use super::*;
     use crate::sale::order::model::OrderStatus;
@@ -280,7 +281,7 @@ mod tests {
         drop(places);
         assert_eq!(waiters.count(), 0);
         let patience = Duration::from_secs(3_600);
-        assert_eq!(waiters.wait(user(1), order(7), patience).await, None);
+        assert_eq!(waiters.wait(user(1), order(7), patience).bounded().await, None);
         assert_eq!(waiters.count(), 0);
     }
 
@@ -316,7 +317,7 @@ mod tests {
         /// Stops the service. Returns the time that its looking task takes to end.
         async fn stop(&self) -> Duration {
             let began = Instant::now();
-            assert!(self.shutdown.stop(Duration::from_secs(3_600)).await);
+            assert!(self.shutdown.stop(Duration::from_secs(3_600)).bounded().await);
             began.elapsed()
         }
     }
@@ -381,7 +382,7 @@ mod tests {
         let silent = Silent::new();
         let waiters = &silent.waiters;
         let began = Instant::now();
-        assert_eq!(waiters.wait(user(1), order(7), Duration::from_secs(5)).await, None);
+        assert_eq!(waiters.wait(user(1), order(7), Duration::from_secs(5)).bounded().await, None);
         assert!((5_000..=5_002).contains(&began.elapsed().as_millis()));
         assert_eq!(waiters.count(), 0);
         let written = Order::example(7, 1, OrderStatus::Unpaid);
@@ -390,7 +391,8 @@ mod tests {
             waiters.0.tell(vec![written.clone()]);
         };
         let waiting = waiters.wait(user(1), order(7), Duration::from_secs(3_600));
-        let (told, ()) = tokio::join!(waiting, telling);
+        let both = async { tokio::join!(waiting, telling) };
+        let (told, ()) = bounded("a word", both).await;
         assert_eq!((told, waiters.count()), (Some(written), 0));
         silent.stop().await;
     }

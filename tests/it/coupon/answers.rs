@@ -78,7 +78,8 @@ async fn open_loads_a_sale_or_raises_the_alarm_by_its_reply() {
         app.execute("UPDATE flash_sales SET archived_at = now()").await;
         played.answer(text("MISSING"));
     };
-    let (told, ()) = tokio::join!(process.loader.resolve_now(coupon), change);
+    let both = async { tokio::join!(process.loader.resolve_now(coupon), change) };
+    let (told, ()) = bounded("an answer", both).await;
     assert_told(&told, "Ok(Archived)", "archived meanwhile");
 }
 
@@ -130,7 +131,8 @@ async fn note_load_needs_the_epoch_that_the_load_began_in() {
         app.execute("UPDATE lanes SET epoch = 2").await;
         played.answer(text("MADE"));
     };
-    let (told, ()) = tokio::join!(process.loader.resolve_now(coupon), change);
+    let both = async { tokio::join!(process.loader.resolve_now(coupon), change) };
+    let (told, ()) = bounded("an answer", both).await;
     assert_told(&told, RECOVERING, "another epoch");
     assert!(process.lanes.take_suspicion());
     assert_eq!(app.stored_sale(coupon).await.stage, stock::Stage::Unloaded);
@@ -164,7 +166,8 @@ async fn pass_tries_each_sale_that_opens_soon_once_while_its_lane_recovers() {
     }
     let script = include_str!("../../../lua/load_sale.lua");
     let (played, process) = process(&app, script, || Play::Reply(list(&["", ""]))).await;
-    let loaded = process.loader.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    let loaded = process.loader.pass(Duration::from_secs(60));
+    let loaded = bounded("the end of the pass", loaded).await.expect("both stores answer");
     assert_eq!((loaded, played.asked().len()), (0, 3));
     assert!(app.postponed().await.is_empty());
 }
@@ -178,7 +181,8 @@ async fn pass_applies_each_change_once_while_its_lane_recovers() {
     }
     let script = include_str!("../../../lua/apply_coupon.lua");
     let (played, process) = process(&app, script, || Play::Reply(text("RECOVERING"))).await;
-    let applied = process.coupon_changes.pass().await.expect("both stores answer");
+    let applied = process.coupon_changes.pass();
+    let applied = bounded("the end of the pass", applied).await.expect("both stores answer");
     assert_eq!((applied, played.asked().len()), (0, 3));
     assert!(app.postponed().await.is_empty());
 }
@@ -242,7 +246,8 @@ async fn apply_that_resumes_a_load_leaves_a_sale_that_is_archived_meanwhile() {
         app.execute("UPDATE flash_sales SET archived_at = now()").await;
         played.answer(text("LOADING"));
     };
-    let (told, ()) = tokio::join!(process.coupon_changes.apply(coupon), meanwhile);
+    let both = async { tokio::join!(process.coupon_changes.apply(coupon), meanwhile) };
+    let (told, ()) = bounded("an answer", both).await;
     assert_told(&told, "Ok(true)", "archived meanwhile");
     assert_eq!(played.asked().len(), 1);
 }
@@ -295,7 +300,8 @@ async fn decide_forgets_what_was_shown_before() {
     let coupon = app.create_regular().await;
     let _still = Still::begin();
     let title = async || {
-        let shown = app.app.coupons.cache.show(coupon).await.expect("both stores answer");
+        let shown = bounded("a coupon", app.app.coupons.cache.show(coupon)).await;
+        let shown = shown.expect("both stores answer");
         let shown: Value = serde_json::from_slice(&shown.expect("it is there").body).expect("JSON");
         shown["title"].clone()
     };
@@ -388,7 +394,8 @@ async fn raise_of_the_loss_alarm_counts_each_time_and_says_so_now_and_then() {
     let lines = Lines::heard();
     let began = std::time::Instant::now();
     for _ in 0..100 {
-        assert_told(&app.app.loader.missing(coupon).await, LOST, "the sale isn't archived");
+        let told = bounded("an answer", app.app.loader.missing(coupon)).await;
+        assert_told(&told, LOST, "the sale isn't archived");
     }
     assert_eq!(number(&app.app, "flash_sale_redis_data_lost_total") as i64, 100);
     let said = lines.count("ALARM: Redis has lost this sale, or part of it");

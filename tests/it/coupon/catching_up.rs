@@ -9,9 +9,9 @@ use flash_sale::sale::coupon::model::CouponFilter;
 use flash_sale::sale::coupon::read::CouponReader;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::TestApp;
 use crate::support::lines::Lines;
 use crate::support::played::{Play, Played, Still, hash, text};
+use crate::support::{Bounded, TestApp};
 
 const BEHIND: &str = "Redis had an older revision of this coupon, and has the newest one now";
 const NOT_NOTED: &str = "Redis has an older revision of this coupon, and that can't be noted";
@@ -58,7 +58,7 @@ async fn catch_up_with_a_sale_fails_only_with_a_store() {
         app.execute("UPDATE flash_sales SET applied_revision = 5").await;
         let lines = Lines::heard();
         played.answer(reply.as_str());
-        let caught_up = process.coupon_changes.catch_up().await;
+        let caught_up = process.coupon_changes.catch_up().bounded().await;
         assert_eq!(caught_up.ok(), told, "{reply}");
         assert_eq!(app.number(applied).await, revision, "{reply}");
         assert_eq!(lines.count(BEHIND), warnings, "{reply}");
@@ -75,12 +75,12 @@ async fn note_behind_that_is_refused_is_said_and_holds_up_no_other() {
     for (sqlstate, told, lines_said) in [("23514", Some(1), 1), ("53100", None, 0)] {
         app.refuse("UPDATE", "flash_sales", "true", sqlstate).await;
         let lines = Lines::heard();
-        let caught_up = app.app.coupon_changes.catch_up().await;
+        let caught_up = app.app.coupon_changes.catch_up().bounded().await;
         assert_eq!(caught_up.ok(), told, "{sqlstate}");
         assert_eq!(lines.count(NOT_NOTED), lines_said, "{sqlstate}");
         app.accept("flash_sales").await;
     }
-    assert_eq!(app.app.coupon_changes.catch_up().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.coupon_changes.catch_up().bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.number("SELECT applied_revision FROM flash_sales").await, 1);
 }
 
@@ -103,7 +103,7 @@ async fn revisions_that_redis_can_not_tell_are_a_failure_and_unreadable_ones_are
         ("$1\r\n4\r\n", Some(1)),
     ] {
         played.answer(reply);
-        assert_eq!(process.coupon_changes.catch_up().await.ok(), told, "{reply:?}");
+        assert_eq!(process.coupon_changes.catch_up().bounded().await.ok(), told, "{reply:?}");
     }
     assert_eq!(app.in_redis(CouponId::compose(1, 1), ["revision"]).await, ["5"]);
 }
@@ -129,7 +129,9 @@ async fn catch_up_pass_looks_at_all_sales_in_each_life_of_redis() {
     let go_back = async || {
         let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "revision", "1"]).await;
     };
-    let pass = async || process.coupon_changes.catch_up_pass().await.expect("both stores answer");
+    let pass = async || {
+        process.coupon_changes.catch_up_pass().bounded().await.expect("both stores answer")
+    };
     let still = Still::begin();
     assert_eq!([pass().await, pass().await], [1, 0]);
     go_back().await;
@@ -178,8 +180,8 @@ async fn left_of_each_sale_of_a_list_is_asked_for_until_redis_fails() {
         *replies.lock().expect("no holder panics") =
             answers.iter().rev().map(|answer| (*answer).clone()).collect();
         played.take_asked();
-        let listed =
-            reader.list(CouponFilter::default(), None, 10).await.expect("Postgres answers");
+        let listed = reader.list(CouponFilter::default(), None, 10).bounded().await;
+        let listed = listed.expect("Postgres answers");
         let left: Vec<_> =
             listed.iter().map(|it| it.sale.as_ref().and_then(|it| it.left)).collect();
         assert_eq!(left[..4], expected, "{answers:?}");

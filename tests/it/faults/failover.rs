@@ -9,7 +9,7 @@ use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
 
 use crate::support::servers::{Addresses, connection};
-use crate::support::{TestApp, eventually, shared};
+use crate::support::{TestApp, eventually, patience, shared};
 
 /// A service whose Redis is at this URL.
 async fn app_at(url: &str) -> TestApp {
@@ -62,7 +62,7 @@ async fn an_old_master_that_lives_on_as_a_replica_is_left_for_the_new_one() {
         assert_eq!(again.refusal(), (409, "already_claimed"), "user {user}");
     }
     eventually("the worker has followed", async || rows().await == 20).await;
-    assert!(app.app.shutdown.stop(std::time::Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
     })
     .await;
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
-    assert!(app.app.shutdown.stop(std::time::Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// The code in `/proc/net/tcp` of a timer for probes, with no data unacknowledged.

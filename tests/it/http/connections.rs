@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::{TestApp, bounded, eventually};
+use crate::support::{TestApp, bounded, eventually, patience};
 
 #[tokio::test]
 async fn a_connection_is_kept_for_the_next_request() {
@@ -85,7 +85,7 @@ async fn a_head_has_a_limit_and_others_are_unharmed() {
         }
         let request = format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n");
         let _: Result<_, _> = stream.write_all(request.as_bytes()).await;
-        let reply = read_to_end(&mut stream, 60).await;
+        let reply = read_to_end(&mut stream).await;
         assert!(reply.starts_with("HTTP/1.1 414 "), "{reply:?}");
         assert_is_problem(&reply, "uri_too_long");
     }
@@ -98,7 +98,7 @@ async fn a_head_has_a_limit_and_others_are_unharmed() {
     assert!(reply.starts_with("HTTP/1.1 200 "), "{reply:?}");
 
     other.write_all(b"\r\n").await.unwrap();
-    assert!(read_to_end(&mut other, 60).await.starts_with("HTTP/1.1 200 "));
+    assert!(read_to_end(&mut other).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn what_is_not_http_is_refused() {
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
     stream.write_all(b"hello\r\n\r\n").await.unwrap();
-    assert_is_problem(&read_to_end(&mut stream, 60).await, "malformed_request");
+    assert_is_problem(&read_to_end(&mut stream).await, "malformed_request");
 }
 
 /// A whole reply with a problem body, this code, and the request's name in both places.
@@ -171,17 +171,17 @@ async fn a_request_names_its_host_once() {
 #[tokio::test]
 async fn who_is_slow_is_cut_off() {
     let app = TestApp::configured(&["--keep-alive-s", "5"]).await;
-    let patience = limits::HEADER_READ_TIMEOUT.as_secs() + 60;
+    let patience = limits::HEADER_READ_TIMEOUT + Duration::from_secs(60);
     let (mut nothing, mut letter, mut half, mut idle) =
         tokio::join!(connect(&app), connect(&app), connect(&app), connect(&app));
     letter.write_all(b"P").await.unwrap();
     half.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-a").await.unwrap();
     idle.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let (_, _, _, answered) = tokio::join!(
-        read_to_end(&mut nothing, patience),
-        read_to_end(&mut letter, patience),
-        read_to_end(&mut half, patience),
-        read_to_end(&mut idle, patience),
+        read_within(&mut nothing, patience),
+        read_within(&mut letter, patience),
+        read_within(&mut half, patience),
+        read_within(&mut idle, patience),
     );
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered:?}");
 }
@@ -195,7 +195,7 @@ async fn a_body_that_does_not_come_is_not_waited_for_long() {
         "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {admin}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
-    let reply = read_to_end(&mut stream, limits::REQUEST_TIMEOUT.as_secs() + 5).await;
+    let reply = read_within(&mut stream, limits::REQUEST_TIMEOUT + Duration::from_secs(5)).await;
     assert!(reply.starts_with("HTTP/1.1 408 "), "{reply:?}");
     assert_is_problem(&reply, "body_too_slow");
 }
@@ -232,7 +232,7 @@ impl Held {
 
     async fn goes_on(mut self) -> String {
         self.lock.rollback().await.expect("Postgres answers");
-        read_to_end(&mut self.stream, 60).await
+        read_to_end(&mut self.stream).await
     }
 }
 
@@ -263,7 +263,7 @@ async fn a_client_that_closes_its_half_gets_its_reply() {
         let mut stream = connect(&app).await;
         stream.write_all(requests.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
-        let reply = read_to_end(&mut stream, 60).await;
+        let reply = read_to_end(&mut stream).await;
         assert_eq!(reply.matches("HTTP/1.1 200 ").count(), replies, "{reply:?}");
     }
     // And so does the second of two requests that were sent at once.
@@ -306,13 +306,13 @@ async fn half_a_request_is_none_when_its_client_has_closed_its_half() {
         let mut stream = connect(&app).await;
         stream.write_all(request.as_bytes()).await.unwrap();
         stream.shutdown().await.unwrap();
-        let reply = read_to_end(&mut stream, 60).await;
+        let reply = read_to_end(&mut stream).await;
         assert!(!reply.contains(" 408 ") && !reply.contains(" 201 "), "{what}: {reply:?}");
     }
     // HTTP/1.0 has no interim replies, and is answered where the reply is there at once.
     let mut stream = connect(&app).await;
     stream.write_all(b"GET /livez HTTP/1.0\r\nhost: x\r\n\r\n").await.unwrap();
-    let reply = read_to_end(&mut stream, 60).await;
+    let reply = read_to_end(&mut stream).await;
     assert!(reply.starts_with("HTTP/1.0 200 "), "{reply:?}");
     assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
 }
@@ -327,13 +327,18 @@ async fn exchange(app: &TestApp, request: &str) -> String {
     let mut stream = connect(app).await;
     // A refusal may come, and the connection close, before all has been sent.
     let _: Result<_, _> = stream.write_all(request.as_bytes()).await;
-    read_to_end(&mut stream, 60).await
+    read_to_end(&mut stream).await
 }
 
-/// Reads until the service closes the connection; it has to within so many seconds.
-async fn read_to_end(stream: &mut TcpStream, seconds: u64) -> String {
+/// Reads until the service closes the connection.
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    read_within(stream, patience()).await
+}
+
+/// The same; the service has to close it within this time.
+async fn read_within(stream: &mut TcpStream, time: Duration) -> String {
     let mut bytes = Vec::new();
-    let closed = timeout(Duration::from_secs(seconds), stream.read_to_end(&mut bytes)).await;
+    let closed = timeout(time, stream.read_to_end(&mut bytes)).await;
     let reply = String::from_utf8_lossy(&bytes).into_owned();
     // A reset after the reply is a way to close, too, because the client was still sending.
     let _: Result<_, _> = closed.unwrap_or_else(|_| panic!("not closed after {reply:?}"));

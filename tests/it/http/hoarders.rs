@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::support::process::Process;
-use crate::support::{TestApp, bounded, eventually};
+use crate::support::{TestApp, bounded, eventually, patience};
 
 /// Connections that the service has room for.
 const MAX: usize = 20;
@@ -80,7 +80,8 @@ async fn no_network_has_more_than_half_of_the_places_of_watchers() {
     let coupon = app.create_flash(1).await;
     let watch = async |client: &str| {
         let request = app.client().get(format!("{}/v1/coupons/{coupon}/live", app.url));
-        request.header("x-forwarded-for", client).send().await.expect("the service answers")
+        let reply = bounded("the reply", request.header("x-forwarded-for", client).send()).await;
+        reply.expect("the service answers")
     };
     let hoarded = (watch("2001:db8::1").await, watch("2001:db8::2").await);
     assert_eq!((hoarded.0.status().as_u16(), hoarded.1.status().as_u16()), (200, 200));
@@ -250,7 +251,7 @@ async fn an_oversized_head_over_http2_is_a_problem_with_a_request_id() {
     let address = app.url.strip_prefix("http://").expect("a URL");
     let stream = TcpStream::connect(address).await.expect("the service listens");
     let client = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut client, connection) = client.await.expect("it speaks HTTP/2");
+    let (mut client, connection) = bounded("a connection", client).await.expect("it speaks HTTP/2");
     let long = |bytes: usize| "x".repeat(bytes);
     let max = limits::HEADER_BYTES_MAX;
     let many: Vec<String> = (0..=limits::HEADERS_MAX).map(|number| format!("x-{number}")).collect();
@@ -281,7 +282,8 @@ async fn an_oversized_head_over_http2_is_a_problem_with_a_request_id() {
                 continue;
             }
             let id = reply.headers()["x-request-id"].to_str().expect("text").to_owned();
-            let body = to_bytes(Body::new(reply.into_body()), 10_000).await;
+            let body = to_bytes(Body::new(reply.into_body()), 10_000);
+            let body = bounded("the body", body).await;
             let body: serde_json::Value =
                 serde_json::from_slice(&body.expect("the body comes")).expect("JSON");
             assert_eq!((&body["code"], &body["request_id"]), (&code.into(), &id.into()), "{what}");
@@ -312,6 +314,7 @@ async fn while_busy_from(app: &TestApp, begin: &[u8], connections: usize, act: i
          content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n",
         app.admin_token()
     );
+    let first = Instant::now();
     loop {
         let began = Instant::now();
         let mut busy = Vec::new();
@@ -322,7 +325,7 @@ async fn while_busy_from(app: &TestApp, begin: &[u8], connections: usize, act: i
         }
         let acted = AssertUnwindSafe(act()).catch_unwind().await;
         // Otherwise the machine was so busy that they have been answered.
-        if began.elapsed() < limits::REQUEST_TIMEOUT {
+        if began.elapsed() < limits::REQUEST_TIMEOUT || first.elapsed() >= patience() {
             return acted.unwrap_or_else(|panic| resume_unwind(panic));
         }
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::load::{History, Load};
 use crate::support::process::Process;
-use crate::support::{TestApp, eventually, token};
+use crate::support::{TestApp, bounded, eventually, token};
 
 /// Clients that hang up at the same time.
 const WAVE: i64 = 500;
@@ -211,6 +211,7 @@ async fn send(url: &str, bytes: &str) -> TcpStream {
 /// The beginning of a reply.
 async fn head(client: &mut TcpStream) -> String {
     let mut bytes = vec![0; 1_024];
-    let read = client.read(&mut bytes).await.expect("the service answers");
+    let read = bounded("the reply begins", client.read(&mut bytes)).await;
+    let read = read.expect("the service answers");
     String::from_utf8_lossy(&bytes[..read]).into_owned()
 }

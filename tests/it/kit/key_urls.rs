@@ -20,7 +20,7 @@ use super::key_files::set;
 use super::public_keys::{GRANTS, Issuer, SECRET};
 use crate::support::lines::{Lines, number};
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{PATIENCE, TestApp, bounded, eventually, later};
+use crate::support::{Bounded, TestApp, bounded, eventually, later, patience};
 
 /// Tests have a quicker pace, so none of them shows this one.
 #[test]
@@ -162,10 +162,10 @@ async fn keys_are_fetched_and_change_with_the_issuer_s() {
     let server = Server::start(keys(&[first, second])).await;
     let (tokens, url) = accepting(&server.url(), PATIENT);
     let accepted = || issuers.each_ref().map(|issuer| tokens.verify(&issuer.token(None)).is_ok());
-    url.look().await.expect("the issuer answers");
+    url.look().bounded().await.expect("the issuer answers");
     assert_eq!(accepted(), [true, true, false]);
     server.answers(keys(&[second, third]));
-    url.look().await.expect("the issuer answers");
+    url.look().bounded().await.expect("the issuer answers");
     assert_eq!(accepted(), [false, true, true]);
     let heads = server.shared.asked.lock().unwrap().join("");
     assert_eq!(heads.matches("GET /keys HTTP/1.1\r\n").count(), 2, "{heads}");
@@ -178,7 +178,7 @@ async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
     let server = Server::start(keys(&[&first])).await;
     let impatient = Pace { timeout: Duration::from_millis(400), ..PATIENT };
     let (tokens, url) = accepting(&server.url(), impatient);
-    let ready = async || url.look().await.is_ok();
+    let ready = async || url.look().bounded().await.is_ok();
     eventually("the keys are fetched", ready).await;
     let large = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
     let open = "HTTP/1.1 200 OK\r\n\r\n{".to_owned();
@@ -199,13 +199,13 @@ async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
         ("silence", Answer::Never, "no answer in 400ms"),
     ] {
         server.answers(answer);
-        let error = url.look().await.expect_err(what);
+        let error = url.look().bounded().await.expect_err(what);
         assert!(error.contains(words) || error.contains("no answer in 400ms"), "{what}: {error}");
         assert_eq!(tokens.verify(&first.token(Some("r"))), Ok(GRANTS), "{what}");
         assert_eq!(tokens.verify(&second.token(Some("e"))), Err(TokenError::Invalid), "{what}");
     }
     let address = server.goes_away().await;
-    url.look().await.expect_err("no server is there");
+    url.look().bounded().await.expect_err("no server is there");
     assert_eq!(tokens.verify(&first.token(None)), Ok(GRANTS));
     let _server = Server::start_at(address, keys(&[&second])).await;
     eventually("it is back", ready).await;
@@ -218,7 +218,7 @@ async fn a_server_without_tls_is_no_issuer_for_https() {
     let server = Server::start(keys(&[&first])).await;
     let impatient = Pace { timeout: Duration::from_secs(1), ..PATIENT };
     let (_, url) = accepting(&server.url().replace("http:", "https:"), impatient);
-    url.look().await.expect_err("it does not speak TLS");
+    url.look().bounded().await.expect_err("it does not speak TLS");
     assert!(url.keys().is_none());
 }
 
@@ -232,7 +232,7 @@ async fn an_unknown_kid_is_looked_up_in_the_background_and_seldom() {
     let (by_quick, quick_url) = accepting(&quick.url(), soon);
     let (by_slow, slow_url) = accepting(&slow.url(), PATIENT);
     for url in [&quick_url, &slow_url] {
-        url.look().await.expect("the issuer answers");
+        url.look().bounded().await.expect("the issuer answers");
         keep(&app, url).await;
     }
     // The issuer is silent from now on, and no verification waits for it.
@@ -266,7 +266,7 @@ async fn before_the_first_keys_a_token_is_not_refused() {
     let server = Server::start(reply("503 Away", "")).await;
     let soon = Pace { pause_without_keys: Duration::from_millis(1), ..PATIENT };
     let (tokens, url) = accepting(&server.url(), soon);
-    url.look().await.expect_err("it has none yet");
+    url.look().bounded().await.expect_err("it has none yet");
     assert_eq!(tokens.verify(&first.token(Some("r"))), Err(TokenError::NoKeys));
     // The secret counts, and another's signature by it is refused as always.
     let own = tokens.issue(GRANTS, Clock::System.now() + TimeDelta::seconds(60));
@@ -342,7 +342,7 @@ async fn a_key_set_has_256_kib_at_most() {
         let padding = " ".repeat(bytes - set.len());
         let server = Server::start(reply("200 OK", &(set + &padding))).await;
         let (_, url) = accepting(&server.url(), PATIENT);
-        assert_eq!(url.look().await.is_ok(), is_taken, "{bytes} bytes");
+        assert_eq!(url.look().bounded().await.is_ok(), is_taken, "{bytes} bytes");
     }
 }
 
@@ -364,7 +364,7 @@ async fn a_look_is_told_if_its_result_is_another_than_the_last_one() {
         (second, 3, 1, 2),
     ] {
         server.answers(answer);
-        let _ = url.look().await;
+        let _ = url.look().bounded().await;
         let told =
             ["the keys of tokens have been fetched", "until they can be", "the last ones stay"];
         assert_eq!(told.map(|words| lines.count(words)), [fetched, early, late]);
@@ -379,14 +379,14 @@ async fn a_keeper_looks_after_its_period_or_a_pause_after_a_failure_or_an_unknow
     let pace = Pace { timeout: NEVER, period, pause, pause_without_keys: pause };
     let (_, url) = accepting(&server.url(), pace);
     let (_, other) = accepting(&server.url(), PATIENT);
-    url.look().await.expect("the issuer answers");
+    url.look().bounded().await.expect("the issuer answers");
     keep(&app, &url).await;
     // As long as a look takes; the others are our own.
     let mut asked = 1;
     for _ in 0..3 {
         later(2 * pause).await;
         for _ in 0..3 {
-            other.look().await.expect("the issuer answers");
+            other.look().bounded().await.expect("the issuer answers");
             asked += 1;
             assert_eq!(server.asked(), asked, "no other look");
         }
@@ -423,6 +423,6 @@ async fn a_keeper_ends_with_the_service_between_two_looks_and_in_one() {
         let (_, url) = accepting(&server.url(), pace);
         keep(&app, &url).await;
         eventually("it looks", async || server.asked() == 1).await;
-        assert!(bounded("the keeper ends", app.app.shutdown.stop(PATIENCE)).await);
+        assert!(bounded("the keeper ends", app.app.shutdown.stop(patience())).await);
     }
 }

@@ -7,7 +7,7 @@ use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use sqlx::Connection;
 
 use crate::support::process::rows;
-use crate::support::{PATIENCE, TestApp, calls, eventually, lane, older_process, user, write_all};
+use crate::support::{TestApp, calls, eventually, lane, older_process, patience, user, write_all};
 
 const OLDER: LogLayout = LogLayout::Claims;
 
@@ -102,5 +102,5 @@ async fn workers_write_both_logs() {
     claim(&app.app, coupon, 4).await;
     eventually("both logs are written", async || rows(&app).await == 4).await;
     older.close().await.expect("it goes");
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }

@@ -4,7 +4,7 @@ use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
 
 use crate::support::process::{Finished, flash_sale, run};
-use crate::support::{Reply, SECRET, TestApp, lane};
+use crate::support::{Reply, SECRET, TestApp, bounded, lane};
 
 async fn list(app: &TestApp, query: &str) -> (Vec<Value>, Value) {
     let reply = app.get(&format!("/v1/operations?{query}"), &app.admin_token()).await;
@@ -95,14 +95,17 @@ async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
     for limit in 1..=10 {
         let mut seen = Vec::new();
         let mut cursor = String::new();
-        loop {
-            let (page, next) = list(&app, &format!("limit={limit}{cursor}")).await;
-            assert!(page.len() <= limit);
-            let ids = page.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone()));
-            seen.extend(ids);
-            let Some(next) = next.as_str() else { break };
-            cursor = format!("&cursor={next}");
-        }
+        bounded("the last page", async {
+            loop {
+                let (page, next) = list(&app, &format!("limit={limit}{cursor}")).await;
+                assert!(page.len() <= limit);
+                let ids = page.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone()));
+                seen.extend(ids);
+                let Some(next) = next.as_str() else { break };
+                cursor = format!("&cursor={next}");
+            }
+        })
+        .await;
         let whole: Vec<_> =
             all.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone())).collect();
         assert_eq!(seen, whole, "pages of {limit}");

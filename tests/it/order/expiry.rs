@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, SECRET, TestApp, eventually, lane, moved, now, user};
+use crate::support::{SECRET, TestApp, bounded, eventually, lane, moved, now, patience, user};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -194,7 +194,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     assert_eq!((accepted, app.sold(coupon).await), (paid, paid));
     assert!(late <= expired);
     println!("{races} races: {paid} paid, {expired} expired, {late} of these after the charge");
-    while app.refund_payments().await > 0 {}
+    bounded("all money is back", async { while app.refund_payments().await > 0 {} }).await;
     assert_eq!(app.number("SELECT count(*) FROM payments WHERE status = 'refunded'").await, late);
     app.give_back().await;
     assert_eq!(app.stock(coupon).await, expired);
@@ -243,5 +243,5 @@ async fn a_worker_runs_these_passes_by_itself() {
     assert_eq!(app.status(1, late).await, "expired");
     assert_eq!(app.status(2, refunding).await, "refunded");
     assert_eq!(app.status(3, kept).await, "paid");
-    assert!(app.app.shutdown.stop(PATIENCE).await, "they end when they are told to");
+    assert!(app.app.shutdown.stop(patience()).await, "they end when they are told to");
 }

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use crate::support::process::Process;
-use crate::support::{KEYED, SECRET, TestApp};
+use crate::support::{KEYED, SECRET, TestApp, bounded};
 
 #[tokio::test]
 async fn neighbouring_orders_have_ids_far_apart() {
@@ -49,7 +49,7 @@ async fn an_order_has_one_id_wherever_it_is_told() {
         });
         claimed
     };
-    let created = waited.await;
+    let created = bounded("the row and the reply", waited).await;
     assert_eq!(created.status, 201);
     assert_eq!(created.header("location"), format!("/v1/orders/{}", created.order_id()));
     assert_eq!(app.show(2, created.order_id()).await.order_id(), created.order_id());
@@ -80,15 +80,18 @@ async fn lists_go_on_by_cursors_that_are_ids_outside() {
     for (query, token) in [("", app.token(1)), ("&user=1", app.admin_token())] {
         let mut seen = Vec::new();
         let mut cursor = String::new();
-        loop {
-            let page = app.get(&format!("/v1/orders?limit=2{query}{cursor}"), &token).await;
-            assert_eq!(page.status, 200, "{page:?}");
-            let ids = page.body["orders"].as_array().expect("a list").iter();
-            seen.extend(ids.map(|order| order["order_id"].as_str().expect("an id").to_owned()));
-            let Some(next) = page.body["next_cursor"].as_str() else { break };
-            assert_eq!(Some(next), seen.last().map(String::as_str), "the last one told");
-            cursor = format!("&cursor={next}");
-        }
+        bounded("the last page", async {
+            loop {
+                let page = app.get(&format!("/v1/orders?limit=2{query}{cursor}"), &token).await;
+                assert_eq!(page.status, 200, "{page:?}");
+                let ids = page.body["orders"].as_array().expect("a list").iter();
+                seen.extend(ids.map(|order| order["order_id"].as_str().expect("an id").to_owned()));
+                let Some(next) = page.body["next_cursor"].as_str() else { break };
+                assert_eq!(Some(next), seen.last().map(String::as_str), "the last one told");
+                cursor = format!("&cursor={next}");
+            }
+        })
+        .await;
         assert_eq!(seen, orders, "{query}: newest first");
     }
 }

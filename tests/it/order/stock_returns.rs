@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker;
 use futures_util::StreamExt;
 
-use crate::support::{OwnServers, PATIENCE, TestApp, eventually, lane};
+use crate::support::{OwnServers, TestApp, eventually, lane, patience};
 
 /// An app that asks Redis about every claim, with one coupon of this stock.
 async fn app_with(stock: i64) -> (TestApp, CouponId) {
@@ -305,7 +305,7 @@ async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
             times_ms[19],
             wal / 5
         );
-        assert!(app.app.shutdown.stop(PATIENCE).await);
+        assert!(app.app.shutdown.stop(patience()).await);
     }
 }
 

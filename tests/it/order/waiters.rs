@@ -2,7 +2,7 @@
 //! answered.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
@@ -13,12 +13,10 @@ use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 
 use crate::support::process::backlog;
-use crate::support::{TestApp, eventually, user};
+use crate::support::{TestApp, bounded, eventually, patience, user};
 
 /// As many as may wait.
 const WAITERS: i64 = limits::PREFER_WAITERS_MAX as i64;
-/// Longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Looks before the orders are written.
 const LOOKS: i64 = 20;
 
@@ -53,7 +51,8 @@ async fn requests_that_wait_hold_one_connection_all_together() {
         app.write_orders().await;
         waiting_max
     };
-    let (replies, waiting_max) = tokio::join!(claims, watching);
+    let both = async { tokio::join!(claims, watching) };
+    let (replies, waiting_max) = bounded("all are told", both).await;
     // A look that is given up leaves its connection in the queue for the table.
     let looks = 1 + began.elapsed().as_secs() / limits::PREFER_LOOK_MAX.as_secs();
     assert!(waiting_max <= looks as i64, "{waiting_max} connections wait for orders");
@@ -101,15 +100,15 @@ async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() 
     let waiters = &app.app.order_waiters;
     let orders = promised.values().copied();
     let orders: Vec<OrderId> = orders.map(|order| OrderId::new(order).expect("an id")).collect();
-    let stranger = waiters.wait(user(2), orders[0], PATIENCE);
+    let stranger = waiters.wait(user(2), orders[0], patience());
     let buyers = async {
         let buyers = (2..).zip(&orders[1..]);
-        join_all(buyers.map(|(id, order)| waiters.wait(user(id), *order, PATIENCE))).await
+        join_all(buyers.map(|(id, order)| waiters.wait(user(id), *order, patience()))).await
     };
     let writing = async {
         eventually("all wait", async || waiters.count() as i64 == WAITERS).await;
         let one_too_many = OrderId::new(1).expect("an id");
-        assert_eq!(waiters.wait(user(1), one_too_many, PATIENCE).await, None);
+        assert_eq!(waiters.wait(user(1), one_too_many, patience()).await, None);
         app.write_orders().await;
     };
     tokio::select! {
@@ -126,7 +125,7 @@ async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() 
 async fn wait_for(process: &App, promised: &BTreeMap<i64, i64>) -> BTreeMap<i64, Option<Order>> {
     let waiting = promised.iter().map(async |(id, order)| {
         let order = OrderId::new(*order).expect("an order id");
-        (*id, process.order_waiters.wait(user(*id), order, PATIENCE).await)
+        (*id, process.order_waiters.wait(user(*id), order, patience()).await)
     });
     join_all(waiting).await.into_iter().collect()
 }

@@ -13,9 +13,8 @@ use flash_sale::sale::order::model::PayMethod;
 use flash_sale::sale::{Stores, reconcile};
 use futures_util::future::join_all;
 use serde_json::Value;
-use tokio::time::timeout;
 
-use crate::support::{OwnServers, TestApp, eventually, lane, user};
+use crate::support::{OwnServers, TestApp, bounded_by, eventually, lane, patience_of, user};
 
 const BOUND: [&str; 4] = ["--unpaid-orders-max", "2", "--sold-out-memory-ms", "0"];
 
@@ -269,7 +268,7 @@ async fn no_false_alarm_while_orders_come_and_go() {
         }
     };
     let all = async { tokio::join!(claims, writes, moves, returns, checks) };
-    timeout(Duration::from_secs(300), all).await.expect("some comparisons end");
+    bounded_by(patience_of(Duration::from_secs(300)), "the end of some comparisons", all).await;
     assert!(app.number("SELECT count(*) FROM orders WHERE status <> 'unpaid'").await > 0);
 }
 

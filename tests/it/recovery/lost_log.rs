@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::reported::figure;
 use crate::faults::recovery::{code, command, keep, sell};
-use crate::support::{TestApp, bounded, eventually, lane, older_process, proxy_before};
+use crate::support::{TestApp, bounded, eventually, lane, older_process, patience, proxy_before};
 
 /// A sale of 10 units that three users have claimed; their log is deleted.
 async fn with_lost_log() -> (TestApp, CouponId) {
@@ -190,7 +190,7 @@ async fn a_service_comes_back_from_a_lost_log_by_itself() {
     let orders = "SELECT count(*) FROM orders WHERE status = 'unpaid'";
     eventually("the orders are rows", async || app.number(orders).await == 3).await;
     eventually("claims are taken", async || app.claim(4, coupon).await.status == 202).await;
-    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// Another program's SET in the place of a log: of that of calls, whether a claim was ever promised or not, or of that

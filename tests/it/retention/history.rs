@@ -16,7 +16,7 @@ use sqlx::{Connection, PgConnection, raw_sql};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{SECRET, TestApp, eventually, lane, now, shared, user};
+use crate::support::{SECRET, TestApp, bounded, eventually, lane, now, shared, user};
 
 /// Age of the orders of these tests, by the time in their ids.
 const DAYS: i64 = 200;
@@ -833,11 +833,14 @@ async fn two_processes_at_once_move_each_order_once() {
     by_hand(&app, 1_300).await;
     let another = app.another_instance().await;
     let mut sum = 0;
-    while sum < 1_300 {
-        let (one, other) = tokio::join!(app.app.history.pass(), another.history.pass());
-        // One of the two may find a month that the other is just making.
-        sum += one.unwrap_or(0) + other.unwrap_or(0);
-    }
+    bounded("all have moved", async {
+        while sum < 1_300 {
+            let (one, other) = tokio::join!(app.app.history.pass(), another.history.pass());
+            // One of the two may find a month that the other is just making.
+            sum += one.unwrap_or(0) + other.unwrap_or(0);
+        }
+    })
+    .await;
     assert_eq!(everywhere(&app).await, [0, 0, 0, 0, 1_300, 1_300, 1_300, 1_300, 1_300]);
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::redis::{Link, Redis};
@@ -11,7 +10,7 @@ use redis::{PushInfo, PushKind};
 
 use super::watched::{Watched, info, told};
 use crate::support::servers::connection;
-use crate::support::{bounded, eventually};
+use crate::support::{bounded, eventually, patience};
 
 /// A connection to the first server, which carries no command.
 async fn idle(watched: &Watched, redis: &Redis) -> Arc<Link> {
@@ -81,7 +80,7 @@ async fn a_paused_master_that_was_replaced_is_left_at_once_and_accepts_nothing_m
     .await;
     println!("{tries} writes refused until the old master was a replica");
     assert_ne!(watched.led_to(&redis).await, Some(0));
-    assert!(shutdown.stop(Duration::from_secs(60)).await);
+    assert!(shutdown.stop(patience()).await);
 }
 
 #[tokio::test]
@@ -111,7 +110,7 @@ async fn a_sentinel_that_hangs_or_dies_is_left_for_another_one() {
     watched.servers[0].0.pause();
     replaced(&redis, &first).await;
     watched.servers[0].0.resume();
-    assert!(shutdown.stop(Duration::from_secs(60)).await);
+    assert!(shutdown.stop(patience()).await);
 }
 
 /// Nothing listens in a process of one command: the end of the connection is enough there.

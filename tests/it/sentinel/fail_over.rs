@@ -1,14 +1,13 @@
 //! Fail-overs under the whole service: claims go on, and the sale is exact.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
 use flash_sale::worker;
 
 use super::watched::{Watched, info};
 use crate::support::process::{Process, order_id, rows, try_claim};
-use crate::support::{TestApp, bounded, eventually};
+use crate::support::{TestApp, bounded, eventually, patience};
 
 const UNITS: i64 = 30;
 
@@ -43,7 +42,7 @@ fn start_tasks(app: &TestApp) {
 }
 
 async fn stop_tasks(app: &TestApp) {
-    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// The process that has confirmed the claims dies with the master, and no worker has written any.

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::bounded;
+
 /// A reply that has been read.
 #[derive(Debug)]
 pub struct Reply {
@@ -24,7 +26,7 @@ impl Reply {
         let text = match is_stream(&response) {
             // A stream has no end. Its first event stands for it.
             true => Events::of(response).next().await.expect("there is an event").1.to_string(),
-            false => response.text().await.expect("the body arrives"),
+            false => bounded("the body", response.text()).await.expect("it arrives"),
         };
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let reply = Self { status, headers, body };
@@ -104,7 +106,8 @@ impl Events {
                 self.text = rest.to_owned();
                 return Some((name, data));
             }
-            let bytes = self.response.chunk().await.expect("the stream isn't broken off")?;
+            let bytes = bounded("an event, or the end", self.response.chunk()).await;
+            let bytes = bytes.expect("the stream isn't broken off")?;
             self.text.push_str(std::str::from_utf8(&bytes).expect("an event is UTF-8"));
         }
     }

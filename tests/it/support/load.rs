@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
+use reqwest::Client;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::process::order_id;
-use super::{eventually, token};
+use super::{eventually, patience_of, token};
 
 /// Between two claims of a client: the load is steady and leaves room for what is under test.
 const PACE: Duration = Duration::from_millis(2);
@@ -32,7 +33,7 @@ pub struct Load {
 
 struct Shared {
     coupon: CouponId,
-    client: reqwest::Client,
+    client: Client,
     /// Where the next claims go, in turn.
     urls: Mutex<Vec<String>>,
     stop: AtomicBool,
@@ -61,7 +62,7 @@ impl Load {
     pub fn start(url: &str, coupon: CouponId, clients: i64) -> Self {
         let shared = Arc::new(Shared {
             coupon,
-            client: reqwest::Client::new(),
+            client: Client::builder().timeout(patience_of(ANSWER_MAX)).build().expect("a client"),
             urls: Mutex::new(vec![url.to_owned()]),
             stop: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
@@ -130,7 +131,7 @@ impl Load {
 impl Shared {
     /// The order id that this user gets; whatever is unknown on the way is asked again.
     async fn claim_until_told(&self, user: i64) -> i64 {
-        let deadline = Instant::now() + ANSWER_MAX;
+        let deadline = Instant::now() + patience_of(ANSWER_MAX);
         while Instant::now() < deadline {
             let asked = Instant::now();
             let reply = self.claim(user).await;

@@ -20,7 +20,9 @@ mod test_app;
 
 pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
-pub use private_servers::testing::{PATIENCE, bounded, eventually, patience};
+pub use private_servers::testing::{
+    Bounded, PATIENCE, bounded, bounded_by, eventually, patience, patience_of, tries,
+};
 pub use servers::{OwnServers, shared};
 pub use tables::sale;
 pub use test_app::{

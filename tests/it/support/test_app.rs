@@ -34,12 +34,12 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::client::{Events, Reply};
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
-use super::{bounded, eventually, patience};
+use super::{bounded, bounded_by, eventually, patience, patience_of};
 
 /// The time-outs of an installation, for tests of what a store that hangs does to users.
 pub const IMPATIENT: [&str; 6] =
@@ -153,7 +153,7 @@ impl TestApp {
         ask_each_time();
         let name = format!("t{}", Uuid::new_v4().simple());
         let place = Place { servers: servers.clone(), database: name.clone(), prefix: name };
-        place.servers.create_database(&place.database).await;
+        bounded("a database", place.servers.create_database(&place.database)).await;
         let app = place.assemble(&config, clock).await;
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -293,7 +293,8 @@ impl TestApp {
     /// Watches `coupon`.
     pub async fn watch(&self, coupon: CouponId) -> Events {
         let path = format!("{}/v1/coupons/{coupon}/live", self.url);
-        Events::of(self.client.get(path).send().await.expect("the service answers"))
+        let reply = bounded("the reply", self.client.get(path).send()).await;
+        Events::of(reply.expect("the service answers"))
     }
 
     /// GET with a token; "" for none.
@@ -317,8 +318,8 @@ impl TestApp {
             let document = self.client.get(format!("{}/openapi.json", self.url)).send().await;
             document.expect("the document is served").json().await.expect("it is JSON")
         });
-        let (document, response) =
-            (document.await, request.send().await.expect("the service answers"));
+        let document = bounded("the document", document).await;
+        let response = bounded("the reply", request.send()).await.expect("the service answers");
         Reply::read(response, method, path, document).await
     }
 
@@ -332,7 +333,8 @@ impl TestApp {
     /// Record of a comparison with repairs that the command line asks for.
     pub async fn repaired(&self) -> Run {
         let by = Actor::command_line();
-        match self.app.reconciler.ask(None, true, &by).await.expect("both stores answer") {
+        let asked = bounded("the record", self.app.reconciler.ask(None, true, &by)).await;
+        match asked.expect("both stores answer") {
             Asked::Compared(run) => run,
             refused => panic!("{refused:?}"),
         }
@@ -385,7 +387,7 @@ impl TestApp {
     pub async fn write_orders(&self) -> WriteReport {
         let mut sum = WriteReport::default();
         for mut worker in self.workers() {
-            worker.ensure_group().await.expect("Redis answers");
+            bounded("the group", worker.ensure_group()).await.expect("Redis answers");
             add(&mut sum, write_all(&mut worker).await);
         }
         sum
@@ -416,7 +418,7 @@ impl TestApp {
             }
         };
         tokio::select! {
-            done = timeout(time, keeping) => done.expect("all lanes open within the time"),
+            () = bounded_by(time, "all lanes open", keeping) => {}
             () = writing => {}
         }
     }
@@ -437,8 +439,9 @@ impl TestApp {
     /// The same, with so many buyers that only a hang takes longer than this.
     pub async fn reconcile_within(&self, time: Duration) -> Report {
         let Stores { pool, redis, keys } = &self.app.stores;
-        let comparison = timeout(time, reconcile::check(pool, redis, keys)).await;
-        comparison.expect("the comparison ends").expect("both stores answer")
+        let comparison = reconcile::check(pool, redis, keys);
+        let report = bounded_by(time, "the end of the comparison", comparison).await;
+        report.expect("both stores answer")
     }
 
     /// One Redis command, given as words.
@@ -447,7 +450,8 @@ impl TestApp {
         for word in &words[1..] {
             command.arg(*word);
         }
-        self.app.stores.redis.query(&command).await.expect("Redis does it")
+        let done = bounded(words[0], self.app.stores.redis.query(&command)).await;
+        done.expect("Redis does it")
     }
 
     /// Appends an entry to the log by hand; a claim as the claim script does, numbered. Returns its id.
@@ -484,7 +488,8 @@ impl TestApp {
     /// A number from Postgres.
     pub async fn number(&self, query: &str) -> i64 {
         let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
-        query.fetch_one(&self.app.stores.pool).await.expect("Postgres answers")
+        let number = bounded("a number", query.fetch_one(&self.app.stores.pool)).await;
+        number.expect("Postgres answers")
     }
 
     /// Names of the keys.
@@ -495,6 +500,8 @@ impl TestApp {
 
 /// Passes after which a log that never gets empty is a fault, and no slow machine.
 const PASSES_MAX: usize = 50_000;
+/// Time for the end of a test, which writes and compares all that it has left behind.
+const SETTLED_MAX: Duration = Duration::from_secs(600);
 
 /// Appends a claim, and numbers it.
 const APPEND: &str = "
@@ -554,7 +561,8 @@ impl Place {
         let pool = pool.expect("a valid URL");
         let redis = redis(&self.servers.redis_url, stores).expect("a valid URL");
         let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
-        App::assemble(config, stores, clock, Shutdown::default()).await.expect("both stores answer")
+        let app = App::assemble(config, stores, clock, Shutdown::default());
+        bounded("the parts of the app", app).await.expect("both stores answer")
     }
 
     fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {
@@ -627,7 +635,9 @@ impl Drop for TestApp {
         }
         let place = self.place.clone();
         let config = self.config.clone();
-        let report = on_a_runtime_of_its_own(move || place.settle(config));
+        let report = on_a_runtime_of_its_own(move || {
+            bounded_by(patience_of(SETTLED_MAX), "agreement of the stores", place.settle(config))
+        });
         assert_eq!(report.in_flight, 0, "something stays in the log");
         let named: Vec<String> = report.disagreements.iter().map(ToString::to_string).collect();
         assert!(named.is_empty(), "Redis and Postgres disagree:\n{}", named.join("\n"));

@@ -13,7 +13,7 @@ use flash_sale::sale::order::cancellations::Asked;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
 
-use crate::support::{TestApp, calls, eventually, lane, user, write_all};
+use crate::support::{TestApp, bounded, calls, eventually, lane, user, write_all};
 
 /// First order id of rows that are written by hand, as `support/buyers.rs` writes their buyers; the user's id is
 /// added.
@@ -547,9 +547,12 @@ async fn entries() {
         worker.ensure_group().await.unwrap();
         claims(&app, coupon, 1..=count).await;
         let mut sizes = Vec::new();
-        while let entries @ 1.. = worker.write_pass().await.unwrap().positions {
-            sizes.push(i64::try_from(entries).unwrap());
-        }
+        bounded("the log is empty", async {
+            while let entries @ 1.. = worker.write_pass().await.unwrap().positions {
+                sizes.push(i64::try_from(entries).unwrap());
+            }
+        })
+        .await;
         let expected = [BATCH.min(count), count - BATCH].into_iter().filter(|size| *size > 0);
         assert_eq!(sizes, expected.collect::<Vec<_>>());
     }

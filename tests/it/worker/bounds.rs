@@ -6,7 +6,7 @@ use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::{Pass, Ran};
 
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 /// An app with a large sale, on whose rows the stores don't agree.
 pub async fn app_with_sale() -> (TestApp, CouponId) {
@@ -40,7 +40,7 @@ async fn an_expiry_closes_ten_batches_of_five_hundred_orders() {
         late_orders(&app, coupon, first, late).await;
         first += late;
         for &(items, goes_on) in runs {
-            let ran = app.app.expiry.pass().await.expect("Postgres answers");
+            let ran = app.app.expiry.pass().bounded().await.expect("Postgres answers");
             assert_eq!(ran, Ran { items, goes_on }, "{late} orders");
         }
     }
@@ -53,12 +53,12 @@ async fn an_expiry_goes_on_behind_a_batch_with_an_order_that_can_not_be_closed()
     let (app, coupon) = app_with_sale().await;
     late_orders(&app, coupon, 1, 1_000).await;
     app.refuse("UPDATE", "orders", "(NEW.user_id = 7)", "23514").await;
-    let ran = app.app.expiry.pass().await.expect("Postgres answers");
+    let ran = app.app.expiry.pass().bounded().await.expect("Postgres answers");
     assert_eq!(ran, Ran { items: 999, goes_on: false });
     assert_eq!(app.postponed().await, ["expiry 7 1"]);
     app.accept("orders").await;
     app.let_postponed_be_due().await;
-    let ran = app.app.expiry.pass().await.expect("Postgres answers");
+    let ran = app.app.expiry.pass().bounded().await.expect("Postgres answers");
     assert_eq!(ran, Ran { items: 1, goes_on: false });
     assert_eq!(app.postponed().await, [""; 0]);
 }
@@ -76,7 +76,7 @@ async fn a_job_cancels_ten_batches_of_five_hundred_orders_in_one_run() {
         cancellations.ask(coupon, &key, "a wrong price", &by).await.expect("Postgres answers");
         app.execute("UPDATE jobs SET created_at = created_at - interval '1 second'").await;
         for (run, &cancelled) in runs.iter().enumerate() {
-            let found = cancellations.pass().await.expect("both stores answer");
+            let found = cancellations.pass().bounded().await.expect("both stores answer");
             assert_eq!(found, cancelled, "{unpaid} orders");
             let open = "SELECT count(*) FROM jobs WHERE finished_at IS NULL";
             assert_eq!(app.number(open).await, i64::from(run + 1 < runs.len()));
@@ -95,7 +95,7 @@ async fn all_open_jobs_are_looked_at_in_one_run() {
     ))
     .await;
     late_orders(&app, coupon, 1, 3).await;
-    assert_eq!(app.app.cancellations.pass().await.expect("both stores answer"), 3);
+    assert_eq!(app.app.cancellations.pass().bounded().await.expect("both stores answer"), 3);
     let open = "SELECT count(*) FROM jobs WHERE finished_at IS NULL";
     assert_eq!(app.number(open).await, 0);
 }
@@ -136,7 +136,7 @@ async fn stock_returns_end_at_ten_turns_of_a_thousand_rows_for_units_and_for_pla
         open_returns(&app, coupon, "place", first, places).await;
         first += units.max(places);
         for &(items, goes_on) in runs {
-            let ran = app.app.stock_returns.pass().await.expect("both stores answer");
+            let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
             assert_eq!(ran, Ran { items, goes_on }, "{units} units, {places} places");
         }
         let open = "SELECT count(*) FROM stock_returns WHERE done_at IS NULL";
@@ -162,7 +162,7 @@ async fn each_of_many_coupons_has_its_returns_in_one_run() {
              VALUES (7, 'place', {coupon}, 7)"
     ))
     .await;
-    let ran = app.app.stock_returns.pass().await.expect("both stores answer");
+    let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
     assert_eq!(ran, Ran { items: 202, goes_on: false });
 }
 
@@ -178,7 +178,7 @@ async fn ten_batches_of_ten_thousand_changes_of_counts_are_added_up_in_one_run()
         ))
         .await;
         for expected in lefts {
-            app.app.order_counts.pass().await.expect("Postgres answers");
+            app.app.order_counts.pass().bounded().await.expect("Postgres answers");
             assert_eq!(app.number(left).await, *expected, "of {changes}");
         }
     }
@@ -196,7 +196,10 @@ async fn ten_batches_of_a_thousand_old_entries_of_the_book_of_changes_go_in_one_
         ))
         .await;
         for deleted in runs {
-            assert_eq!(app.app.audit.pass(kept).await.expect("Postgres answers"), *deleted);
+            assert_eq!(
+                app.app.audit.pass(kept).bounded().await.expect("Postgres answers"),
+                *deleted
+            );
         }
         assert_eq!(app.number("SELECT count(*) FROM audit").await, young);
     }

@@ -3,7 +3,9 @@
 use flash_sale::worker::{self, LaneWorker, WorkerSettings, consumer_name};
 
 use crate::support::process::{Process, pending};
-use crate::support::{PATIENCE, TestApp, calls, eventually, lane, proxy_before, write_all};
+use crate::support::{
+    Bounded, TestApp, calls, eventually, lane, patience, proxy_before, write_all,
+};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {
@@ -13,12 +15,12 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
 
     // Postgres answers, and can't write, as when a migration is missing or a fail-over has made it read-only.
     app.execute("ALTER TABLE orders RENAME TO orders_aside").await;
     for _ in 0..20 {
-        let failed = worker.write_pass().await;
+        let failed = worker.write_pass().bounded().await;
         assert!(matches!(failed, Err(worker::PassError::Postgres(_))), "{failed:?}");
     }
     app.execute("ALTER TABLE orders_aside RENAME TO orders").await;
@@ -38,19 +40,19 @@ async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_th
     let behind = app.another_instance_behind(&proxy).await;
     let settings = WorkerSettings::from(&app.config);
     let mut worker = LaneWorker::new(behind, calls(lane()), consumer_name(), settings);
-    worker.ensure_group().await.unwrap();
-    assert_eq!(worker.write_pass().await.unwrap().positions, 0, "it holds no entry");
+    worker.ensure_group().bounded().await.unwrap();
+    assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0, "it holds no entry");
     for user in 1..=3 {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     proxy.lose_next_reply();
-    let failed = worker.write_pass().await;
+    let failed = worker.write_pass().bounded().await;
     assert!(matches!(failed, Err(worker::PassError::Redis(_))), "{failed:?}");
     assert_eq!((pending(&app).await, proxy.replies_to_lose()), (3, 0));
 
     let mut inserted = None;
     eventually("Redis is reached again", async || {
-        inserted = worker.write_pass().await.ok().map(|report| report.inserted);
+        inserted = worker.write_pass().bounded().await.ok().map(|report| report.inserted);
         inserted.is_some()
     })
     .await;
@@ -81,7 +83,7 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
     assert_eq!(destroyed, 1);
     eventually("user 2's order", async || rows().await == 2).await;
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 #[tokio::test]
@@ -94,7 +96,7 @@ async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_w
     }
     // A worker that has died held all three, and two of them were deleted.
     let dead = app.worker(lane());
-    dead.log().ensure_group().await.unwrap();
+    dead.log().ensure_group().bounded().await.unwrap();
     let held = dead.log().read_new(10).await.unwrap();
     assert_eq!((held.len(), pending(&app).await), (3, 3));
     for entry in &held[..2] {

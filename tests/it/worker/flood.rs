@@ -7,7 +7,7 @@ use flash_sale::base::clock::Clock;
 use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{OwnServers, PATIENCE, TestApp, lane, user, write_all};
+use crate::support::{Bounded, OwnServers, TestApp, lane, patience, user, write_all};
 
 /// Appends entries by hand: order ids from `first` on, in a scattered order, each for a user of its own.
 async fn append_all(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
@@ -62,9 +62,9 @@ async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
         assert_eq!(app.claim(n, good).await.status, 202);
     }
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
-    let report = worker.write_pass().await.unwrap();
+    let report = worker.write_pass().bounded().await.unwrap();
 
     assert_eq!((report.positions, report.repeated), (2_549, 1));
     assert_eq!((report.inserted, report.dead_letters), (298 + 49, 2_549 - 1 - 298 - 49));
@@ -86,7 +86,7 @@ async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
     let stats: String = app.redis(&["INFO", "commandstats"]).await;
     // One for all entries that the lane hasn't counted, and one for each of the others.
     assert!(stats.contains("cmdstat_xack:calls=50,"), "{stats}");
-    assert_eq!(worker.write_pass().await.unwrap().positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0);
     assert_eq!(app.reconcile().await.in_flight, 0);
     app.expect_disagreements();
 }
@@ -110,7 +110,7 @@ async fn several_workers_share_a_flood_while_units_come_back() {
     let coupon = app.create_flash(500).await;
     append_all(&app, coupon, 10_000, 3_000).await;
     let mut workers = [app.worker(lane()), app.worker(lane()), app.worker(lane())];
-    workers[0].ensure_group().await.unwrap();
+    workers[0].ensure_group().bounded().await.unwrap();
     let [one, two, three] = &mut workers;
     let closing = async {
         let mut closed = 0;
@@ -149,7 +149,7 @@ async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
         let app = TestApp::start().await;
         let coupon = app.create_flash(2).await;
         let mut worker = app.worker(lane());
-        worker.ensure_group().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
         append_all(&app, coupon, 10_000, 5).await;
         let first = write_all(&mut worker).await;
         assert_eq!((first.inserted, first.dead_letters), (2, 3));
@@ -185,8 +185,8 @@ async fn what_cannot_be_read_is_put_aside_together() {
     let _: i64 = app.redis(&["EVAL", script, "1", &app.log(lane())]).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
-    let report = worker.write_pass().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
+    let report = worker.write_pass().bounded().await.unwrap();
     assert_eq!((report.inserted, report.dead_letters), (1, 700));
     assert_eq!(app.number("SELECT count(DISTINCT xmin::text) FROM dead_letters").await, 1);
 }
@@ -207,11 +207,11 @@ async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
                 append_all(&app, coupon, 10_000 + first, 10_000).await;
             }
             let mut worker = app.worker(lane());
-            worker.ensure_group().await.unwrap();
+            worker.ensure_group().bounded().await.unwrap();
             let began = Instant::now();
             let mut entries = 0;
             while entries < ENTRIES as usize {
-                entries += worker.write_pass().await.unwrap().positions;
+                entries += worker.write_pass().bounded().await.unwrap().positions;
             }
             let rate = ENTRIES as f64 / began.elapsed().as_secs_f64();
             println!("{units} units for {ENTRIES} entries: {rate:.0} entries/s");
@@ -248,7 +248,7 @@ async fn the_orders_of_a_sale_beside_a_flood_of_another() {
             crate::support::eventually("all orders are rows", async || app.sold(good).await == 100)
                 .await;
             println!("round {round}: 100 orders {what}: {} ms", began.elapsed().as_millis());
-            assert!(app.app.shutdown.stop(PATIENCE).await);
+            assert!(app.app.shutdown.stop(patience()).await);
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::process::{Process, rows};
 use crate::support::servers::Addresses;
-use crate::support::{OwnServers, TestApp, bounded, eventually, lane, shared};
+use crate::support::{Bounded, OwnServers, TestApp, bounded, eventually, lane, patience, shared};
 
 /// A number in a section of INFO.
 async fn info(app: &TestApp, field: &str) -> u64 {
@@ -64,7 +64,7 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
         assert_eq!(app.claim(1, coupon).await.status, 202);
     }
     eventually("they have written", async || rows(&app).await == 3).await;
-    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// The watch may be in a long look that doesn't know the lane yet; here it never looks.
@@ -102,7 +102,7 @@ async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     for log in &logs {
         eventually("it is there again", async || has_group(log).await).await;
     }
-    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// As long as a batch may take with a worker's death noticed in time: a batch whose time is over is worth a warning.
@@ -149,25 +149,25 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     eventually("the file is rewritten", rewritten).await;
     sell(51..=1_550).await;
     app.write_orders().await;
-    app.workers()[0].tidy_up_pass().await.unwrap();
+    app.workers()[0].tidy_up_pass().bounded().await.unwrap();
 
     // The report of Redis after its restart, and the truth.
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
-    eventually("Redis is back", async || app.app.backlog.look().await.is_ok()).await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    eventually("Redis is back", async || app.app.backlog.look().bounded().await.is_ok()).await;
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
         app.redis(&["XINFO", "GROUPS", &app.log(lane())]).await;
     println!("after the restart, Redis tells a lag of {:?}", groups[0]["lag"]);
-    assert_eq!(app.app.backlog.look().await.unwrap(), 0);
+    assert_eq!(app.app.backlog.look().bounded().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;
     assert_eq!((ready.status, ready.text("backlog")), (200, "ok"));
     assert_eq!(app.reconcile().await.in_flight, 0);
     assert_eq!(app.claim(5_000, coupon).await.status, 202);
 
     // An unread entry is counted once a worker has looked at the group.
-    app.workers()[0].ensure_group().await.unwrap();
-    assert_eq!(app.app.backlog.look().await.unwrap(), 1);
+    app.workers()[0].ensure_group().bounded().await.unwrap();
+    assert_eq!(app.app.backlog.look().bounded().await.unwrap(), 1);
     let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
         app.redis(&["XINFO", "GROUPS", &app.log(lane())]).await;
     assert_eq!(groups[0]["lag"], redis::Value::Int(1));

@@ -6,7 +6,7 @@ use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, calls, claims_in, done, lane, user};
+use crate::support::{Bounded, TestApp, calls, claims_in, done, lane, user};
 
 /// Each of two workers has two thirds of the entries, so one third is in both hands.
 const THIRD: usize = 30;
@@ -25,7 +25,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let lane = lane();
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane), "both".into());
-    log.ensure_group().await.expect("Redis answers");
+    log.ensure_group().bounded().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {
             let coupon = coupons[n % 2];

@@ -9,7 +9,7 @@ use flash_sale::worker;
 
 use super::bounds::{app_with_sale, late_orders, open_returns};
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, calls, eventually, lane};
+use crate::support::{Bounded, TestApp, calls, eventually, lane, patience, tries};
 
 const PASSES: [&str; 14] = [
     "numbers",
@@ -41,7 +41,7 @@ async fn each_pass_starts_at_once_and_every_failure_is_counted_under_its_name() 
         let said = format!("a pass failed; trying again pass=\"{pass}\"");
         assert!(lines.count(&said) >= 1, "{pass}");
     }
-    assert!(worker.shutdown.stop(PATIENCE).await, "no pass runs on");
+    assert!(worker.shutdown.stop(patience()).await, "no pass runs on");
     assert!(lines.count("the number of lanes can't be read; trying again") >= 1);
 }
 
@@ -78,7 +78,7 @@ async fn a_comparison_is_looked_for_within_its_period_and_told_once_a_second() {
         if began.elapsed() < limits::LOG_LINE_PAUSE {
             assert_eq!(told, 1, "period {period_ms} ms");
         }
-        assert!(worker.shutdown.stop(PATIENCE).await, "no pass runs on");
+        assert!(worker.shutdown.stop(patience()).await, "no pass runs on");
     }
 }
 
@@ -93,7 +93,7 @@ async fn a_log_that_is_new_or_empty_is_no_failure_of_the_passes_over_it() {
         let rows = async || app.number("SELECT count(*) FROM orders").await == buyer;
         eventually("the order is written", rows).await;
     }
-    assert!(worker.shutdown.stop(PATIENCE).await);
+    assert!(worker.shutdown.stop(patience()).await);
     for pass in ["write", "recover", "tidy_up"] {
         assert!(failures(&worker, pass) < 1.0, "{pass}");
     }
@@ -107,7 +107,7 @@ async fn each_lane_gets_its_workers_once() {
     worker::start(&worker, &app.config);
     for lanes in 2..=4 {
         app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
-        app.app.keeper.pass().await.expect("both stores answer");
+        app.app.keeper.pass().bounded().await.expect("both stores answer");
         let added = Lane::all(lanes).last().expect("there are some");
         let writers = async |lane| {
             let mut command = redis::cmd("XINFO");
@@ -120,21 +120,21 @@ async fn each_lane_gets_its_workers_once() {
             assert_eq!(writers(lane).await, 1, "lane {lane} of {lanes}");
         }
     }
-    assert!(worker.shutdown.stop(PATIENCE).await);
+    assert!(worker.shutdown.stop(patience()).await);
 }
 
 /// The pauses between two looks at the number of lanes, and between two runs of passes, end with the service.
 #[tokio::test]
 async fn a_service_that_has_just_started_stops_at_once() {
     let app = TestApp::start().await;
-    loop {
+    for _ in tries() {
         let worker = app.another_instance().await;
         worker::start(&worker, &app.config);
         let log = worker.stores.keys.log(calls(lane()));
         let has_log = async || worker.stores.redis.query(redis::cmd("EXISTS").arg(&log)).await;
         eventually("the lane runs", async || matches!(has_log().await, Ok(true))).await;
         let began = Instant::now();
-        assert!(worker.shutdown.stop(PATIENCE).await);
+        assert!(worker.shutdown.stop(patience()).await);
         if began.elapsed() < limits::LANES_PERIOD / 2 {
             break;
         }
@@ -177,7 +177,7 @@ async fn a_run_that_leaves_items_is_followed_by_the_next_one_without_a_pause() {
         let worker = app.another_instance().await;
         worker::start(&worker, &app.config);
         eventually("nothing is left", async || app.number(left).await == 0).await;
-        assert!(worker.shutdown.stop(PATIENCE).await);
+        assert!(worker.shutdown.stop(patience()).await);
         let (between, within) = pauses(&app, moments).await;
         let bound = period.as_secs_f64().max(2.0 * within);
         assert!(between < bound, "{between} s between two runs, up to {within} s within one");

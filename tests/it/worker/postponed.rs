@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::{flash_sale, run};
-use crate::support::{Reply, TestApp, eventually};
+use crate::support::{Bounded, Reply, TestApp, eventually};
 
 /// Unpaid orders of these users, past their time.
 async fn late_orders(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
@@ -90,13 +90,13 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
         assert_eq!(app.number(pause).await, pause_s);
         app.let_postponed_wait().await;
         // Another process finds the note, and nothing to do.
-        assert_eq!(another.expiry.pass().await.expect("Postgres answers").items, 0);
+        assert_eq!(another.expiry.pass().bounded().await.expect("Postgres answers").items, 0);
         app.let_postponed_be_due().await;
     }
     assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
     count_again(&app).await;
     assert_eq!(
-        another.expiry.pass().await.expect("Postgres answers").items,
+        another.expiry.pass().bounded().await.expect("Postgres answers").items,
         1,
         "the first process that looks"
     );
@@ -155,13 +155,13 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         let app = TestApp::start().await;
         let bad = app.create_flash(3).await;
         let good = app.create_flash(3).await;
-        app.changes_pass().await;
+        app.changes_pass().bounded().await;
         let key = app.keys().coupon(bad);
         let [was] = app.in_redis(bad, [field]).await;
         let _: i64 = app.redis(&["HSET", &key, field, value]).await;
         app.decide_on(bad, CouponState::Paused).await;
         app.decide_on(good, CouponState::Paused).await;
-        assert_eq!(app.changes_pass().await, 1, "{field}");
+        assert_eq!(app.changes_pass().bounded().await, 1, "{field}");
         assert_eq!(app.claim(1, good).await.refusal(), (409, "sale_paused"), "{field}");
         assert_eq!(app.postponed().await, [format!("changes {bad} 1")], "{field}");
         app.let_postponed_wait().await;
@@ -171,9 +171,13 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
             "" => app.redis(&["HDEL", &key, field]).await,
             was => app.redis(&["HSET", &key, field, was]).await,
         };
-        assert_eq!(app.changes_pass().await, 0, "{field}");
+        assert_eq!(app.changes_pass().bounded().await, 0, "{field}");
         app.let_postponed_be_due().await;
-        assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
+        assert_eq!(
+            (app.changes_pass().bounded().await, app.postponed().await.len()),
+            (1, 0),
+            "{field}"
+        );
         assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
     }
 }
@@ -182,17 +186,17 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
 async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    app.changes_pass().await;
+    app.changes_pass().bounded().await;
     let key = app.keys().coupon(coupon);
     let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
     app.decide_on(coupon, CouponState::Paused).await;
-    app.changes_pass().await;
+    app.changes_pass().bounded().await;
     assert_eq!(app.postponed().await.len(), 1);
     let _: i64 = app.redis(&["HSET", &key, "layout", "2"]).await;
     // The next change brings both.
     assert_eq!(app.r#move(coupon, "resume").await.status, 200);
     app.let_postponed_be_due().await;
-    assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
+    assert_eq!((app.changes_pass().bounded().await, app.postponed().await.len()), (0, 0));
 
     // The order is paid after all.
     late_orders(&app, coupon, 1..=1).await;
@@ -231,12 +235,12 @@ async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
     // A key of another type stands in the place of the first sale.
     let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupons[0]), "x"]).await;
     let ahead = Duration::from_secs(3_600);
-    assert_eq!(app.app.loader.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.pass(ahead).bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.stock(coupons[1]).await, 3);
     assert_eq!(app.postponed().await, [format!("warm_up {} 1", coupons[0])]);
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupons[0])]).await;
     app.let_postponed_be_due().await;
-    assert_eq!(app.app.loader.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.pass(ahead).bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
@@ -252,16 +256,20 @@ async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
     }
     let shard = app.shard_of(bad, 1).await;
     let _: i64 = app.redis(&["HSET", &shard, "77", "ju\0nk"]).await;
-    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
     let archived = "SELECT coupon_id FROM flash_sales WHERE archived_at IS NOT NULL";
     assert_eq!(app.number(archived).await, good.get());
     assert_eq!(app.postponed().await, [format!("archive {bad} 1")]);
     app.let_postponed_wait().await;
 
     let _: i64 = app.redis(&["HDEL", &shard, "77"]).await;
-    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 0, "it isn't due");
+    assert_eq!(
+        app.app.archive.pass().bounded().await.expect("both stores answer"),
+        0,
+        "it isn't due"
+    );
     app.let_postponed_be_due().await;
-    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
@@ -271,7 +279,7 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
     let coupon = app.create_flash(3).await;
     late_orders(&app, coupon, 1..=2).await;
     app.execute("ALTER TABLE stock_returns RENAME TO aside").await;
-    assert!(app.app.expiry.pass().await.is_err());
+    assert!(app.app.expiry.pass().bounded().await.is_err());
     app.execute("ALTER TABLE aside RENAME TO stock_returns").await;
     assert_eq!(app.postponed().await.len(), 0);
     // The broken transaction may hold the rows for a moment more.
@@ -294,7 +302,7 @@ async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
     count_again(&app).await;
     let key = app.keys().coupon(bad);
     let _: i64 = app.redis(&["HSET", &key, "stock", "few"]).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let units = |coupon| format!("flash_sale_units{{coupon=\"{coupon}\",of=\"left\"}}");
     assert_eq!(app.metric(&units(good)).await, 5.0);
     assert_eq!(app.metric(&format!("flash_sale_conserved{{coupon=\"{bad}\"}}")).await, 0.0);

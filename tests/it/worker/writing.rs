@@ -10,13 +10,15 @@ use flash_sale::sale::order::insert::NotWritten;
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, TestApp, calls, claims_in, eventually, lane, user, write_all};
+use crate::support::{
+    Bounded, TestApp, calls, claims_in, eventually, lane, patience, user, write_all,
+};
 
 /// Reads entries as a worker that dies then.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer_name());
-    log.ensure_group().await.unwrap();
+    log.ensure_group().bounded().await.unwrap();
     claims_in(&log.read_new(1_000).await.unwrap())
 }
 
@@ -48,7 +50,7 @@ async fn entries_of_a_worker_that_died_before_the_commit_are_written() {
     assert_eq!(deliver_to_a_worker_that_dies(&app).await.len(), 5);
 
     let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated), (5, 0));
 }
@@ -61,7 +63,7 @@ async fn entries_of_a_worker_that_died_before_acknowledging_are_not_written_twic
     assert_eq!(write_by_a_worker_that_dies(&app).await, 5);
 
     let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
     assert_eq!(app.number("SELECT sold FROM flash_sales").await, 5);
@@ -76,7 +78,7 @@ async fn a_row_that_has_moved_on_is_still_recognised() {
     app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance'").await;
 
     let mut worker = impatient(&app);
-    worker.recover_pass().await.unwrap();
+    worker.recover_pass().bounded().await.unwrap();
     let report = write_all(&mut worker).await;
     assert_eq!((report.repeated, report.dead_letters), (1, 0));
 }
@@ -116,12 +118,12 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
     claims(&app, coupon, 1..=3).await;
 
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
-    let report = worker.write_pass().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
+    let report = worker.write_pass().bounded().await.unwrap();
     assert_eq!((report.inserted, report.contended), (2, 1));
     // The entry is tried again, in vain, as long as the lock is held; new entries go past it.
     claims(&app, coupon, 4..=4).await;
-    let mut writes = async || worker.write_pass().await.unwrap().inserted > 0;
+    let mut writes = async || worker.write_pass().bounded().await.unwrap().inserted > 0;
     eventually("the new entry is written", &mut writes).await;
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
 
@@ -156,8 +158,8 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
     claims(&app, coupon, 2..=3).await;
 
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
-    let report = worker.write_pass().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
+    let report = worker.write_pass().bounded().await.unwrap();
     assert_eq!((report.positions, report.inserted, report.dead_letters), (11, 3, 8));
     for reason in ["undecodable", "invalid", "conflict"] {
         let expected = poison.iter().filter(|(expected, _)| *expected == reason).count();
@@ -183,8 +185,8 @@ async fn a_poison_entry_among_five_hundred_good_ones() {
         }
     }
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
-    let report = worker.write_pass().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
+    let report = worker.write_pass().bounded().await.unwrap();
     assert_eq!((report.positions, report.inserted, report.dead_letters), (501, 500, 1));
 }
 
@@ -197,7 +199,7 @@ async fn a_redelivered_batch_of_a_sold_out_sale_is_repeated_and_not_oversold() {
     write_by_a_worker_that_dies(&app).await;
 
     let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
 }
@@ -286,7 +288,7 @@ async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
     // One is taken over after it was deleted, the other is deleted after it was taken over.
     let _: i64 = app.redis(&["XDEL", &log, &delivered[0].place.entry.to_string()]).await;
     let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().await.unwrap(), 2);
+    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 2);
     let _: i64 = app.redis(&["XDEL", &log, &delivered[1].place.entry.to_string()]).await;
     let named = app.reconcile().await.disagreements;
     assert!(
@@ -322,7 +324,7 @@ async fn a_vanished_group_is_read_again_from_the_start() {
         eventually("five rows", async || app.number("SELECT count(*) FROM orders").await == 5)
             .await;
         assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
-        assert!(app.app.shutdown.stop(PATIENCE).await);
+        assert!(app.app.shutdown.stop(patience()).await);
     }
 }
 
@@ -356,7 +358,7 @@ async fn a_vanished_log_is_an_alarm_and_its_orders_become_rows() {
     eventually("the lane is open", async || app.claim(4, coupon).await.status == 202).await;
     eventually("the others are written", async || rows().await == 4).await;
     assert!(app.reconcile().await.agrees());
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 async fn data_lost(app: &TestApp) -> String {
@@ -374,7 +376,7 @@ async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
     claims(&app, coupon, 1..=1).await;
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
     claims(&app, coupon, 2..=5).await;
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
     let log = app.log(lane());
     let consumers: Vec<redis::Value> =
@@ -387,14 +389,14 @@ async fn a_lane_that_is_added_gets_a_worker() {
     let app = TestApp::start().await;
     worker::start(&app.app, &app.config);
     app.execute("UPDATE settings SET lanes = 4").await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     let mut coupon = app.create_flash(3).await;
     while coupon.lane() == lane() {
         coupon = app.create_flash(3).await;
     }
     claims(&app, coupon, 1..=3).await;
     eventually("three rows", async || app.number("SELECT count(*) FROM orders").await == 3).await;
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// A recovery raises the epoch in Postgres first. Until Redis has it, too, Redis may lose what the recovery hasn't seen.
@@ -404,13 +406,13 @@ async fn entries_are_written_only_once_redis_has_the_epoch_of_the_lane() {
     let coupon = app.create_flash(3).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     app.execute("UPDATE lanes SET epoch = epoch + 1").await;
     app.app.lanes.read_now().await.expect("Postgres answers");
-    assert!(worker.write_pass().await.is_err());
+    assert!(worker.write_pass().bounded().await.is_err());
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
     for key in [app.keys().lane(lane()), app.keys().coupon(coupon)] {
         let _: i64 = app.redis(&["HINCRBY", &key, "epoch", "1"]).await;
     }
-    assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 1);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 1);
 }

@@ -35,7 +35,10 @@ mod listening;
 
 pub use data_folder::DataFolder;
 pub use listening::{LogLines, ask_each_time};
-pub use patience::{PATIENCE, bound_this_test, bounded, eventually, patience};
+pub use patience::{
+    Bounded, PATIENCE, bound_this_test, bounded, bounded_by, eventually, patience, patience_of,
+    tries,
+};
 pub use process::{Finished, Process, run, run_within};
 pub use proxy::{RedisProxy, Switch};
 pub use redis_server::RedisServer;

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
-use super::patience::{bound_this_test, eventually};
+use super::patience::{bound_this_test, eventually, patience_of};
 
 /// Time for a line or an end: a start with private servers makes a Postgres cluster, on a machine that runs many tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ pub struct Finished {
 ///
 /// If the program cannot be started, or has not ended after 60 s.
 pub async fn run(command: Command) -> Finished {
-    run_within(command, PATIENCE).await
+    run_within(command, patience_of(PATIENCE)).await
 }
 
 /// Runs a command to its end, which may take longer than that of other commands: a measurement, for example.
@@ -157,7 +157,7 @@ impl Process {
     ///
     /// If it has not come after 60 s.
     pub async fn ended(&mut self) -> ExitStatus {
-        self.ended_within(PATIENCE).await
+        self.ended_within(patience_of(PATIENCE)).await
     }
 
     /// Waits for the end, for so long at most.
@@ -234,7 +234,7 @@ impl Lines {
     }
 
     async fn containing(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience_of(PATIENCE);
         loop {
             let lines = self.so_far();
             if let Some(line) = lines.iter().find(|line| line.contains(text)) {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::support::lines::Lines;
 use crate::support::played::{Play, Played, Still, soon};
-use crate::support::{TestApp, bounded, patience, shared, user};
+use crate::support::{TestApp, bounded, shared, user};
 
 const HAS_ENDED: &str = "the connection that tells of units that come back has ended";
 const REFUSED: &str = "units that come back can't be listened for";
@@ -59,7 +59,8 @@ impl Listener {
         let redis = Redis::new(&shared().redis_url).expect("a URL");
         let keys = Keys::new(&Uuid::new_v4().simple().to_string());
         let shutdown = Shutdown::default();
-        let server = redis.link().await.expect("Redis answers").server().clone();
+        let link = bounded("a connection", redis.link()).await.expect("Redis answers");
+        let server = link.server().clone();
         let pool = postgres::pool(&shared().database_url, 1, Duration::from_secs(9));
         let pool = pool.expect("a valid URL");
         let stores = Stores { pool, redis: redis.clone(), keys: keys.clone() };
@@ -92,9 +93,9 @@ impl Listener {
 
     async fn publish(&self, channel: String, message: &str) {
         let mut command = redis::cmd("PUBLISH");
-        let heard: i64 =
-            self.redis.query(command.arg(channel).arg(message)).await.expect("it does");
-        assert_eq!(heard, 1, "the process listens");
+        let heard =
+            bounded("an answer", self.redis.query::<i64>(command.arg(channel).arg(message)));
+        assert_eq!(heard.await.expect("it does"), 1, "the process listens");
     }
 }
 
@@ -226,7 +227,8 @@ async fn subscribe_hears_of_changes_of_coupons() {
     let memories = Memories::new(redis.clone(), keys.clone(), memory, shutdown.clone());
     let still = Still::begin();
     let title = async || {
-        let shown = coupons.show(coupon).await.expect("both stores answer").expect("it is there");
+        let shown = bounded("a coupon", coupons.show(coupon)).await.expect("both stores answer");
+        let shown = shown.expect("it is there");
         let shown: serde_json::Value = serde_json::from_slice(&shown.body).expect("it is JSON");
         shown["title"].as_str().expect("text").to_owned()
     };
@@ -236,12 +238,13 @@ async fn subscribe_hears_of_changes_of_coupons() {
     listen(redis.clone(), &keys, memories, coupons.clone(), &shutdown);
     let mut publish = redis::cmd("PUBLISH");
     publish.arg(keys.changes_channel()).arg(coupon.get());
-    while redis.query::<i64>(&publish).await.expect("Redis answers") == 0 {
-        still.settle().await;
-    }
-    let began = std::time::Instant::now();
-    while title().await != "new" {
-        assert!(began.elapsed() < patience(), "the change was not heard of");
-        still.settle().await;
-    }
+    bounded("the change is heard of", async {
+        while redis.query::<i64>(&publish).await.expect("Redis answers") == 0 {
+            still.settle().await;
+        }
+        while title().await != "new" {
+            still.settle().await;
+        }
+    })
+    .await;
 }

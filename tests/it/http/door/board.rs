@@ -19,7 +19,8 @@ struct Names {
 impl Names {
     async fn of(door: &Door) -> Self {
         let asked = request("GET", "/v1/board/live", &admin_token());
-        let reply = door.answer(CLIENT.parse().expect("an address"), asked, || false).await;
+        let reply = door.answer(CLIENT.parse().expect("an address"), asked, || false);
+        let reply = bounded("the reply", reply).await;
         assert_eq!(reply.status(), 200);
         Self { stream: reply.into_body().into_data_stream(), text: String::new() }
     }
@@ -39,6 +40,10 @@ impl Names {
         })
         .await
     }
+
+    async fn come_to(&mut self, name: &str) {
+        bounded(name, async { while self.next().await != name {} }).await;
+    }
 }
 
 #[tokio::test]
@@ -47,7 +52,7 @@ async fn the_past_comes_once_and_then_boards_alone() {
     let door = door(&app, |_| {});
     let mut names = Names::of(&door).await;
     // As a rule the past comes first. Redis may be late on a busy machine.
-    while names.next().await != "past" {}
+    names.come_to("past").await;
     for _ in 0..4 {
         assert_eq!(names.next().await, "board");
     }
@@ -67,7 +72,7 @@ async fn a_past_that_is_known_late_comes_all_the_same_and_once() {
         assert_eq!(names.next().await, "board", "Redis has told nothing");
     }
     proxy.heal();
-    while names.next().await != "past" {}
+    names.come_to("past").await;
     for _ in 0..3 {
         assert_eq!(names.next().await, "board");
     }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::{door, request, told, with_header};
-use crate::support::{PATIENCE, Reply, SECRET, TestApp, eventually, lane, now, token};
+use crate::support::{Reply, SECRET, TestApp, eventually, lane, now, patience, token};
 
 /// A sale whose claims are confirmed by Postgres.
 async fn sale(app: &TestApp) -> CouponId {
@@ -110,7 +110,7 @@ async fn an_accepted_claim_is_traced_only_if_its_reply_is_a_success() {
     let door = http::api(&HttpState::new(other.clone(), &app.config, tokens), true);
     let stops = async {
         eventually("the claim waits for its row", async || other.order_waiters.count() == 1).await;
-        other.shutdown.stop(PATIENCE).await
+        other.shutdown.stop(patience()).await
     };
     let (unknown, stopped) = tokio::join!(claim(&door, 1, coupon), stops);
     assert!(stopped, "a task hangs");

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{door, request, told};
 use crate::support::lines::Lines;
-use crate::support::{PATIENCE, TestApp, token};
+use crate::support::{TestApp, patience, token};
 
 /// The number behind a line of the page of metrics; 0 if there is no such line.
 fn metric(app: &TestApp, name: &str) -> u64 {
@@ -105,7 +105,7 @@ async fn one_request_in_so_many_is_a_line_of_the_access_log() {
             }
         }
     }
-    assert!(app.app.shutdown.stop(PATIENCE).await, "a task hangs");
+    assert!(app.app.shutdown.stop(patience()).await, "a task hangs");
     for (door, more) in doors.iter().zip([6, 2, 0]) {
         let before = lost();
         for _ in 0..6 {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{code, door, request, told, with_body, with_header};
 use crate::http::bad_input::flash;
-use crate::support::{PATIENCE, TestApp, admin_token, token};
+use crate::support::{TestApp, admin_token, patience, token};
 
 const CLAIMS: &str = "/v1/coupons/1024/claims";
 
@@ -185,7 +185,7 @@ async fn connections_of_http1_end_with_their_replies_once_a_stop_is_announced() 
             }
         }
     }
-    assert!(app.app.shutdown.stop(PATIENCE).await, "a task hangs");
+    assert!(app.app.shutdown.stop(patience()).await, "a task hangs");
 }
 
 /// Bytes that are no request get a whole reply, which no route has seen.

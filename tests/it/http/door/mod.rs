@@ -100,7 +100,7 @@ async fn told_to(door: &Door, client: &str, request: Request<Body>) -> Reply {
     let client: IpAddr = client.parse().expect("an address");
     let reply = bounded("the reply", door.answer(client, request, || false)).await;
     let (parts, body) = reply.into_parts();
-    let bytes = to_bytes(body, usize::MAX).await.expect("the body comes");
+    let bytes = bounded("the body", to_bytes(body, usize::MAX)).await.expect("it comes");
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
     Reply { status: parts.status.as_u16(), headers: parts.headers, body }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::enter;
-use crate::support::{Events, OwnServers, PATIENCE, Reply, TestApp, bounded, token};
+use crate::support::{Events, OwnServers, Reply, TestApp, bounded, patience, token};
 
 /// Codes that the routes of storms answer to a request of their page, and that it puts into words. With `no_storm`, after
 /// a stop, the page has what it wants; its requests are of this site, and are written as they have to be.
@@ -232,7 +232,7 @@ async fn there_is_room_for_so_many_watchers_and_a_stop_ends_them() {
     let refused = app.send(request, "GET", "/demo/storms/current").await;
     assert_eq!(refused.refusal(), (503, "too_many_watchers"));
     start(&app, &json!({"shoppers": 5, "stock": 5, "over_s": 60, "twice_percent": 0})).await;
-    assert!(app.app.shutdown.stop(PATIENCE).await, "a task hangs");
+    assert!(app.app.shutdown.stop(patience()).await, "a task hangs");
     for events in &mut watchers {
         let mut last = None;
         while let Some(event) = events.next().await {

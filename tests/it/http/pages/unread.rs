@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::http::hoarders::{http2, metric, to_the_end};
-use crate::support::{Events, PATIENCE, TestApp, bounded};
+use crate::support::{Events, TestApp, bounded, patience};
 
 /// Units of the sale; each is a claim, so an event.
 const UNITS: i64 = 1_000;
@@ -62,7 +62,7 @@ async fn a_stop_waits_for_no_watcher_that_never_reads() {
         }
         last
     };
-    let (stopped, last) = tokio::join!(app.app.shutdown.stop(PATIENCE), bounded("the end", last));
+    let (stopped, last) = tokio::join!(app.app.shutdown.stop(patience()), bounded("the end", last));
     assert!(stopped);
     assert_eq!(last, Some(("bye".to_owned(), json!({"reason": "stopping"}))));
     // Those that are waited for to the end of the stop's time are not counted.
@@ -80,7 +80,7 @@ async fn wordy_sale(app: &TestApp) -> (CouponId, Events) {
     let rules = "规".repeat(EVENT_BYTES / "规".len());
     assert_eq!(app.edit(coupon, &json!({"rules": rules})).await.status, 200);
     // Longer than a request of the tests may take.
-    let request = app.client().get(app.url.clone() + &live(coupon)).timeout(PATIENCE * 6);
+    let request = app.client().get(app.url.clone() + &live(coupon)).timeout(patience() * 6);
     let events = Events::of(request.send().await.expect("the service answers"));
     (coupon, events)
 }

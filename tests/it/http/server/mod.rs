@@ -22,7 +22,7 @@ use tokio::time::sleep;
 
 use super::hoarders::{head, http2, metric, proxied, send, to_the_end, while_busy};
 use crate::support::lines::Lines;
-use crate::support::{PATIENCE, SECRET, TestApp, bounded, eventually, token};
+use crate::support::{SECRET, TestApp, bounded, eventually, patience, token};
 
 /// Types of frames (RFC 9113, section 6).
 const SETTINGS: u8 = 4;
@@ -127,7 +127,7 @@ async fn a_stop_waits_for_a_request_under_way_and_tells_idle_clients() {
         lock.rollback().await.expect("Postgres answers");
     };
     let (stopped, (), reply) =
-        tokio::join!(app.app.shutdown.stop(PATIENCE), released, to_the_end(&mut held));
+        tokio::join!(app.app.shutdown.stop(patience()), released, to_the_end(&mut held));
     assert!(stopped, "a task hangs");
     let reply = String::from_utf8(reply).expect("text");
     assert!(reply.starts_with("HTTP/1.1 200 ") && reply.contains("connection: close"), "{reply}");
@@ -152,7 +152,7 @@ async fn a_stop_takes_in_the_connections_that_wait_in_the_queue() {
     }
     // The stop comes before the first look at the queue.
     let shutdown = Shutdown::default();
-    assert!(shutdown.stop(PATIENCE).await);
+    assert!(shutdown.stop(patience()).await);
     bounded("the end of the listener", server::run(listener, door, (&app.config).into(), shutdown))
         .await;
     for client in &mut clients {
@@ -178,7 +178,7 @@ async fn a_listener_that_cannot_accept_pauses_before_each_further_try() {
         let tries = u32::try_from(tries()).expect("a few");
         let passed = began.elapsed();
         assert!(passed >= limits::ACCEPT_PAUSE * (tries - 1), "{tries} tries in {passed:?}");
-        assert!(shutdown.stop(PATIENCE).await, "a task hangs");
+        assert!(shutdown.stop(patience()).await, "a task hangs");
     };
     let run = server::run(listener, door, (&app.config).into(), shutdown.clone());
     let both = async {

@@ -6,7 +6,7 @@ use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::dead_letter::{self, DeadLetter, Reason};
 use flash_sale::sale::order::discard::{Discarded, DiscardedAll};
 
-use crate::support::{TestApp, lane, sale, user};
+use crate::support::{TestApp, bounded, lane, sale, user};
 
 /// Letters 1 to 7 of the users of these numbers, with the orders 11 to 17. Orders 12 and 14 belong to others, and letter 7
 /// has another reason.
@@ -29,9 +29,9 @@ async fn open(app: &TestApp) -> Vec<i64> {
 }
 
 async fn discard_all(app: &TestApp) -> Option<DiscardedAll> {
-    let discarded =
-        app.app.dead_letters.discard_all(Reason::Conflict, &Actor::command_line()).await;
-    discarded.ok()
+    let by = Actor::command_line();
+    let discarded = app.app.dead_letters.discard_all(Reason::Conflict, &by);
+    bounded("the last letter", discarded).await.ok()
 }
 
 #[tokio::test]
@@ -70,11 +70,9 @@ async fn discard_tells_letters_that_are_not_there_and_ids_that_are_taken() {
     let app = letters().await;
     let discard = async |number| {
         let letter = DeadLetterId::new(number).expect("an id");
-        app.app
-            .dead_letters
-            .discard(letter, &Actor::command_line())
-            .await
-            .expect("Postgres answers")
+        let by = Actor::command_line();
+        let discarded = bounded("an answer", app.app.dead_letters.discard(letter, &by)).await;
+        discarded.expect("Postgres answers")
     };
     for (number, expected) in [
         (1, Discarded::Done),

@@ -4,7 +4,7 @@ use flash_sale::sale::ids::{CouponId, OrderId, UserId};
 use flash_sale::sale::order::live::{Missing, PAGE, forgotten, missing_page};
 
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
-use crate::support::{TestApp, eventually, proxy_before, user};
+use crate::support::{TestApp, bounded, eventually, proxy_before, user};
 
 /// A sale whose users 1 to `units` have live orders and are buyers in Redis.
 async fn sold_out(app: &TestApp, units: i64) -> CouponId {
@@ -48,12 +48,15 @@ async fn live_orders_that_redis_has_forgotten_are_found_in_all_pages_up_to_a_num
 
     let mut after = None;
     let mut pages = Vec::new();
-    while let Some(missing) =
-        missing_page(pool, redis, keys, coupon, &mut after).await.expect("both stores answer")
-    {
-        let other = |((user, _), other): Missing| (user.get(), other.map(OrderId::get));
-        pages.push(missing.into_iter().map(other).collect::<Vec<_>>());
-    }
+    bounded("the last page", async {
+        while let Some(missing) =
+            missing_page(pool, redis, keys, coupon, &mut after).await.expect("both stores answer")
+        {
+            let other = |((user, _), other): Missing| (user.get(), other.map(OrderId::get));
+            pages.push(missing.into_iter().map(other).collect::<Vec<_>>());
+        }
+    })
+    .await;
     // User 3's order is no live one, so the first page has one more.
     let expected = [
         vec![(2, None), (4, Some(77)), (page, None), (page + 1, None)],

@@ -9,7 +9,7 @@ use flash_sale::sale::order::model::{OrderFilter, RedemptionCode};
 use flash_sale::sale::order::read::Listed;
 use flash_sale::sale::retention::months::{self, Month};
 
-use crate::support::{TestApp, sale, user};
+use crate::support::{TestApp, bounded, sale, user};
 
 fn time(text: &str) -> DateTime<Utc> {
     format!("{text}T00:00:00Z").parse().expect("a time")
@@ -142,10 +142,13 @@ async fn a_walk_has_each_window_of_months_once_and_the_newest_first() {
     let app = months_of_orders().await;
     let mut walk = Walk::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let mut windows = Vec::new();
-    while let Some((tx, first, end)) = walk.next().await.expect("Postgres answers") {
-        tx.rollback().await.expect("Postgres answers");
-        windows.push((first, end));
-    }
+    bounded("the last window", async {
+        while let Some((tx, first, end)) = walk.next().await.expect("Postgres answers") {
+            tx.rollback().await.expect("Postgres answers");
+            windows.push((first, end));
+        }
+    })
+    .await;
     let (begin, least) = (first("2023-03-01"), first_at(DateTime::UNIX_EPOCH));
     assert_eq!(windows, [(begin, i64::MAX), (least, begin)]);
 }

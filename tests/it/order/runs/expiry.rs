@@ -3,11 +3,11 @@
 use flash_sale::sale::pass::Ran;
 
 use super::{count_statements, statements};
-use crate::support::TestApp;
 use crate::support::lines::Lines;
+use crate::support::{TestApp, bounded};
 
 async fn pass(app: &TestApp) -> Ran {
-    app.app.expiry.pass().await.expect("Postgres answers")
+    bounded("the end of the pass", app.app.expiry.pass()).await.expect("Postgres answers")
 }
 
 /// Writes orders of sale 1 by hand that are due, the first one for the longest time.
@@ -106,7 +106,7 @@ async fn a_failure_that_concerns_all_orders_ends_the_batch_and_postpones_none() 
         (&["23514"], Some(4)),
     ] {
         refuse_in_turn(&app, codes).await;
-        let ran = app.app.expiry.pass().await;
+        let ran = bounded("the end of the pass", app.app.expiry.pass()).await;
         assert_eq!(ran.ok().map(|ran| ran.items), expected, "{codes:?}");
         assert_eq!(app.postponed().await.len(), 0, "{codes:?}");
         app.execute("DROP TRIGGER in_turn ON orders").await;

@@ -9,10 +9,10 @@ use flash_sale::worker::write::WriteReport;
 
 use super::{append, claims, reader, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, lane, later, user, write_all};
+use crate::support::{Bounded, TestApp, lane, later, tries, user, write_all};
 
 async fn written(worker: &mut LaneWorker) -> WriteReport {
-    worker.write_pass().await.expect("both stores answer")
+    worker.write_pass().bounded().await.expect("both stores answer")
 }
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_batch_is_halved_by_each_failure_of_postgres_and_doubled_by_each_succe
     for (failures, sizes) in [(0, &[8, 8][..]), (1, &[4, 8]), (5, &[1, 2, 4])] {
         app.refuse("INSERT", "orders", "true", "57014").await;
         for _ in 0..failures {
-            let failed = worker.write_pass().await;
+            let failed = worker.write_pass().bounded().await;
             assert!(failed.is_err(), "{failed:?}");
         }
         app.accept("orders").await;
@@ -88,7 +88,7 @@ async fn a_contended_claim_is_tried_again_after_a_pause() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(1_000).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    for n in 1.. {
+    for n in tries() {
         let key = app.keys().order_lock(lane(), user(n));
         let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
         claims(&app, coupon, n..=n).await;
@@ -128,7 +128,7 @@ async fn rows_are_timed_by_the_worker_that_made_them() {
     // Rows of a batch that failed may be the worker's own: the commit may not have been heard.
     append(&app, coupon, 5..=7).await;
     app.refuse("INSERT", "orders", "true", "57014").await;
-    assert!(worker.write_pass().await.is_err());
+    assert!(worker.write_pass().bounded().await.is_err());
     app.accept("orders").await;
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
@@ -173,7 +173,7 @@ async fn entries_are_read_again_in_a_new_epoch() {
     append(&app, coupon, 1..=1).await;
     let id = reader(&app).state().await.expect("Redis answers").last.to_string();
     app.refuse("INSERT", "orders", "true", "57014").await;
-    assert!(worker.write_pass().await.is_err());
+    assert!(worker.write_pass().bounded().await.is_err());
     app.accept("orders").await;
     // In place of the entry, another life of Redis has one of another buyer under its id.
     let key = app.log(lane());
@@ -198,20 +198,20 @@ async fn nothing_is_read_while_postgres_is_away() {
     claims(&app, coupon, 1..=2).await;
     let another = app.another_instance().await;
     let mut worker = super::worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     another.stores.pool.close().await;
-    let failed = worker.write_pass().await;
+    let failed = worker.write_pass().bounded().await;
     assert!(matches!(failed, Err(flash_sale::worker::PassError::Postgres(_))), "{failed:?}");
     claims(&app, coupon, 3..=3).await;
     for _ in 0..2 {
-        let failed = worker.write_pass().await;
+        let failed = worker.write_pass().bounded().await;
         assert!(matches!(failed, Err(flash_sale::worker::PassError::PostgresAway)), "{failed:?}");
-        let failed = worker.recover_pass().await;
+        let failed = worker.recover_pass().bounded().await;
         assert!(matches!(failed, Err(flash_sale::worker::PassError::PostgresAway)), "{failed:?}");
     }
     assert_eq!(crate::support::process::pending(&app).await, 2, "the third entry is unread");
     let mut next = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
-    assert_eq!(next.recover_pass().await.expect("both stores answer"), 2);
+    assert_eq!(next.recover_pass().bounded().await.expect("both stores answer"), 2);
     assert_eq!(write_all(&mut next).await.inserted, 3);
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{app_on, append, due_in, rows, worker_of, worker_with};
-use crate::support::{PATIENCE, TestApp, bounded, command_calls, eventually, lane};
+use crate::support::{Bounded, TestApp, bounded, command_calls, eventually, lane, patience};
 
 /// Clients of Redis whose last command was this one, each with the seconds since.
 async fn clients(app: &TestApp, command: &str) -> Vec<u64> {
@@ -44,9 +44,9 @@ async fn a_turn_reads_new_entries_once_and_own_ones_only_when_there_may_be_any()
     // Own entries are read together, and each once.
     append(&app, coupon, 4..=7).await;
     assert_eq!(worker.log().read_new(4).await.expect("Redis answers").len(), 4);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     let before = reads().await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 4);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 4);
     assert_eq!(reads().await - before, 3, "the own ones, their end, and new ones");
 }
 
@@ -59,7 +59,7 @@ async fn no_more_entries_are_read_than_a_batch_takes() {
     append(&app, coupon, 1..=12).await;
     assert_eq!(worker.log().read_new(2).await.expect("Redis answers").len(), 2);
     for unread in [8, 4, 0] {
-        assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 4);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 4);
         assert_eq!(crate::support::process::pending(&app).await, 0, "nothing is held");
         let state = worker.log().state().await.expect("Redis answers");
         assert_eq!(state.unwritten, unread);
@@ -72,7 +72,7 @@ async fn the_lanes_of_a_process_read_over_eight_connections() {
     let server = RedisServer::start(&[]);
     let app = app_on(&server).await;
     app.execute("UPDATE settings SET lanes = 20").await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     worker::start(&app.app, &app.config);
     let groups = async || {
         let logs: Vec<String> = app.redis(&["KEYS", "*:calls"]).await;
@@ -84,7 +84,7 @@ async fn the_lanes_of_a_process_read_over_eight_connections() {
     })
     .await;
     assert_eq!(clients(&app, "xreadgroup").await.len(), limits::LOG_READERS);
-    assert!(app.app.shutdown.stop(PATIENCE).await);
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 /// A lane that looks for itself does so every 10 ms, and no more once the watch looks for it.

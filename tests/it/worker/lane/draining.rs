@@ -6,7 +6,7 @@ use private_servers::testing::RedisServer;
 use super::{app_on, append, consumers, reader, rows, worker_of, worker_with};
 use crate::support::lines::Lines;
 use crate::support::process::pending;
-use crate::support::{TestApp, bounded, command_calls, lane};
+use crate::support::{Bounded, TestApp, bounded, command_calls, lane};
 
 async fn drained(worker: &mut LaneWorker) {
     bounded("the worker has left", worker.drain()).await;
@@ -19,7 +19,7 @@ async fn a_drain_writes_all_batches_and_leaves_the_group() {
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |with| with.batch_orders_max = 2).await;
     append(&app, coupon, 1..=7).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 2);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 2);
     assert_eq!(consumers(&app).await, 1);
     let lines = Lines::heard();
     drained(&mut worker).await;
@@ -34,7 +34,7 @@ async fn a_drain_finds_own_entries_that_the_worker_does_not_know_of() {
     app.expect_disagreements();
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
     append(&app, coupon, 1..=2).await;
     assert_eq!(worker.log().read_new(2).await.expect("Redis answers").len(), 2);
     drained(&mut worker).await;
@@ -48,7 +48,7 @@ async fn a_worker_that_has_read_nothing_leaves_without_a_word() {
     let lines = Lines::heard();
     drained(&mut worker).await;
     assert_eq!(lines.count(""), 0, "{:?}", lines.with(""));
-    worker.log().ensure_group().await.expect("Redis answers");
+    worker.log().ensure_group().bounded().await.expect("Redis answers");
     drained(&mut worker).await;
     assert_eq!(consumers(&app).await, 0);
 }
@@ -63,7 +63,7 @@ async fn a_drain_without_postgres_leaves_the_entries_to_others() {
     let mut worker = worker_of(another.clone(), (&app.config).into());
     append(&app, coupon, 1..=2).await;
     another.stores.pool.close().await;
-    assert!(worker.write_pass().await.is_err());
+    assert!(worker.write_pass().bounded().await.is_err());
     let lines = Lines::heard();
     drained(&mut worker).await;
     assert_eq!(lines.count("the order log can't be drained; the rest stays in it"), 1);
@@ -75,7 +75,7 @@ async fn a_drain_ends_with_the_first_pass_that_finds_nothing() {
     let server = RedisServer::start(&[]);
     let app = app_on(&server).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
     let before = command_calls(&app, "xreadgroup").await;
     drained(&mut worker).await;
     // The own entries, and new ones.

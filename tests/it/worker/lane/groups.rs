@@ -9,7 +9,7 @@ use flash_sale::worker::{LaneWorker, PassError, consumer_name};
 
 use super::worker_of;
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, bounded, calls, lane};
+use crate::support::{Bounded, TestApp, bounded, calls, lane, patience};
 
 fn data_lost(app: &App) -> f64 {
     number(app, "flash_sale_redis_data_lost_total")
@@ -35,27 +35,27 @@ async fn a_vanished_group_is_an_alarm_if_the_stores_differ() {
         assert_eq!(gone, 1);
     };
     // The first group of a log is no loss.
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     assert_eq!((data_lost(&another), lines.count("had vanished")), (0.0, 0));
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     assert_eq!(lines.count("had vanished"), 0, "it is there");
 
     // No sale can have lost an order.
     vanish().await;
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     assert_eq!((data_lost(&another), lines.count("WARN")), (0.0, 1));
 
     let coupon = app.create_flash(10).await;
     let order = app.order(1, coupon).await;
     vanish().await;
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     assert_eq!((data_lost(&another), lines.count("ALARM")), (0.0, 0), "the stores agree");
     app.forget_buyer(coupon, 1).await;
     vanish().await;
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     assert_eq!(data_lost(&another), 1.0);
     assert_eq!(lines.count("ALARM: the group of the order log had vanished"), 1);
@@ -69,21 +69,21 @@ async fn a_lost_log_closes_its_lane_and_no_group_is_made() {
     let coupon = app.create_flash(10).await;
     let another = app.another_instance().await;
     let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let key = app.log(lane());
     let gone: i64 = app.redis(&["DEL", &key]).await;
     assert_eq!(gone, 1);
     another.lanes.take_suspicion();
     for _ in 0..2 {
-        let refused = worker.ensure_group().await;
+        let refused = worker.ensure_group().bounded().await;
         assert!(matches!(refused, Err(PassError::LogLost)), "{refused:?}");
         assert!(another.lanes.take_suspicion(), "the lane is looked at");
     }
     let there: i64 = app.redis(&["EXISTS", &key]).await;
     assert_eq!(there, 0);
     worker.log().begin_anew().await.expect("Redis answers");
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     let state = worker.log().state().await.expect("Redis answers");
     assert_eq!((state.last, state.delivered), (EntryId::default(), Some(EntryId::default())));
 }
@@ -95,14 +95,14 @@ async fn a_log_that_vanished_is_an_alarm_in_any_case() {
     app.create_flash(10).await;
     let another = app.another_instance().await;
     let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     let lines = Lines::heard();
     let key = app.log(lane());
     let mut vanish = async || {
         let gone: i64 = app.redis(&["DEL", &key]).await;
         assert_eq!(gone, 1);
-        worker.ensure_group().await.expect("no order was promised");
+        worker.ensure_group().bounded().await.expect("no order was promised");
         idle(&another).await;
     };
     vanish().await;
@@ -128,7 +128,7 @@ async fn the_first_log_of_a_lane_with_a_sale_is_an_alarm_if_the_stores_differ() 
         let another = app.another_instance().await;
         let settings = (&app.config).into();
         let mut worker = LaneWorker::new(another.clone(), calls(lane), consumer_name(), settings);
-        worker.ensure_group().await.expect("Redis answers");
+        worker.ensure_group().bounded().await.expect("Redis answers");
         idle(&another).await;
         assert_eq!(data_lost(&another), alarms, "lane {lane}");
     };
@@ -157,7 +157,7 @@ async fn a_comparison_of_the_stores_ends_with_the_service() {
     app.create_flash(10).await;
     let another = app.another_instance().await;
     let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
     let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     sqlx::query("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE")
@@ -167,9 +167,9 @@ async fn a_comparison_of_the_stores_ends_with_the_service() {
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
     let lines = Lines::heard();
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     app.a_session_waits_for_a_row().await;
-    assert!(bounded("the service stops", another.shutdown.stop(PATIENCE)).await);
+    assert!(bounded("the service stops", another.shutdown.stop(patience())).await);
     assert_eq!((data_lost(&another), lines.count("ALARM")), (0.0, 0));
     locked.rollback().await.expect("Postgres answers");
 }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, calls, lane, shared};
+use crate::support::{Bounded, TestApp, calls, lane, shared};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -55,8 +55,8 @@ async fn worker_with(app: &TestApp, change: impl Fn(&mut WorkerSettings)) -> Lan
     let mut settings = WorkerSettings::from(&app.config);
     change(&mut settings);
     let mut worker = worker_of(app.app.clone(), settings);
-    worker.log().ensure_group().await.expect("Redis answers");
-    worker.ensure_group().await.expect("Redis answers");
+    worker.log().ensure_group().bounded().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     worker
 }
 

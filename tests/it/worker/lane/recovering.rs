@@ -7,12 +7,12 @@ use private_servers::testing::RedisServer;
 
 use super::{app_on, claims, consumers, reader, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, calls, lane, later, user, write_all};
+use crate::support::{Bounded, TestApp, calls, lane, later, user, write_all};
 
 const TOOK_OVER: &str = "took over entries that another worker had left";
 
 async fn recovered(worker: &mut LaneWorker) -> usize {
-    worker.recover_pass().await.expect("both stores answer")
+    worker.recover_pass().bounded().await.expect("both stores answer")
 }
 
 fn taken_over(app: &TestApp) -> f64 {
@@ -28,7 +28,7 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
     let lines = Lines::heard();
     assert_eq!((recovered(&mut worker).await, taken_over(&app)), (0, 0.0));
     assert_eq!(lines.count(TOOK_OVER), 0, "nothing was taken over");
@@ -46,7 +46,7 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
     let key = app.keys().order_lock(lane(), user(5));
     let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
     claims(&app, coupon, 5..=5).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").contended, 1);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
     assert_eq!((recovered(&mut worker).await, taken_over(&app)), (1, 4.0));
     held.release().await;
     later(Duration::from_secs(1)).await;
@@ -94,7 +94,7 @@ async fn lost_entries_are_counted_at_once_and_put_aside_once_postgres_takes_them
     app.refuse("INSERT", "dead_letters", "true", "57014").await;
     let lines = Lines::heard();
     for _ in 0..3 {
-        assert!(worker.recover_pass().await.is_err(), "no letter can be written");
+        assert!(worker.recover_pass().bounded().await.is_err(), "no letter can be written");
         assert_eq!((data_lost(&app), app.number(letters).await), (2.0, 0));
     }
     app.accept("dead_letters").await;
@@ -138,8 +138,9 @@ async fn tidying_up_trims_what_is_written_and_tells_what_is_missing() {
     let entries = worker.log().read_new(1_000).await.expect("Redis answers");
     worker.log().acknowledge(&crate::support::done(&entries)).await.expect("Redis answers");
     let lines = Lines::heard();
-    let tidied_up =
-        async |worker: &mut LaneWorker| worker.tidy_up_pass().await.expect("Redis answers");
+    let tidied_up = async |worker: &mut LaneWorker| {
+        worker.tidy_up_pass().bounded().await.expect("Redis answers")
+    };
     let trimmed = tidied_up(&mut worker).await;
     assert_eq!((trimmed, length().await), (200, 50), "whole nodes of a hundred entries");
     assert_eq!((tidied_up(&mut worker).await, data_lost(&app)), (0, 0.0));
@@ -177,14 +178,14 @@ async fn nothing_is_taken_over_while_lost_entries_can_not_be_put_aside() {
     let key = app.log(lane());
     let _: i64 = app.redis(&["XDEL", &key, &held[0].id.to_string()]).await;
     app.refuse("INSERT", "dead_letters", "true", "57014").await;
-    assert!(worker.recover_pass().await.is_err());
+    assert!(worker.recover_pass().bounded().await.is_err());
     claims(&app, coupon, 2..=3).await;
     assert_eq!(dead.read_new(10).await.expect("Redis answers").len(), 2);
     let held_by_dead = async || {
         let command = ["XPENDING", &key, "order-writers", "-", "+", "9", dead.consumer()];
         app.redis::<Vec<redis::Value>>(&command).await.len()
     };
-    assert!(worker.recover_pass().await.is_err());
+    assert!(worker.recover_pass().bounded().await.is_err());
     assert_eq!(held_by_dead().await, 2);
     app.accept("dead_letters").await;
     assert_eq!((recovered(&mut worker).await, held_by_dead().await), (2, 0));
@@ -202,7 +203,7 @@ async fn tidying_up_removes_consumers_that_have_been_idle_for_an_hour() {
             let _: i64 = app.redis(&[&command[..], &[name]].concat()).await;
         }
         server.set_clock(hours * 3_600 + 60);
-        worker.tidy_up_pass().await.expect("Redis answers");
+        worker.tidy_up_pass().bounded().await.expect("Redis answers");
         assert_eq!(consumers(&app).await, left, "after {hours} hours");
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, append, consumers, due_in, rows, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{PATIENCE, TestApp, bounded, eventually, lane, user};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, tries, user};
 
 async fn turn(worker: &mut LaneWorker) {
     let mut due = due_in(HOUR, HOUR);
@@ -53,7 +53,7 @@ async fn a_relief_tries_contended_claims_again_without_a_call() {
     let key = app.keys().order_lock(lane(), user(1));
     let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
     append(&app, coupon, 1..=1).await;
-    assert_eq!(relief.write_pass().await.expect("both stores answer").contended, 1);
+    assert_eq!(relief.write_pass().bounded().await.expect("both stores answer").contended, 1);
     held.release().await;
     // One turn, which waits until the claim may be tried again.
     relief_turn(&mut relief).await;
@@ -68,7 +68,7 @@ async fn a_relief_with_other_claims_does_not_wait_for_contended_ones() {
     let coupon = app.create_flash(10_000).await;
     let mut relief = worker_with(&app, |with| with.batch_orders_max = 1).await.relief();
     let id = coupon.to_string();
-    for n in 1.. {
+    for n in tries() {
         let users = [3 * n, 3 * n + 1, 3 * n + 2];
         let key = app.keys().order_lock(lane(), user(users[0]));
         let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
@@ -77,7 +77,7 @@ async fn a_relief_with_other_claims_does_not_wait_for_contended_ones() {
         let entry = ["XADD", &app.log(lane()), "*", "coupon", &id, "first", "1", "claims", &claims];
         let _: String = app.redis(&entry).await;
         let began = Instant::now();
-        let report = relief.write_pass().await.expect("both stores answer");
+        let report = relief.write_pass().bounded().await.expect("both stores answer");
         assert_eq!((report.positions, report.contended), (1, 1));
         let before = rows(&app).await;
         relief_turn(&mut relief).await;
@@ -103,17 +103,20 @@ async fn a_relief_with_own_entries_to_read_does_not_wait() {
     let mut relief = worker_with(&app, |_| {}).await.relief();
     let of_lane = app.keys().lane(lane());
     let raise = async |by: &str| app.redis::<i64>(&["HINCRBY", &of_lane, "epoch", by]).await;
-    for n in 1.. {
+    for n in tries() {
         let (first, second) = (2 * n, 2 * n + 1);
         let key = app.keys().order_lock(lane(), user(first));
         let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
         append(&app, coupon, first..=first).await;
         let began = Instant::now();
-        assert_eq!(relief.write_pass().await.expect("both stores answer").contended, 1);
+        assert_eq!(relief.write_pass().bounded().await.expect("both stores answer").contended, 1);
         held.release().await;
         append(&app, coupon, second..=second).await;
         raise("1").await;
-        assert!(relief.write_pass().await.is_err(), "the lane has another epoch in Redis");
+        assert!(
+            relief.write_pass().bounded().await.is_err(),
+            "the lane has another epoch in Redis"
+        );
         raise("-1").await;
         let before = rows(&app).await;
         relief_turn(&mut relief).await;
@@ -128,7 +131,7 @@ async fn a_relief_with_own_entries_to_read_does_not_wait() {
 async fn a_relief_that_waits_ends_with_the_service() {
     let app = TestApp::start().await;
     let mut relief = worker_with(&app, |_| {}).await.relief();
-    let stops = async { assert!(app.app.shutdown.stop(PATIENCE).await) };
+    let stops = async { assert!(app.app.shutdown.stop(patience()).await) };
     let relieved = async { tokio::join!(relief.relief_turn(), stops).0 };
     bounded("the relief ends", relieved).await.expect("no store is asked");
     assert_eq!(consumers(&app).await, 0, "it has read nothing");
@@ -154,7 +157,7 @@ async fn a_relief_that_fails_says_so_pauses_and_goes_on() {
     assert!(lines.count("a pass over the order log failed; trying again") >= 1);
     app.accept("orders").await;
     eventually("the rows are written", async || rows(&app).await == 3).await;
-    assert!(another.shutdown.stop(PATIENCE).await);
+    assert!(another.shutdown.stop(patience()).await);
     bounded("the relief ends", tasks.join_next()).await.expect("a task").expect("no panic");
     assert_eq!(consumers(&app).await, 0, "it has left the group");
 }
@@ -170,6 +173,6 @@ async fn three_consumers_of_a_process_share_a_backlog_and_leave_at_the_end() {
     worker::start(&another, &app.config);
     eventually("the rows are written", async || rows(&app).await == 60).await;
     assert_eq!(consumers(&app).await, 3);
-    assert!(another.shutdown.stop(PATIENCE).await);
+    assert!(another.shutdown.stop(patience()).await);
     assert_eq!(consumers(&app).await, 0);
 }

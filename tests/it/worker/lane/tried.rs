@@ -9,7 +9,7 @@ use flash_sale::worker::write::WriteReport;
 use super::{append, worker_with};
 use crate::support::lines::number;
 use crate::support::played::Still;
-use crate::support::{TestApp, lane, later, user, write_all};
+use crate::support::{Bounded, TestApp, lane, later, tries, user, write_all};
 
 struct Tried {
     app: TestApp,
@@ -26,7 +26,7 @@ impl Tried {
         let mut worker = worker_with(&app, |_| {}).await;
         append(&app, coupon, number..=number).await;
         app.refuse("INSERT", "orders", "true", "57014").await;
-        assert!(worker.write_pass().await.is_err());
+        assert!(worker.write_pass().bounded().await.is_err());
         app.accept("orders").await;
         app.execute(&format!(
             "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
@@ -61,8 +61,8 @@ async fn a_claim_that_was_tried_is_remembered_while_its_lock_is_held_elsewhere()
     let held = tried.app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
     // However slow the machine is, the claim isn't tried again between these.
     let clock = Still::begin();
-    assert_eq!(tried.worker.write_pass().await.expect("both stores answer").contended, 1);
-    let nothing = tried.worker.write_pass().await.expect("both stores answer");
+    assert_eq!(tried.worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
+    let nothing = tried.worker.write_pass().bounded().await.expect("both stores answer");
     assert_eq!(nothing, WriteReport::default());
     drop(clock);
     held.release().await;
@@ -75,13 +75,13 @@ async fn a_claim_that_was_tried_is_forgotten_once_the_worker_has_no_entry() {
     let mut tried = Tried::claim(5).await;
     // Redis has another epoch for a moment, and the worker forgets the entries that it holds.
     tried.raise_in_redis("1").await;
-    assert!(tried.worker.write_pass().await.is_err());
+    assert!(tried.worker.write_pass().bounded().await.is_err());
     tried.raise_in_redis("-1").await;
     let key = tried.app.log(lane());
     let _: i64 = tried.app.redis(&["XTRIM", &key, "MAXLEN", "0"]).await;
     let _: i64 = tried.app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
-    tried.worker.ensure_group().await.expect("Redis answers");
-    assert_eq!(tried.worker.write_pass().await.expect("both stores answer").positions, 0);
+    tried.worker.ensure_group().bounded().await.expect("Redis answers");
+    assert_eq!(tried.worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
     append(&tried.app, tried.coupon, 5..=5).await;
     assert_eq!((tried.repeats().await, tried.timed()), (1, 0.0));
 }
@@ -105,12 +105,12 @@ async fn a_contended_claim_is_read_again_in_a_new_epoch() {
     let key = app.keys().order_lock(lane(), user(1));
     let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
     append(&app, coupon, 1..=1).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").contended, 1);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
     held.release().await;
     app.execute("UPDATE lanes SET epoch = epoch + 1").await;
     app.app.lanes.read_now().await.expect("Postgres answers");
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "1"]).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 1);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 1);
 }
 
 /// Postgres has the new epoch first. A process that doesn't know it yet learns it by the refusal.
@@ -123,7 +123,7 @@ async fn a_worker_whose_epoch_is_refused_learns_the_new_one() {
     append(&app, coupon, 1..=1).await;
     app.execute("UPDATE lanes SET epoch = epoch + 1").await;
     assert_eq!(app.app.lanes.epoch(lane()), 1);
-    let refused = worker.write_pass().await;
+    let refused = worker.write_pass().bounded().await;
     assert!(matches!(refused, Err(flash_sale::worker::PassError::Stale)), "{refused:?}");
     assert_eq!(app.app.lanes.epoch(lane()), 2);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "1"]).await;
@@ -137,17 +137,17 @@ async fn batches_of_others_do_not_put_off_a_contended_claim() {
     app.expect_disagreements();
     let coupon = app.create_flash(10_000).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    for n in 1.. {
+    for n in tries() {
         let key = app.keys().order_lock(lane(), user(2 * n));
         let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
         append(&app, coupon, 2 * n..=2 * n).await;
-        assert_eq!(worker.write_pass().await.expect("both stores answer").contended, 1);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
         later(limits::CONTENTION_PAUSE / 2).await;
         append(&app, coupon, 2 * n + 1..=2 * n + 1).await;
-        let beside = worker.write_pass().await.expect("both stores answer");
+        let beside = worker.write_pass().bounded().await.expect("both stores answer");
         held.release().await;
         later(limits::CONTENTION_PAUSE / 2).await;
-        let inserted = worker.write_pass().await.expect("both stores answer").inserted;
+        let inserted = worker.write_pass().bounded().await.expect("both stores answer").inserted;
         // On a machine this slow the claim was tried in between.
         if beside.contended == 0 {
             assert_eq!((beside.inserted, inserted), (1, 1));

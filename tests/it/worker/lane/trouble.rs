@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, append, due_in, rows, worker_of, worker_with};
 use crate::support::lines::Lines;
-use crate::support::{PATIENCE, TestApp, bounded, lane};
+use crate::support::{Bounded, PATIENCE, TestApp, bounded, lane};
 
 const FAILED: &str = "a pass over the order log failed; trying again";
 
@@ -73,7 +73,7 @@ async fn a_vanished_group_is_made_again_after_a_failure_that_tells_of_it() {
     assert_eq!(gone, 1);
     let groups = async || app.redis::<Vec<redis::Value>>(&["XINFO", "GROUPS", &key]).await.len();
     let away = redis::RedisError::from((ErrorKind::Io, "Redis can't be reached"));
-    let missing = worker.write_pass().await.expect_err("there is no group");
+    let missing = worker.write_pass().bounded().await.expect_err("there is no group");
     for (error, expected) in
         [(PassError::Redis(away), 0), (PassError::PostgresAway, 0), (missing, 1)]
     {
@@ -105,16 +105,16 @@ async fn own_entries_are_read_again_after_a_failure_and_after_a_look_at_the_grou
     app.expect_disagreements();
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
     for user in 1..=4 {
         append(&app, coupon, user..=user).await;
         assert_eq!(worker.log().read_new(1).await.expect("Redis answers").len(), 1);
-        assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
         match user % 2 {
             0 => worker.heal(PassError::PostgresAway).await,
-            _ => worker.ensure_group().await.expect("Redis answers"),
+            _ => worker.ensure_group().bounded().await.expect("Redis answers"),
         }
-        assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 1);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 1);
     }
 }
 
@@ -131,20 +131,20 @@ async fn postgres_is_taken_for_away_only_after_a_write_that_failed_and_until_it_
         if fails_first {
             append(&app, coupon, 1..=1).await;
             app.refuse("INSERT", "orders", "true", "57014").await;
-            let failed = worker.write_pass().await;
+            let failed = worker.write_pass().bounded().await;
             assert!(matches!(failed, Err(PassError::Postgres(_))), "{failed:?}");
             app.accept("orders").await;
             // Another worker has finished the entry.
             let mut other = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
-            assert_eq!(other.recover_pass().await.expect("both stores answer"), 1);
-            assert_eq!(other.write_pass().await.expect("both stores answer").inserted, 1);
+            assert_eq!(other.recover_pass().bounded().await.expect("both stores answer"), 1);
+            assert_eq!(other.write_pass().bounded().await.expect("both stores answer").inserted, 1);
             // In a new epoch a worker remembers no entry.
             app.execute("UPDATE lanes SET epoch = epoch + 1").await;
             another.lanes.read_now().await.expect("Postgres answers");
         }
-        assert_eq!(worker.write_pass().await.expect("both stores answer").positions, 0);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
         another.stores.pool.close().await;
         // Nothing is to be written, so Postgres isn't asked.
-        assert_eq!(worker.write_pass().await.expect("Redis answers").positions, 0);
+        assert_eq!(worker.write_pass().bounded().await.expect("Redis answers").positions, 0);
     }
 }

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use super::{HOUR, app_on, append, due_in, reader, rows, worker_of, worker_with};
 use crate::support::lines::number;
 use crate::support::{
-    PATIENCE, TestApp, bounded, command_calls, eventually, lane, later, proxy_before,
+    Bounded, TestApp, bounded, command_calls, eventually, lane, later, patience, proxy_before,
+    tries,
 };
 
 /// Less than the time in which Redis has to answer.
@@ -93,11 +94,11 @@ async fn a_turn_runs_the_passes_that_are_due_and_the_one_that_fails_is_counted()
     ] {
         let mut due = due_in(recover, tidy_up);
         let before = due;
-        assert!(worker.turn(&mut due).await.is_err());
+        assert!(worker.turn(&mut due).bounded().await.is_err());
         assert_eq!((failures(), due), (counted, before), "recover {recover:?}, tidy {tidy_up:?}");
     }
     // Without a group, a turn goes no further.
-    assert!(without_group.turn(&mut due_in(now, now)).await.is_err());
+    assert!(without_group.turn(&mut due_in(now, now)).bounded().await.is_err());
     assert_eq!(failures(), [3.0, 2.0, 1.0]);
 }
 
@@ -147,7 +148,7 @@ async fn a_writer_pauses_after_each_batch_that_was_not_full() {
 async fn a_lane_rests_only_after_a_while_without_an_entry() {
     let server = RedisServer::start(&[]);
     let (app, coupon, mut worker) = idle_lane(&server).await;
-    for user in 1.. {
+    for user in tries() {
         append(&app, coupon, user..=user).await;
         let began = Instant::now();
         turn(&mut worker, &mut due_in(HOUR, HOUR)).await;
@@ -267,7 +268,7 @@ async fn a_lane_at_rest_gets_up_when_the_service_stops() {
         later(limits::LANE_LINGER).await;
         let stops = async {
             looks(&app, 2).await;
-            assert!(another.shutdown.stop(PATIENCE).await);
+            assert!(another.shutdown.stop(patience()).await);
         };
         let mut due = due_in(HOUR, Duration::ZERO);
         let turn_ends = async { tokio::join!(worker.turn(&mut due), stops).0 };
@@ -288,7 +289,7 @@ async fn entries_that_come_while_a_lane_comes_to_rest_are_read_before_it_does() 
     let mut settings = WorkerSettings::from(&app.config);
     settings.batch_orders_max = 1;
     let mut worker = worker_of(behind, settings);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     later(limits::LANE_LINGER).await;
     proxy.hold();
     let mut due = due_in(HOUR, HOUR);

@@ -16,7 +16,9 @@ use super::{append, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::played::{Play, Played, Still, hash, soon};
 use crate::support::process::pending;
-use crate::support::{PATIENCE, TestApp, bounded, eventually, lane, later, now, shared, user};
+use crate::support::{
+    Bounded, PATIENCE, TestApp, bounded, eventually, lane, later, now, shared, user,
+};
 
 /// The script that releases the locks of a batch.
 static UNLOCK: LazyLock<String> = LazyLock::new(|| {
@@ -40,7 +42,7 @@ async fn inserts(app: &TestApp) -> i64 {
 
 /// Rows and dead letters of one pass.
 async fn written(worker: &mut LaneWorker) -> (usize, usize) {
-    let report = worker.write_pass().await.expect("both stores answer");
+    let report = worker.write_pass().bounded().await.expect("both stores answer");
     (report.inserted, report.dead_letters)
 }
 
@@ -182,7 +184,7 @@ async fn a_batch_ends_when_its_locks_are_released() {
     .await;
     let other = played.process(&app).await;
     let mut worker = worker_of(other.clone(), (&app.config).into());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     let mut pass = pin!(worker.write_pass());
     let is_held_up = async {
         eventually("the locks are released", async || played.asked().len() == 1).await;
@@ -218,7 +220,7 @@ async fn a_batch_is_noted_from_the_read_of_its_entries_to_their_acknowledgement(
         }
         let key = app.keys().order_lock(lane(), user(1));
         let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
-        assert_eq!(worker.write_pass().await.expect("both stores answer").contended, 1);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
         held.release().await;
         later(Duration::from_secs(7)).await;
         assert_eq!(written(&mut worker).await, (1, 0));
@@ -251,7 +253,7 @@ async fn an_acknowledgement_that_fails_is_none_in_the_note_of_a_batch() {
     // No count of written orders can be raised.
     let of_lane = app.keys().lane(lane());
     let _: i64 = app.redis(&["HSET", &of_lane, "written", "no number"]).await;
-    assert!(worker.write_pass().await.is_err());
+    assert!(worker.write_pass().bounded().await.is_err());
     let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
     let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
     let steps = trace["steps"].as_array().expect("a list");

@@ -19,7 +19,7 @@ use sqlx::pool::PoolConnection;
 use super::{pass, redis_settles, service, settle, still};
 use crate::support::lines::Lines;
 use crate::support::played::soon;
-use crate::support::{PATIENCE, TestApp, bounded, eventually, user};
+use crate::support::{TestApp, bounded, eventually, patience, user};
 
 /// A crowd that does what its variable says.
 struct Crowd {
@@ -257,7 +257,7 @@ async fn one_storm_is_under_way_at_a_time_until_it_is_stopped() {
     assert_eq!(state(&app, coupon).await, "ended");
     // The next one ends with the service.
     assert!(begin(3));
-    assert!(shutdown.stop(PATIENCE).await, "a task hangs");
+    assert!(shutdown.stop(patience()).await, "a task hangs");
     let frame = json!(storms.last().as_deref());
     assert_eq!((&frame["id"], &frame["no_verdict"]), (&json!("3"), &json!("stopped")));
 }
