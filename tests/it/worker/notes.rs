@@ -4,6 +4,7 @@ use flash_sale::sale::Failure;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, PostponedId};
 use flash_sale::sale::pass::Pass;
+use tracing::Level;
 
 use crate::support::lines::{Lines, number};
 use crate::support::{TestApp, lane};
@@ -19,7 +20,7 @@ async fn settled(app: &TestApp) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_try_is_settled_by_its_result() {
+async fn settle_of_tries_goes_by_their_results() {
     let app = TestApp::start().await;
     let coupon = CouponId::compose(1, 1);
     app.execute(
@@ -70,6 +71,53 @@ async fn a_try_without_a_result_puts_off_only_what_had_been_postponed() {
     let lines = Lines::heard();
     tries.end().await.expect("Postgres answers");
     assert_eq!((settled(&app).await.len(), lines.count(SETTLED)), (0, 0));
+}
+
+/// Items that have failed in another process since the beginning of the run go on waiting.
+#[tokio::test]
+async fn end_wait_says_how_many_items_were_settled_and_asks_nothing_where_none_was_due() {
+    let app = TestApp::start().await;
+    for (due, put_off, statements, said) in [
+        (0, 0, 0, None),
+        (1, 0, 1, Some("count=1")),
+        (2, 0, 1, Some("count=2")),
+        (3, 1, 1, Some("count=2")),
+        (1, 1, 1, None),
+    ] {
+        app.execute(&format!(
+            "DELETE FROM postponed;
+             INSERT INTO postponed (pass, item, error, next_try_at)
+             SELECT 'expiry', n, 'no', now() FROM generate_series(1, {due}) AS n"
+        ))
+        .await;
+        let tries = app.app.postponed.begin(Pass::Expiry).await.expect("Postgres answers");
+        let put_off = format!("item <= {put_off}");
+        let waits = "UPDATE postponed SET next_try_at = now() + interval '1 hour' WHERE";
+        app.execute(&format!("{waits} {put_off}")).await;
+        let lines = Lines::down_to(Level::DEBUG);
+        tries.end().await.expect("Postgres answers");
+        let case = format!("{due} without {put_off}");
+        assert_eq!(lines.count("WITH settled AS"), statements, "{case}");
+        let told = lines.with(SETTLED);
+        assert_eq!(told.len(), usize::from(said.is_some()), "{case}: {told:?}");
+        assert!(told.iter().zip(said).all(|(line, said)| line.contains(said)), "{told:?}");
+    }
+}
+
+/// Most items have never been postponed.
+#[tokio::test]
+async fn settle_of_an_item_that_was_not_due_asks_postgres_for_nothing() {
+    let app = TestApp::start().await;
+    app.execute(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('expiry', 1, 'no', now())",
+    )
+    .await;
+    let mut tries = app.app.postponed.begin(Pass::Expiry).await.expect("Postgres answers");
+    for (item, statements) in [(2, 0), (1, 1), (1, 0)] {
+        let lines = Lines::down_to(Level::DEBUG);
+        let told = tries.settle(item, Ok(())).await.expect("Postgres answers");
+        assert_eq!((told, lines.count("WITH settled AS")), (Some(()), statements), "{item}");
+    }
 }
 
 #[tokio::test]

@@ -119,12 +119,18 @@ async fn dead_letters_that_were_closed_before_are_deleted_unless_their_unit_is_o
 }
 
 #[tokio::test]
-async fn notes_that_were_settled_before_are_deleted() {
-    let (app, before) = app().await;
-    for (id, settled) in [(1, "2 hours"), (2, "0 hours"), (3, "2 hours"), (4, "2 hours")] {
+async fn forget_deletes_notes_of_postponed_items_that_were_settled_before() {
+    let (app, _) = app().await;
+    let before: DateTime<Utc> = "2024-02-01T00:00:00Z".parse().expect("a time");
+    for (id, settled) in [
+        (1, "2024-01-01T00:00:00Z"),
+        (2, "2024-02-01T00:00:00Z"),
+        (3, "2024-01-31T23:59:59.999999Z"),
+        (4, "2024-01-01T00:00:00Z"),
+    ] {
         app.execute(&format!(
             "INSERT INTO postponed_settled (id, pass, item, since, tries, error, settled_at)
-                 VALUES ({id}, 'expiry', {id}, now(), 1, 'no', now() - interval '{settled}')"
+                 VALUES ({id}, 'expiry', {id}, now(), 1, 'no', '{settled}')"
         ))
         .await;
     }
