@@ -74,8 +74,10 @@ pub fn copy(root: &Path, copy: &Path, changed: &[Source]) -> Result<()> {
     let listed = listed(root)?;
     for path in &listed {
         if !changed.iter().any(|source| source.path == *path) {
-            let bytes = fs::read(root.join(path)).with_context(|| format!("reading {path}"))?;
-            write(&copy.join(path), &bytes)?;
+            let (from, to) = (root.join(path), copy.join(path));
+            write(&to, &fs::read(&from).with_context(|| format!("reading {path}"))?)?;
+            // Tests run scripts.
+            fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
         }
     }
     for source in changed {
@@ -115,7 +117,27 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn a_script_of_the_copy_can_be_run() {
+        let folder = std::env::temp_dir().join(format!("mutants-copy-{}", std::process::id()));
+        let (root, to) = (folder.join("root"), folder.join("copy"));
+        fs::create_dir_all(&root).expect("a folder can be made");
+        let made = Command::new("git").current_dir(&root).args(["init", "--quiet"]).status();
+        assert!(made.expect("git is there").success());
+        for (name, mode) in [("script", 0o755), ("text", 0o644)] {
+            fs::write(root.join(name), name).expect("it can be written");
+            fs::set_permissions(root.join(name), Permissions::from_mode(mode)).expect("it is ours");
+        }
+        copy(&root, &to, &[]).expect("all can be read");
+        let mode = |name| fs::metadata(to.join(name)).expect("it is there").permissions().mode();
+        assert_eq!([mode("script") & 0o777, mode("text") & 0o777], [0o755, 0o644]);
+        fs::remove_dir_all(folder).expect("it is there");
+    }
 
     #[test]
     fn lines_are_counted_from_one() {
