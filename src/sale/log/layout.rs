@@ -82,3 +82,22 @@ pub async fn begin_calls(
     }
     Ok(begun)
 }
+
+#[cfg(test)]
+mod tests {
+    use sqlx::postgres::PgPoolOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pass_asks_for_older_processes_until_the_layout_in_use_is_that_of_calls() {
+        let pool = PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let layout = LayoutInUse { pool: pool.expect("a valid URL"), calls: false.into() };
+        layout.pool.close().await;
+        layout.pass().await.expect_err("Postgres is asked");
+        assert_eq!(layout.get(), LogLayout::Claims);
+        layout.learn_calls();
+        layout.pass().await.expect("Postgres is not asked");
+        assert_eq!(layout.get(), LogLayout::Calls);
+    }
+}

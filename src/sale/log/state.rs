@@ -328,6 +328,8 @@ mod tests {
             // An entry that isn't counted, and a lane whose counts are gone.
             ("5-1", 1, Some(1), (0, 0), 0, false),
             ("5-2", 0, Some(0), (0, 128), 0, true),
+            // Entries that were deleted by hand.
+            ("5-2", 0, Some(0), (700, 300), 0, true),
         ] {
             let found =
                 state(LogLayout::Calls, 100, "5-2", Some((delivered, pending, lag)), counts);

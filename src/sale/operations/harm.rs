@@ -287,8 +287,43 @@ const SHOWN_CLAIMS: usize = 10;
 
 #[cfg(test)]
 mod tests {
+    use chrono::{DateTime, Utc};
+
     use super::*;
+    use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
     use crate::sale::reconcile::Disagreement;
+
+    #[test]
+    fn a_matter_of_a_letter_names_the_order_user_and_coupon_if_all_can_be_read() {
+        let (order, user) = (OrderId::new(7).ok(), UserId::new(9).ok());
+        let coupon = Some(CouponId::compose(1, 1));
+        let no_claim = "an entry that can't be read: conflict: x";
+        let (promised, unknown) = ("A buyer was promised", "A claim of an unknown buyer");
+        for (order_id, user_id, coupon_id, detail, harm) in [
+            (order, user, coupon, "order 7 of user 9, coupon 1024: conflict: x", promised),
+            (order, user, None, no_claim, promised),
+            (order, None, coupon, no_claim, promised),
+            (None, user, coupon, no_claim, unknown),
+            (None, None, None, no_claim, unknown),
+        ] {
+            let matter = of_letter(&Letter {
+                id: DeadLetterId::new(3).expect("an id"),
+                lane: 0,
+                entry_id: "1-1".into(),
+                position: 0,
+                entry: Vec::new(),
+                reason: "conflict".into(),
+                detail: "x".into(),
+                coupon_id,
+                user_id,
+                order_id,
+                created_at: DateTime::<Utc>::UNIX_EPOCH,
+                closed_at: None,
+            });
+            assert_eq!(matter.detail, detail);
+            assert!(matter.harm.starts_with(harm), "{matter:?}");
+        }
+    }
 
     #[test]
     fn every_finding_and_every_pass_that_postpones_has_its_harm() {

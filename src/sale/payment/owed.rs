@@ -463,3 +463,21 @@ async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<
     .fetch_optional(tx)
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_the_statuses_of_payments_that_wait_in_it() {
+        let (held, refunding) = (PaymentStatus::Held, PaymentStatus::Refunding);
+        for (part, has) in [
+            (PaymentPart::Waiting, [true, true]),
+            (PaymentPart::Held, [true, false]),
+            (PaymentPart::Refunding, [false, true]),
+            (PaymentPart::Settled, [false, false]),
+        ] {
+            assert_eq!([held, refunding].map(|status| part.has(status)), has, "{part:?}");
+        }
+    }
+}

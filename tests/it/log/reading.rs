@@ -13,8 +13,9 @@ use flash_sale::sale::log::{
 };
 use private_servers::testing::RedisServer;
 
+use crate::support::played::{Play, Played};
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, bounded, calls, command_calls, done, lane, shared};
+use crate::support::{PATIENCE, TestApp, bounded, calls, command_calls, done, lane, shared};
 
 fn id(ms: u64, sequence: u64) -> EntryId {
     EntryId { ms, sequence }
@@ -121,6 +122,25 @@ async fn logs_with_newer_entries_are_found_at_once_or_within_the_patience() {
     assert_eq!(keys.expect("Redis answers"), [&*two]);
     let _: String = app.redis(&["SET", &two, "no log"]).await;
     assert!(found(&[(&one, id(0, 0)), (&two, id(0, 0))], at_once).await.is_err());
+}
+
+/// However many wait, and whatever they hold.
+#[tokio::test]
+async fn newer_reads_at_most_one_entry_of_each_log() {
+    let app = app().await;
+    let played = Played::before(app.redis_url(), |command| match &*command[0] {
+        "XREAD" => Play::Reply("_\r\n".to_owned()),
+        _ => Play::Real,
+    })
+    .await;
+    let (redis, logs) = (played.redis(PATIENCE), [("a".to_owned(), id(5, 1))]);
+    for patience in [Duration::ZERO, Duration::from_millis(20)] {
+        let found = bounded("the answer", newer(&redis, &logs, patience)).await;
+        assert_eq!(found.expect("it is played"), [""; 0]);
+    }
+    let at_once = ["XREAD", "COUNT", "1", "STREAMS", "a", "5-1"];
+    let waits = ["XREAD", "COUNT", "1", "BLOCK", "20", "STREAMS", "a", "5-1"];
+    assert_eq!(played.asked(), [&at_once[..], &waits]);
 }
 
 #[tokio::test]

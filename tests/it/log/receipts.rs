@@ -6,6 +6,7 @@ use flash_sale::base::limits::{BEAT_PERIOD, RECEIPT_KEPT, RECEIPT_LOOK_PERIOD};
 use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::time::Instant;
 
+use crate::support::lines::Lines;
 use crate::support::{TestApp, eventually, lane, later, proxy_before, user};
 
 async fn tick(app: &TestApp) {
@@ -254,4 +255,15 @@ async fn a_tick_of_the_hand_in_says_once_a_period_that_the_process_lives() {
     }
     app.app.hand_in.leave().await;
     assert_eq!(app.number("SELECT count(*) FROM processes").await, 0);
+}
+
+#[tokio::test]
+async fn a_process_that_can_not_leave_the_list_of_those_that_live_says_so() {
+    let app = TestApp::start().await;
+    app.execute("ALTER TABLE processes RENAME TO others").await;
+    let heard = Lines::down_to(tracing::Level::DEBUG);
+    app.app.hand_in.leave().await;
+    let told = "the process can't be taken off the list of those that live";
+    assert_eq!(heard.count(told), 1);
+    app.execute("ALTER TABLE others RENAME TO processes").await;
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
 use redis::Value;
 
-use crate::support::{TestApp, bounded, calls, done, lane};
+use crate::support::played::{Play, Played, text};
+use crate::support::{PATIENCE, TestApp, bounded, calls, done, lane};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
@@ -108,6 +109,30 @@ async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
     ours.remove_idle_consumers(Duration::ZERO).await.unwrap();
     assert_eq!(consumers(&app).await, ["ours"], "idle as well, and at work");
     app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn remove_idle_consumers_keeps_one_that_has_been_idle_for_just_as_long() {
+    let app = TestApp::start().await;
+    log_of(&app, "ours").await;
+    for name in ["just as long", "longer"] {
+        let create = ["XGROUP", "CREATECONSUMER", &app.log(lane()), "order-writers", name];
+        assert_eq!(app.redis::<i64>(&create).await, 1);
+    }
+    let facts = |name: &str, idle_ms: u64| {
+        format!("*4\r\n{}{}{}:{idle_ms}\r\n", text("name"), text(name), text("idle"))
+    };
+    let told = format!("*2\r\n{}{}", facts("just as long", 1_000), facts("longer", 1_001));
+    let played = Played::before(app.redis_url(), move |command| match &*command[0] {
+        "XINFO" => Play::Reply(told.clone()),
+        _ => Play::Real,
+    })
+    .await;
+    let redis = played.redis(PATIENCE);
+    let ours = OrderLog::new(redis, app.keys(), calls(lane()), "ours".into());
+    let removed = ours.remove_idle_consumers(Duration::from_secs(1));
+    bounded("the longer one is removed", removed).await.unwrap();
+    assert_eq!(consumers(&app).await, ["just as long"]);
 }
 
 #[tokio::test]

@@ -81,6 +81,43 @@ async fn each_kind_of_matter_has_its_age_its_harm_and_steps() {
     app.execute("UPDATE postponed SET since = now() - interval '1 hour'").await;
     let (postponed, _) = list(&app, "kind=postponed").await;
     assert!(postponed[0]["age_s"].as_i64().is_some_and(|age| age >= 3_600), "{postponed:?}");
+    // By another clock, or by one that was set back.
+    app.execute("UPDATE postponed SET since = now() + interval '1 hour'").await;
+    let (postponed, _) = list(&app, "kind=postponed").await;
+    assert_eq!(postponed[0]["age_s"], 0, "{postponed:?}");
+    // A page without room for more asks for no further kind.
+    app.execute("DROP TABLE jobs CASCADE").await;
+    let (first, _) = list(&app, "limit=1").await;
+    assert_eq!(kinds(&first), KINDS[..1]);
+}
+
+#[tokio::test]
+async fn findings_are_those_of_the_last_comparison_that_has_ended_from_behind_a_position_on() {
+    let app = TestApp::start().await;
+    app.execute(
+        r#"INSERT INTO reconcile_runs (asked_by, finished_at, at_rest, sales, in_flight, orders, disagreements, findings)
+               SELECT 'api', now(), true, 1, 0, '{}', 2,
+                      '[{"code": "order_lost", "coupon_id": "1", "detail": "x"}, {"code": "oversold", "coupon_id": "1", "detail": "x"}]'
+               FROM generate_series(1, 2);
+           INSERT INTO reconcile_runs (asked_by) VALUES ('api')"#,
+    )
+    .await;
+    let runs = app.numbers("SELECT id FROM reconcile_runs ORDER BY id").await;
+    let [before, last, under_way] = runs[..] else { panic!("{runs:?}") };
+    let all = [format!("{last}.1"), format!("{last}.2")];
+    for (behind, found) in [
+        (String::new(), &all[..]),
+        (format!("&cursor=finding-{last}.1"), &all[1..]),
+        (format!("&cursor=finding-{last}.2"), &[]),
+        (format!("&cursor=finding-{before}.1"), &all),
+        (format!("&cursor=finding-{before}.2"), &all),
+        (format!("&cursor=finding-{under_way}.2"), &all),
+    ] {
+        let (matters, _) = list(&app, &format!("kind=finding{behind}")).await;
+        let ids: Vec<_> = matters.iter().map(|matter| matter["id"].as_str()).collect();
+        assert_eq!(ids, found.iter().map(|id| Some(&**id)).collect::<Vec<_>>(), "{behind}");
+    }
+    app.execute("DELETE FROM reconcile_runs").await;
 }
 
 #[tokio::test]

@@ -219,6 +219,22 @@ async fn an_export_has_each_table_in_which_the_user_is() {
     app.execute("DELETE FROM receipts; DELETE FROM reconcile_runs").await;
 }
 
+/// Its gateway has been quicker than the workers.
+#[tokio::test]
+async fn an_export_has_the_payment_of_a_claim_that_is_promised_and_no_row() {
+    let app = app().await;
+    let order = app.claim(USER, app.create_flash(9).await).await.order_id();
+    let notice = json!({"kind": "payment", "payment_id": "g1", "order_id": order.to_string(), "method": 2,
+                        "amount_cents": 1});
+    assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
+    let export = exported(&app, USER).await;
+    assert_eq!(export["orders"], json!([]));
+    assert_eq!(export["places_in_redis"][0]["order_id"], order.to_string());
+    let payments = export["payments"].as_array().expect("a list");
+    assert_eq!(payments.len(), 1, "{export:#}");
+    assert_eq!(payments[0]["order_id"], order.to_string());
+}
+
 #[tokio::test]
 async fn an_erased_user_is_in_no_table_and_the_books_stay() {
     let app = app().await;

@@ -154,6 +154,7 @@ mod tests {
         {
             assert_eq!(is_payment_id(id), fits, "{id:?}");
         }
+        assert!(is_payment_id("g") && is_pay_url("x"));
         assert!(!is_payment_id(&long) && is_payment_id(&long[1..]) && is_pay_url(&long));
         assert!(!is_pay_url("") && !is_pay_url("https://x/\n"));
         assert!(!is_pay_url(&"x".repeat(2_049)) && is_pay_url(&"x".repeat(2_048)));

@@ -194,6 +194,13 @@ async fn a_sale_has_one_producer_until_its_last_watcher_has_gone() {
     drop(second);
     shop.tick().await;
     assert_eq!((shop.live.watched(), shop.live.places().taken()), (0, 0));
+    // The producer has ended, and takes none that comes after it for itself.
+    let again = shop.watch(one).await;
+    shop.tick().await;
+    assert_eq!(shop.live.watched(), 1);
+    drop(again);
+    shop.tick().await;
+    assert_eq!(shop.live.watched(), 0);
     // Without a sale there is nothing to watch, and no producer stays.
     let none = CouponId::compose(1_000_000, 1);
     for (coupon, is_there) in [(regular, true), (none, false)] {
@@ -246,6 +253,7 @@ async fn a_postgres_that_hangs_is_told_to_the_first_watcher_and_to_no_later_one(
     let mut watching = shop.watch(coupon).await;
     let known = told(&mut watching).expect("a state");
     let taken = still(pool.acquire()).await.expect("Postgres answers");
+    let heard = Lines::down_to(tracing::Level::DEBUG);
     for second in 1..=5 {
         pass(limits::LIVE_PERIOD).await;
         redis_settles(&shop.app).await;
@@ -256,5 +264,6 @@ async fn a_postgres_that_hangs_is_told_to_the_first_watcher_and_to_no_later_one(
     let mut heartbeat = told(&mut watching).expect("what was known");
     heartbeat["now"] = known["now"].clone();
     assert_eq!(heartbeat, known);
+    assert_eq!(heard.count("a watched sale can't be read"), 1, "it tells why it knows no more");
     drop(taken);
 }

@@ -67,26 +67,33 @@ async fn asked_leaves_a_payment_that_is_back_meanwhile() {
     assert_eq!(lines(&app, rows).await, ["101 refunded f", "102 refunding t"]);
 }
 
-/// An administrator closes the first one, and the payer's bank takes the second one back.
+/// One is closed by an administrator, one taken back by the payer's bank, and one is on its way back already.
 #[tokio::test]
 async fn leave_hold_leaves_payments_about_which_others_have_decided_meanwhile() {
     let app = app_with(&[]).await;
     let coupon = app.create_regular().await;
-    orders(&app, coupon, &[(1, "unpaid"), (2, "unpaid"), (3, "unpaid")]).await;
-    let held = [101, 102, 103].map(|id| (id, id - 100, "held", "unknown_order"));
+    let unpaid = [1, 2, 3, 4].map(|id| (id, "unpaid"));
+    orders(&app, coupon, &unpaid).await;
+    let held = unpaid.map(|(id, _)| (id + 100, id, "held", "unknown_order"));
     payments(&app, &held).await;
     app.execute("INSERT INTO held_payments SELECT id, now() FROM payments").await;
     pass_beside(
         &app,
         "UPDATE payments SET status = 'closed', closed_at = now(), note = 'by hand', updated_at = now() WHERE id = 101;
-         UPDATE payments SET refund_reason = 'charged_back', updated_at = now() WHERE id = 102",
+         UPDATE payments SET refund_reason = 'charged_back', updated_at = now() WHERE id = 102;
+         UPDATE payments SET status = 'refunding', refunding_at = now(), updated_at = now() WHERE id = 104",
     )
     .await;
     assert_eq!(
         states(&app).await,
-        ["101 closed unknown_order", "102 held charged_back", "103 accepted"]
+        [
+            "101 closed unknown_order",
+            "102 held charged_back",
+            "103 accepted",
+            "104 refunding unknown_order"
+        ]
     );
-    assert_eq!(statuses(&app).await, ["1 unpaid", "2 unpaid", "3 paid"]);
+    assert_eq!(statuses(&app).await, ["1 unpaid", "2 unpaid", "3 paid", "4 unpaid"]);
 }
 
 /// Opened payments in the order of their looks, with the minutes since each was heard of; then whether that is now, and

@@ -203,3 +203,17 @@ async fn an_answer_that_can_not_be_is_none() {
     assert_eq!(lines(&app, told).await, rows.map(|(.., told)| told));
     assert_eq!(gateway.asked().len(), rows.len() + 3, "and three refunds");
 }
+
+#[tokio::test]
+async fn http_gateway_of_a_config_takes_replies_of_so_many_bytes_at_most() {
+    let (app, gateway) = shop().await;
+    let coupon = app.create_regular().await;
+    for (id, bytes) in [(101, GATEWAY_REPLY_BYTES_MAX), (102, GATEWAY_REPLY_BYTES_MAX + 1)] {
+        orders(&app, coupon, &[(id, "unpaid")]).await;
+        opened(&app, &[(id, id, &format!("long/{bytes}"), id - 200)]).await;
+    }
+    app.app.payments.refund_pass().await.expect_err("one has no answer");
+    let looked = "SELECT (looks > 0)::text FROM opened_payments ORDER BY id";
+    assert_eq!(lines(&app, looked).await, ["true", "false"]);
+    assert_eq!(gateway.asked().len(), 2);
+}

@@ -210,6 +210,24 @@ async fn recall_brings_back_the_order_whose_payment_is_named_and_no_other_one() 
     assert_eq!(lines(&app, moved).await, ["103", "104"]);
 }
 
+/// Nearly all are here, and none of their notices waits for a lock of the history.
+#[tokio::test]
+async fn recall_order_writes_nothing_into_the_history_that_has_not_the_order() {
+    let app = app_with(&[]).await;
+    app.execute(MONTHS).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid")]).await;
+    app.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN RAISE EXCEPTION 'it is written to'; END $$;
+         CREATE TRIGGER refuse BEFORE DELETE ON order_history EXECUTE FUNCTION refuse();
+         CREATE TRIGGER refuse BEFORE DELETE ON payment_history EXECUTE FUNCTION refuse()",
+    )
+    .await;
+    let notice = json!({"kind": "payment", "payment_id": "g1", "order_id": "1", "method": 2, "amount_cents": 1});
+    assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
+}
+
 /// A payment of the service itself has the same name, and is here.
 #[tokio::test]
 async fn is_known_tells_a_gateway_from_the_service_itself() {

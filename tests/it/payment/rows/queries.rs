@@ -91,11 +91,12 @@ async fn to_give_back_here_are_those_of_the_service_itself() {
 #[tokio::test]
 async fn to_give_back_here_are_a_batch_in_the_order_of_their_ids() {
     let app = app_with(&[]).await;
-    let last = i64::from(REFUNDS_BATCH) + 2;
+    let last = i64::from(REFUNDS_BATCH) + 5;
     refunds(&app, "refunding", 1..=last).await;
-    app.execute("UPDATE payments SET gateway = 'in_process'").await;
+    // Those of the gateway take no room from them.
+    app.execute("UPDATE payments SET gateway = 'in_process' WHERE id > 3").await;
     assert_eq!(app.refund_payments().await, usize::try_from(REFUNDS_BATCH).expect("it is small"));
-    let left = "SELECT id FROM payments WHERE status = 'refunding' ORDER BY id";
+    let left = "SELECT id FROM payments WHERE status = 'refunding' AND id > 3 ORDER BY id";
     assert_eq!(app.number(left).await, last - 1);
 }
 

@@ -11,7 +11,9 @@ use flash_sale::sale::retention::months::{self, Month};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, raw_sql};
 
+use super::past::{MONTHS, leave};
 use super::{app_with, orders, payments, states, statuses};
+use crate::support::lines::Lines;
 use crate::support::{TestApp, now};
 
 /// The answer to a request that has to wait for another session: this one has done something before that is not
@@ -94,6 +96,25 @@ async fn recall_makes_a_payment_of_the_history_known() {
     assert!(told.status >= 500, "its gateway tells again: {told:?}");
     assert_eq!(statuses(&app).await, ["1 unpaid".to_owned(), format!("{moved} cancelled")]);
     assert_eq!(states(&app).await, [""; 0]);
+}
+
+/// Two notices name it at once: the second one says nothing of it.
+#[tokio::test]
+async fn recall_order_tells_that_it_brings_an_order_back_once() {
+    let app = app_with(&[]).await;
+    app.execute(MONTHS).await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "cancelled"), (2, "cancelled")]).await;
+    leave(&app, "1, 2").await;
+    let heard = Lines::heard();
+    let told = || heard.count("names an order of the history, which is brought back");
+    let back = "WITH back AS (DELETE FROM order_history WHERE id = 1 RETURNING *) INSERT INTO orders SELECT * FROM back";
+    let notice = pays("g101", 1);
+    let answer = raced(&app, (back, "SELECT 1"), app.confirm(&notice)).await;
+    assert_eq!((answer.text("reason"), told()), ("too_late", 0));
+    assert_eq!(app.confirm(&pays("g102", 2)).await.text("reason"), "too_late");
+    assert_eq!(told(), 1);
+    assert_eq!(statuses(&app).await, ["1 cancelled", "2 cancelled"]);
 }
 
 #[tokio::test]
