@@ -304,4 +304,16 @@ mod tests {
         }
         assert!(pool("nonsense", 7, timeout).is_err());
     }
+
+    /// It takes the connection, and says nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_hangs_is_waited_for_half_as_long_as_callers_wait_for_a_connection() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let place = server.local_addr().expect("it is bound");
+        let url = format!("postgres://user@{place}/shop");
+        let pool = pool(&url, 1, Duration::from_secs(10)).expect("a valid URL");
+        let began = tokio::time::Instant::now();
+        assert!(!answers(&pool).await);
+        assert_eq!(began.elapsed().as_secs(), 10, "of 20 s");
+    }
 }

@@ -569,6 +569,9 @@ fn unreachable() -> RedisError {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use futures_util::FutureExt;
     use private_servers::testing::{Bounded, LogLines, eventually, patience, tries};
 
     use super::fake::{Fake, bulk, info};
@@ -663,6 +666,16 @@ mod tests {
             assert_eq!(redis.query::<String>(&get()).bounded().await.expect("an answer"), "text");
         }
         assert_eq!(server.connections(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_live_link_is_taken_at_once_also_while_a_caller_connects() {
+        let server = Fake::master("a", answer).await;
+        let redis = Redis::new(&server.url()).expect("a valid URL");
+        let link = redis.link().bounded().await.expect("a master");
+        let _connecting = redis.0.connecting.lock().await;
+        let again = redis.link().now_or_never().expect("at once").expect("a master");
+        assert!(Arc::ptr_eq(&link, &again));
     }
 
     #[tokio::test]
@@ -787,6 +800,7 @@ mod tests {
         let kind = |kind: ErrorKind| RedisError::from((kind, "it says"));
         for (error, is_alive) in [
             (unreachable(), false),
+            (io::Error::from(io::ErrorKind::TimedOut).into(), false),
             (kind(ErrorKind::Parse), false),
             (server_error(ServerErrorKind::ReadOnly), false),
             (server_error(ServerErrorKind::NoScript), true),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, raw_sql};
 
 use crate::support::lines::Lines;
+use crate::support::played::{Play, Played, hash, text};
 use crate::support::{TestApp, lane, proxy_before};
 
 async fn tried(app: &App, coupon: CouponId, accept_loss: bool) -> Result<ArchiveOutcome, Failure> {
@@ -28,8 +29,8 @@ async fn archived(app: &TestApp, coupon: CouponId, accept_loss: bool) -> Archive
 }
 
 /// The open things of a sale that isn't settled.
-async fn obstacles(app: &TestApp, coupon: CouponId) -> Vec<String> {
-    match tried(&app.app, coupon, false).await.expect("both stores answer") {
+async fn obstacles(app: &App, coupon: CouponId) -> Vec<String> {
+    match tried(app, coupon, false).await.expect("both stores answer") {
         ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)) => obstacles,
         other => panic!("{other:?}"),
     }
@@ -67,7 +68,7 @@ async fn ask_now_archives_what_is_settled_and_gives_up_only_what_is_accepted() {
         let buyers = i64::from(has_stray_buyer);
         if has_stray_buyer {
             app.set_buyer(coupon, 3, 77).await;
-            let refused = obstacles(&app, coupon).await;
+            let refused = obstacles(&app.app, coupon).await;
             assert_eq!(refused.len(), 2, "{refused:?}");
             assert!(refused[1].contains("user 3 was promised order 77"), "{refused:?}");
             assert_eq!(noted(&app, coupon).await, [] as [Value; 0]);
@@ -90,26 +91,64 @@ async fn ask_now_archives_what_is_settled_and_gives_up_only_what_is_accepted() {
     }
 }
 
-/// Postgres holds the note back until another operator's is there.
+/// Postgres holds the note of `asked` back until another session has set this in the row of its sale.
+async fn while_another_sets<T>(
+    app: &TestApp,
+    coupon: CouponId,
+    set: &str,
+    asked: impl Future<Output = T>,
+) -> T {
+    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let update =
+        format!("UPDATE flash_sales SET {set}, updated_at = now() WHERE coupon_id = {coupon}");
+    raw_sql(AssertSqlSafe(update)).execute(&mut *other).await.expect("Postgres answers");
+    let meanwhile = async {
+        app.a_session_waits_for_a_row().await;
+        other.commit().await.expect("Postgres answers");
+    };
+    tokio::join!(asked, meanwhile).0
+}
+
 #[tokio::test]
 async fn ask_now_of_a_sale_that_is_archived_meanwhile_notes_and_gives_up_nothing() {
     let app = TestApp::start().await;
     let coupon = ended_sale(&app, 5).await;
     let lines = Lines::heard();
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let archive = format!(
-        "UPDATE flash_sales SET archived_at = now(), updated_at = now() WHERE coupon_id = {coupon}"
-    );
-    raw_sql(AssertSqlSafe(archive)).execute(&mut *other).await.expect("Postgres answers");
-    let meanwhile = async {
-        app.a_session_waits_for_a_row().await;
-        other.commit().await.expect("Postgres answers");
-    };
-    let (archived, ()) = tokio::join!(archived(&app, coupon, false), meanwhile);
+    let asked = archived(&app, coupon, false);
+    let archived = while_another_sets(&app, coupon, "archived_at = now()", asked).await;
     assert_eq!((archived.buyers_dropped, archived.live_orders), (Some(0), Some(0)));
     assert_eq!(noted(&app, coupon).await, [] as [Value; 0], "that is the other's");
     assert_eq!(lines.count(GIVEN_UP), 0);
     assert_eq!(app.redis::<i64>(&["EXISTS", &app.keys().coupon(coupon)]).await, 0);
+}
+
+/// The other session has found Redis behind the revision of the end.
+#[tokio::test]
+async fn ask_now_of_a_sale_that_is_not_settled_any_more_leaves_it_in_redis() {
+    let app = TestApp::start().await;
+    let coupon = ended_sale(&app, 5).await;
+    let behind = "applied_revision = applied_revision - 1";
+    let asked = obstacles(&app.app, coupon);
+    let named = while_another_sets(&app, coupon, behind, asked).await;
+    assert_eq!(named, [] as [String; 0], "none was there when it was looked at");
+    assert_eq!(noted(&app, coupon).await, [] as [Value; 0]);
+    assert_eq!(app.redis::<i64>(&["EXISTS", &app.keys().coupon(coupon)]).await, 1);
+    assert_eq!(archived(&app, coupon, false).await.buyers_dropped, Some(0), "it is told again");
+}
+
+#[tokio::test]
+async fn look_names_a_sale_that_redis_is_still_loading() {
+    let app = TestApp::start().await;
+    let coupon = ended_sale(&app, 5).await;
+    let script = hash(include_str!("../../../lua/apply_coupon.lua"));
+    let played = Played::before(app.redis_url(), move |command| match command {
+        [_, of, ..] if *of == script => Play::Reply(text("LOADING")),
+        _ => Play::Real,
+    })
+    .await;
+    let process = played.process(&app).await;
+    assert_eq!(obstacles(&process, coupon).await, ["Redis is loading it"]);
+    archived(&app, coupon, false).await;
 }
 
 #[tokio::test]
@@ -119,7 +158,7 @@ async fn look_names_the_first_twenty_obstacles() {
     for buyer in 1..=25 {
         app.set_buyer(coupon, buyer, 700 + buyer).await;
     }
-    let named = obstacles(&app, coupon).await;
+    let named = obstacles(&app.app, coupon).await;
     assert_eq!(named.len(), limits::LOGGED_DISAGREEMENTS_MAX, "{named:#?}");
     assert_eq!(named.iter().collect::<BTreeSet<_>>().len(), named.len(), "{named:#?}");
     assert_eq!(archived(&app, coupon, true).await.buyers_dropped, Some(25));
@@ -131,7 +170,7 @@ async fn look_names_a_sale_that_redis_has_in_another_epoch() {
     app.expect_disagreements();
     let coupon = ended_sale(&app, 5).await;
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "epoch", "99"]).await;
-    let named = obstacles(&app, coupon).await;
+    let named = obstacles(&app.app, coupon).await;
     assert_eq!(named[0], Failure::Stale(coupon).to_string(), "{named:#?}");
     archived(&app, coupon, true).await;
 }
@@ -142,11 +181,25 @@ async fn look_names_a_log_that_cannot_be_read_once() {
     app.expect_disagreements();
     let coupon = ended_sale(&app, 5).await;
     let _: String = app.redis(&["SET", &app.log(lane()), "x"]).await;
-    let named = obstacles(&app, coupon).await;
+    let named = obstacles(&app.app, coupon).await;
     assert_eq!(named.len(), 1, "{named:#?}");
     assert!(named[0].contains("WRONGTYPE"), "{named:#?}");
     let of_sale = archived(&app, coupon, true).await;
     assert_eq!((of_sale.buyers_dropped, of_sale.live_orders), (None, None), "nothing was counted");
+}
+
+/// Claims on their way are looked for before the sale.
+#[tokio::test]
+async fn look_names_a_log_and_a_sale_that_can_not_be_read() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = ended_sale(&app, 5).await;
+    let _: String = app.redis(&["SET", &app.log(lane()), "x"]).await;
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "stock", "few"]).await;
+    let named = obstacles(&app.app, coupon).await;
+    assert_eq!(named.len(), 2, "{named:#?}");
+    assert!(named[0].contains("WRONGTYPE") && !named[1].contains("WRONGTYPE"), "{named:#?}");
+    archived(&app, coupon, true).await;
 }
 
 #[tokio::test]

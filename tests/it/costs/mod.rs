@@ -1,7 +1,7 @@
 //! Costs, counted in rows, calls and seconds.
 
 // Plans of the queries on 300,000 rows.
-mod plans;
+pub mod plans;
 
 // The queries, and what each may read.
 mod queries;

@@ -99,7 +99,7 @@ async fn assert_pages(
 }
 
 /// Rows that the scans of tables and indexes in this plan have looked at.
-fn read(node: &Value) -> f64 {
+pub fn read(node: &Value) -> f64 {
     let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
     let kind = node["Node Type"].as_str().unwrap_or_default();
     let own = match kind {

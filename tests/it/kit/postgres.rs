@@ -140,6 +140,38 @@ async fn statements_of_a_transaction_are_planned_for_their_values_and_by_index_u
     }
 }
 
+/// Versions before 12 have no cache of plans to set, and those before 16 keep no connections for a role. The functions of
+/// a schema stand in for those of another version.
+#[tokio::test]
+async fn a_setting_that_a_version_lacks_is_neither_set_nor_counted() {
+    let app = TestApp::start().await;
+    app.execute(
+        "CREATE SCHEMA older;
+         CREATE SCHEMA newer;
+         CREATE FUNCTION older.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+         CREATE FUNCTION newer.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT '2' $$",
+    )
+    .await;
+    let most = "SELECT current_setting('max_connections')::bigint
+                       - current_setting('superuser_reserved_connections')::bigint";
+    let most = app.number(most).await;
+    for (version, mode, kept) in [("older", "auto", 0), ("newer", "force_custom_plan", 2)] {
+        let path = format!("{version},pg_catalog");
+        let options = (*app.app.stores.pool.connect_options()).clone();
+        let options = options.options([("search_path", path)]);
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+        let mut tx = postgres::begin_planning(&pool).await.expect("Postgres answers");
+        let found: String = sqlx::query_scalar("SELECT current_setting('plan_cache_mode')")
+            .fetch_one(&mut *tx)
+            .await
+            .expect("Postgres has it");
+        tx.commit().await.expect("Postgres answers");
+        assert_eq!(found, mode, "{version}");
+        let facts = postgres::facts(&pool).await.expect("Postgres answers");
+        assert_eq!(facts.connections_max, most - kept, "{version}");
+    }
+}
+
 #[tokio::test]
 async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
     let app = TestApp::start().await;

@@ -1,12 +1,16 @@
-//! Commands that looks at a log cost, on a Redis that counts them.
+//! Commands that looks at a log cost, on a Redis that counts or tells them.
 
 use flash_sale::base::clock::Clock;
+use flash_sale::sale::ids::Lane;
+use flash_sale::sale::keys::LogId;
 use flash_sale::sale::log::LogState;
+use flash_sale::sale::log::backlog::Backlog;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
 use private_servers::testing::RedisServer;
 
+use crate::support::played::{Play, Played};
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, calls, command_calls, lane, shared};
+use crate::support::{PATIENCE, TestApp, calls, command_calls, lane, shared};
 
 #[tokio::test]
 async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread() {
@@ -30,4 +34,27 @@ async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread()
         assert_eq!(numbers.expect("Redis answers").unread, u64::from(is_unread));
         assert_eq!(command_calls(&app, "xrange").await - before, i64::from(is_unread));
     }
+}
+
+/// Logs with unwritten entries are looked at anyway.
+#[tokio::test]
+async fn only_logs_of_which_all_is_written_are_asked_for_a_newer_entry() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let played = Played::before(app.redis_url(), |command| match command[0].as_str() {
+        "XREAD" => Play::Heard,
+        _ => Play::Real,
+    })
+    .await;
+    let backlog = Backlog::new(played.redis(PATIENCE), app.keys().clone(), 2, 9);
+    let logs: Vec<String> = LogId::of_lanes(Lane::all(2)).map(|log| app.keys().log(log)).collect();
+    let unwritten = app.log(lane());
+    app.append(lane(), &["coupon", "1024", "user", "1", "order", "77"]).await;
+    for _ in 0..2 {
+        assert_eq!(backlog.look().await.expect("Redis answers"), 1);
+    }
+    let asked = played.asked().concat();
+    let named: Vec<&String> = asked.iter().filter(|word| logs.contains(word)).collect();
+    let settled: Vec<&String> = logs.iter().filter(|log| **log != unwritten).collect();
+    assert_eq!(named, settled, "{asked:?}");
 }

@@ -1,8 +1,10 @@
 //! The board's look at Postgres and at Redis: recoveries, letters in review, changes on their way, and logs.
 
 use flash_sale::base::limits::BOARD_RECOVERIES_MAX;
+use flash_sale::sale::ids::Lane;
 use serde_json::{Value, json};
 
+use crate::support::played::{Play, Played};
 use crate::support::{TestApp, bounded};
 
 /// The board once it is as expected.
@@ -98,4 +100,38 @@ async fn a_sale_has_its_letters_in_review_and_a_change_that_is_on_its_way() {
     app.changes_pass().await;
     let told = board(&app, |board| sale(board, first)["is_pending"] == false).await;
     assert_eq!(sale(&told, first)["state"], "paused");
+}
+
+/// Redis refuses to tell the entries of the first log, once it has told the log's state.
+#[tokio::test]
+async fn a_log_that_cannot_be_read_is_unknown_and_hides_no_other() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let lanes: Vec<Lane> = Lane::all(2).collect();
+    for (lane, user) in lanes.iter().zip(["1", "2"]) {
+        app.append(*lane, &["coupon", "1024", "user", user, "order", user]).await;
+    }
+    let unreadable = app.log(lanes[0]);
+    let played = Played::before(app.redis_url(), move |command| match command {
+        [verb, key, ..] if verb == "XRANGE" && *key == unreadable => {
+            Play::Reply("-WRONGTYPE it says\r\n".to_owned())
+        }
+        _ => Play::Real,
+    })
+    .await;
+    let process = played.process(&app).await;
+    let mut watching = process.board.watch().expect("there is room");
+    let board = bounded("Redis is looked at", async {
+        loop {
+            let (_, board) = watching.next().await.expect("the producer goes on");
+            if json!(*board)["stores"][0]["is_there"] == true {
+                return json!(*board);
+            }
+        }
+    })
+    .await;
+    let unread: Vec<&Value> =
+        board["lanes"].as_array().expect("a list").iter().map(|lane| &lane["unread"]).collect();
+    assert_eq!(unread, [&Value::Null, &json!(1)], "{board}");
+    assert_eq!(board["backlog"], Value::Null, "{board}");
 }

@@ -157,6 +157,26 @@ impl TestApp {
         .await
     }
 
+    /// From now on [`statements`](Self::statements) tells the number of statements of this kind on a table, also of those
+    /// that change no row or are refused.
+    pub async fn count_statements(&self, verb: &str, table: &str) {
+        self.execute(&format!(
+            "CREATE SEQUENCE statements;
+             CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
+             CREATE TRIGGER counted BEFORE {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION count_statement()"
+        ))
+        .await;
+    }
+
+    /// Statements since the last call.
+    pub async fn statements(&self) -> i64 {
+        let count = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM statements";
+        let count = self.number(count).await;
+        self.execute("ALTER SEQUENCE statements RESTART").await;
+        count
+    }
+
     /// From now on [`timeout_noted`](Self::timeout_noted) tells the time that statements of this kind on a table may take.
     pub async fn note_timeout_of(&self, verb: &str, table: &str) {
         self.execute(&format!(

@@ -1,14 +1,18 @@
 //! Coupons as they are listed, page by page, and as an edit writes them.
 
 use flash_sale::kit::postgres;
+use flash_sale::sale::Stores;
 use flash_sale::sale::coupon::input::CouponEdit;
 use flash_sale::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
 use flash_sale::sale::coupon::read::CouponReader;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgPoolOptions;
 
 use super::{rows, shelf};
+use crate::costs::plans::read;
 use crate::support::{TestApp, sale};
 
 /// Sales 1 to 6 are active, 3 of them; paused, two; and ended, one. Coupons 7 to 10 are regular: active, paused, ended and
@@ -63,6 +67,37 @@ async fn rows_of_each_kind_and_state_are_listed_newest_first_in_pages() {
         let second = &expected[1..expected.len().min(2)];
         assert_eq!(list(first, 1).await, second, "{filter:?}: one behind the first one");
     }
+}
+
+/// A page of each state, however many coupons have it. The plan is that of the reader's own statement, on a connection
+/// that sorts nothing where an index has the order.
+#[tokio::test]
+async fn rows_of_reads_no_more_of_a_state_than_a_page_has() {
+    let app = coupons().await;
+    app.execute(
+        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+         SELECT n << 10, 'regular', 'regular ' || n, '', '', n, 2 FROM generate_series(11::bigint, 310) AS n",
+    )
+    .await;
+    let options = (*app.app.stores.pool.connect_options()).clone();
+    let options = options.options(["enable_seqscan", "enable_sort", "jit"].map(|way| (way, "off")));
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let reader = CouponReader::new(&Stores { pool: pool.clone(), ..app.app.stores.clone() });
+    let filter = CouponFilter { kind: Some(CouponKind::Regular), state: None };
+    let listed = reader.list(filter, None, 2).await.expect("both stores answer");
+    assert_eq!(numbers(&listed), [310, 309]);
+    let name =
+        "SELECT name FROM pg_prepared_statements WHERE statement LIKE '%one (kind) CROSS JOIN%'";
+    let names: Vec<String> =
+        sqlx::query_scalar(name).persistent(false).fetch_all(&pool).await.expect("it is prepared");
+    let explain = format!(
+        "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {}('{{regular}}', '{{active,paused,ended}}', NULL, 2)",
+        names[0]
+    );
+    let plan: Value =
+        sqlx::query_scalar(AssertSqlSafe(explain)).fetch_one(&pool).await.expect("a plan");
+    let rows = read(&plan[0]["Plan"]);
+    assert!(rows <= 20.0, "{rows} rows: {plan:#}");
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use flash_sale::sale::pass::Ran;
 
-use super::{count_statements, statements};
 use crate::support::lines::Lines;
 use crate::support::{TestApp, bounded};
 
@@ -50,14 +49,14 @@ async fn refuse_in_turn(app: &TestApp, codes: &[&str]) {
 #[tokio::test]
 async fn a_run_of_expiry_ends_with_the_first_batch_that_is_not_full() {
     let app = with_due(0).await;
-    count_statements(&app, "UPDATE", "orders").await;
+    app.count_statements("UPDATE", "orders").await;
     let mut next = 1;
     for (count, batches) in [(0, 1), (1, 1), (499, 1), (500, 2), (501, 2), (1_001, 3)] {
         write_due(&app, next, count).await;
         next += count;
         let items = usize::try_from(count).expect("a few");
         assert_eq!(pass(&app).await, Ran { items, goes_on: false }, "{count} orders");
-        assert_eq!(statements(&app).await, batches, "{count} orders");
+        assert_eq!(app.statements().await, batches, "{count} orders");
     }
 }
 
@@ -73,7 +72,7 @@ async fn a_run_of_expiry_has_ten_batches_and_tells_whether_it_goes_on() {
 #[tokio::test]
 async fn a_refused_batch_by_coupon_is_full_or_ends_the_run_like_any_other() {
     let app = with_due(3).await;
-    count_statements(&app, "UPDATE", "orders").await;
+    app.count_statements("UPDATE", "orders").await;
     // However slow the machine is, none is due again within this run.
     app.execute(
         "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -84,7 +83,7 @@ async fn a_refused_batch_by_coupon_is_full_or_ends_the_run_like_any_other() {
     app.refuse("UPDATE", "orders", "OLD.id IN (2, 1002, 2002)", "23514").await;
     assert_eq!(pass(&app).await, Ran { items: 2, goes_on: false });
     // The batch; all three, the first, both others, each of them.
-    assert_eq!(statements(&app).await, 6, "and no further batch");
+    assert_eq!(app.statements().await, 6, "and no further batch");
     // A full batch, and one more order behind it.
     write_due(&app, 1_001, 501).await;
     assert_eq!(pass(&app).await, Ran { items: 500, goes_on: false });

@@ -3,7 +3,7 @@
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
-use super::{count_statements, errors, holding, raise_epoch, statements};
+use super::{errors, holding, raise_epoch};
 use crate::support::{TestApp, lane};
 
 async fn pass(app: &TestApp) -> Ran {
@@ -83,6 +83,28 @@ async fn work_through_ends_the_tries_of_coupons_of_which_no_row_is_open() {
     assert_eq!(app.postponed().await, left);
 }
 
+/// Of the second sale a place waits, and of the third one nothing does: notes about their units are settled together,
+/// since neither has a turn.
+#[tokio::test]
+async fn a_coupon_has_a_turn_only_where_a_row_of_that_kind_is_open() {
+    let app = TestApp::with_sales(3).await;
+    app.execute("UPDATE flash_sales SET archived_at = now()").await;
+    let [first, second, third] = [1, 2, 3].map(crate::support::sale);
+    write_returns(&app, first, (1, 1), "unit").await;
+    write_returns(&app, second, (2, 2), "place").await;
+    app.execute(&format!(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES
+             ('places', {second}, 'x', now() + interval '1 hour'),
+             ('stock_returns', {second}, 'x', now()), ('stock_returns', {third}, 'x', now())"
+    ))
+    .await;
+    app.count_statements("DELETE", "postponed").await;
+    assert_eq!((pass(&app).await, app.statements().await), (ran(1, false), 1));
+    assert_eq!(app.postponed().await, [format!("places {second} 1")]);
+    let settled = "SELECT item FROM postponed_settled ORDER BY item";
+    assert_eq!(app.numbers(settled).await, [second.get(), third.get()]);
+}
+
 /// Each way in which units of a sale can't come back is noted with its reason.
 #[tokio::test]
 async fn units_that_cannot_come_back_are_postponed_with_the_reason() {
@@ -103,9 +125,9 @@ async fn units_that_cannot_come_back_are_postponed_with_the_reason() {
             "" => app.redis(&["HDEL", &key, field]).await,
             value => app.redis(&["HSET", &key, field, value]).await,
         };
-        count_statements(&app, "UPDATE", "stock_returns").await;
+        app.count_statements("UPDATE", "stock_returns").await;
         assert_eq!(pass(&app).await, ran(0, false), "{field}");
-        assert_eq!(statements(&app).await, 0, "{field}: no row is written");
+        assert_eq!(app.statements().await, 0, "{field}: no row is written");
         app.execute(
             "DROP TRIGGER counted ON stock_returns; DROP FUNCTION count_statement; DROP SEQUENCE statements",
         )
@@ -161,4 +183,25 @@ async fn close_leaves_rows_open_if_the_lane_has_another_epoch_by_then() {
     assert_eq!((app.number(open).await, app.postponed().await.len()), (1, 0));
     app.execute("UPDATE lanes SET epoch = 1").await;
     assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(1, false), 9));
+}
+
+/// Redis has no such sale when the script runs, and needs none any more.
+#[tokio::test]
+async fn units_of_a_sale_that_is_archived_in_their_turn_are_closed_by_the_next_pass() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    let other = holding(&app, "LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
+    let archiving = async {
+        app.a_session_waits_for_a_row().await;
+        app.execute("UPDATE flash_sales SET archived_at = now(), removed_at = now()").await;
+        app.lose_sale(coupon).await;
+        other.rollback().await.expect("Postgres answers");
+    };
+    let (closed, ()) = tokio::join!(pass(&app), archiving);
+    assert_eq!((closed, app.postponed().await.len()), (ran(0, false), 0));
+    assert_eq!(app.number("SELECT count(*) FROM stock_returns WHERE done_at IS NULL").await, 1);
+    assert_eq!(pass(&app).await, ran(1, false));
 }

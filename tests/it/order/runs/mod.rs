@@ -35,25 +35,6 @@ async fn holding(app: &TestApp, statement: &str) -> Transaction<'static, Postgre
     tx
 }
 
-/// Counts the statements of this kind on a table from now on, also those that change no row or are refused.
-async fn count_statements(app: &TestApp, verb: &str, table: &str) {
-    app.execute(&format!(
-        "CREATE SEQUENCE statements;
-         CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
-         CREATE TRIGGER counted BEFORE {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION count_statement()"
-    ))
-    .await;
-}
-
-/// Statements since the last call.
-async fn statements(app: &TestApp) -> i64 {
-    let count = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM statements";
-    let count = app.number(count).await;
-    app.execute("ALTER SEQUENCE statements RESTART").await;
-    count
-}
-
 /// Error of each note about a postponed item, by pass.
 async fn errors(app: &TestApp) -> Vec<String> {
     app.texts("SELECT concat(pass, ': ', error) FROM postponed ORDER BY pass, item").await

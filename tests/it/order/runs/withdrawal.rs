@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
-use super::{count_statements, errors, raise_epoch, statements};
+use super::{errors, raise_epoch};
 use crate::support::lines::Lines;
 use crate::support::{TestApp, lane};
 
@@ -395,14 +395,14 @@ async fn put_last_writes_rows_that_wait_and_a_refusal_is_noted() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let done = set_up(&app, 1_000, &inherited()[0]).await;
-    count_statements(&app, "UPDATE", "stock_returns").await;
-    assert_eq!((pass(&app).await.items, statements(&app).await), (1, 1), "one closes its row");
+    app.count_statements("UPDATE", "stock_returns").await;
+    assert_eq!((pass(&app).await.items, app.statements().await), (1, 1), "one closes its row");
     // One letter is no buyer's, and the other waits, whose row Postgres refuses to write.
     let case = Case { total: (2, 1), letters: vec![(5, 15), (7, 17)], ..one_to_stock() };
     let coupon = set_up(&app, 2_000, &case).await;
     assert_ne!(done, coupon);
     app.refuse("UPDATE", "stock_returns", "NEW.done_at IS NULL", "23514").await;
-    assert_eq!((pass(&app).await.items, statements(&app).await), (1, 2));
+    assert_eq!((pass(&app).await.items, app.statements().await), (1, 2));
     let error = errors(&app).await;
     assert!(error.len() == 1 && error[0].starts_with("withdrawals: Postgres: "), "{error:?}");
 }

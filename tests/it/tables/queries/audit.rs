@@ -59,6 +59,23 @@ async fn pass_of_the_audit_deletes_the_oldest_entries_up_to_its_bound() {
 }
 
 #[tokio::test]
+async fn pass_of_the_audit_ends_with_the_first_batch_that_is_not_full() {
+    let app = TestApp::start().await;
+    app.count_statements("DELETE", "audit").await;
+    let batch = i64::from(AUDIT_BATCH);
+    for (old, batches) in [(0, 1), (batch - 1, 1), (batch, 2)] {
+        app.execute(&format!(
+            "INSERT INTO audit (scope, action, at)
+             SELECT 'command_line', 'end_coupon', now() - interval '25 hours' FROM generate_series(1, {old})"
+        ))
+        .await;
+        let deleted = app.app.audit.pass(Duration::from_hours(24)).await.expect("Postgres answers");
+        let deleted = i64::try_from(deleted).expect("it is small");
+        assert_eq!((deleted, app.statements().await), (old, batches));
+    }
+}
+
+#[tokio::test]
 async fn pass_of_the_audit_leaves_an_entry_that_another_process_has_locked() {
     let app = TestApp::start().await;
     app.execute(
