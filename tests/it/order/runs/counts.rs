@@ -84,6 +84,8 @@ async fn the_audit_tells_what_it_corrects_in_log_metric_and_history() {
     assert_eq!((corrections(), lines.count(alarm)), (1.0, 1));
     assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 6);
     names.sort_unstable();
+    let found = "SELECT status FROM order_count_changes ORDER BY id";
+    assert_ne!(app.texts(found).await, names, "they have yet to be sorted");
     let at = |name| OrderStatus::ALL.iter().position(|status| status.as_str() == name);
     let words = names.map(|name| format!("{name}: -{}", at(name).expect("a status") + 1));
     let error = "SELECT error FROM postponed_settled WHERE pass = 'order_counts' AND item = 1024";
