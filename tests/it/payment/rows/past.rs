@@ -146,6 +146,9 @@ async fn leave_moves_settled_payments_of_these_orders() {
     let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     past::leave(&mut tx, &[1, 3]).await.expect("Postgres answers");
     let (here, opened) = past::rows(&mut tx, &[1, 2]).await.expect("Postgres answers");
+    let mode = sqlx::query_scalar("SELECT current_setting('plan_cache_mode')");
+    let mode: String = mode.fetch_one(&mut *tx).await.expect("Postgres answers");
+    assert_eq!(mode, "force_custom_plan", "a plan for these orders reads their months alone");
     tx.commit().await.expect("Postgres answers");
     let ids: Vec<_> = here.iter().map(|row| row["id"].as_i64().expect("a number")).collect();
     assert_eq!((ids, opened.len()), (vec![101, 102, 103, 104, 105, 106], 0), "wherever they are");
