@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::coupon::load::only_in_postgres;
 use crate::http::bad_input::json_values;
 use crate::support::process::{flash_sale, run};
-use crate::support::{Reply, TestApp, lane};
+use crate::support::{Bounded, Reply, TestApp, lane};
 
 async fn archive(app: &TestApp, coupon: CouponId, accept_loss: bool) -> Reply {
     let path = format!("/v1/coupons/{coupon}/archive");
@@ -41,7 +41,7 @@ async fn assert_archived(app: &TestApp, coupon: CouponId) {
 async fn assert_nothing_is_left(app: &TestApp) {
     app.give_back().await;
     app.changes_pass().await;
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.postponed().await, [] as [String; 0]);
     assert_eq!(app.number("SELECT count(*) FROM stock_returns WHERE done_at IS NULL").await, 0);
     let found = app.reconcile().await.disagreements;
@@ -118,7 +118,7 @@ async fn a_sale_that_redis_has_lost_is_archived_when_the_loss_is_accepted() {
             }
             _ => app.lose_buyers(coupon).await,
         }
-        assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 0);
+        assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 0);
         assert_eq!(app.postponed().await, [format!("archive {coupon} 1")], "{loses}");
         let refused = archive(&app, coupon, false).await;
         assert_eq!(refused.refusal(), (409, "sale_not_settled"), "{loses}");
@@ -206,7 +206,7 @@ async fn an_archiving_that_was_cut_off_is_finished() {
         app.execute("UPDATE flash_sales SET archived_at = now()").await;
         let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
         match by_the_pass {
-            true => drop(app.app.archive.pass().await.expect("both stores answer")),
+            true => drop(app.app.archive.pass().bounded().await.expect("both stores answer")),
             false => assert_eq!(archive(&app, coupon, false).await.status, 200),
         }
         assert_archived(&app, coupon).await;

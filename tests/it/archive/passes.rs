@@ -4,7 +4,7 @@ use flash_sale::sale::buyers::shards::Shards;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::played::{Play, Played};
-use crate::support::{TestApp, proxy_before, sale};
+use crate::support::{Bounded, TestApp, proxy_before, sale};
 
 /// A sale that is noted as archived, and still in Redis.
 async fn noted_as_archived(app: &TestApp) -> CouponId {
@@ -20,7 +20,7 @@ async fn removed(app: &TestApp) -> Vec<i64> {
 }
 
 async fn pass(app: &TestApp) -> usize {
-    app.app.archive.pass().await.expect("both stores answer")
+    app.app.archive.pass().bounded().await.expect("both stores answer")
 }
 
 #[tokio::test]
@@ -88,7 +88,10 @@ async fn remove_takes_shards_that_were_built_anew_before_the_hash_that_names_the
     let proxy = proxy_before(&app, "UNLINK").await;
     let behind = app.another_instance_behind(&proxy).await;
     proxy.lose_next_reply();
-    assert!(behind.archive.pass().await.is_err(), "the connection breaks after the first step");
+    assert!(
+        behind.archive.pass().bounded().await.is_err(),
+        "the connection breaks after the first step"
+    );
     assert_eq!((there(&app, &built).await, there(&app, &sale).await), (0, 1));
     assert_eq!(removed(&app).await, [] as [i64; 0]);
     assert_eq!(pass(&app).await, 0);
@@ -145,7 +148,7 @@ async fn archive_ended_compares_each_sale_once_and_remove_unlinks_each_key_once(
     let process = played.process(&app).await;
     let pass = async |counted: &str| {
         played.take_asked();
-        let archived = process.archive.pass().await.expect("both stores answer");
+        let archived = process.archive.pass().bounded().await.expect("both stores answer");
         (archived, played.asked().iter().filter(|command| command[0] == counted).count())
     };
     let mut sales = Vec::new();

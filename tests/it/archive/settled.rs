@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::support::{TestApp, lane, now, user};
+use crate::support::{Bounded, TestApp, lane, now, user};
 
 /// An app in which a sale is archived at once.
 const AT_ONCE: [&str; 2] = ["--archive-after-ms", "0"];
@@ -29,7 +29,7 @@ async fn end(app: &TestApp, coupon: CouponId) {
 }
 
 async fn archive_pass(app: &TestApp) -> usize {
-    app.app.archive.pass().await.expect("both stores answer")
+    app.app.archive.pass().bounded().await.expect("both stores answer")
 }
 
 /// The number of the sale's keys in Redis.
@@ -308,8 +308,8 @@ async fn nobody_is_told_anything_else_while_sales_are_archived() {
     });
     let archiving = async || {
         for _ in 0..20 {
-            app.app.archive.pass().await.expect("both stores answer");
-            other.archive.pass().await.expect("both stores answer");
+            app.app.archive.pass().bounded().await.expect("both stores answer");
+            other.archive.pass().bounded().await.expect("both stores answer");
         }
     };
     tokio::join!(join_all(asking), archiving());

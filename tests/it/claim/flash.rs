@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::TimeDelta;
 
-use crate::support::{TestApp, eventually, now, user};
+use crate::support::{Bounded, TestApp, eventually, now, user};
 
 /// An order id as large as real ones, which a double can't tell from its neighbours.
 const REAL_ORDER: i64 = 663_123_456_789_012_345;
@@ -135,9 +135,9 @@ async fn prefer_wait_answers_with_the_order_or_not_yet() {
     let coupon = app.create_flash(2).await;
 
     let mut worker = app.workers().remove(0);
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     let writing = eventually("the order is written", async || {
-        worker.write_pass().await.unwrap().inserted > 0
+        worker.write_pass().bounded().await.unwrap().inserted > 0
     });
     let (created, ()) = tokio::join!(app.claim_preferring(42, coupon, "wait=10"), writing);
     assert_eq!((created.status, created.text("status")), (201, "unpaid"));

@@ -11,7 +11,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::process::rows;
-use crate::support::{Reply, TestApp, calls, claims_in, eventually, lane, scoped_token, write_all};
+use crate::support::{
+    Bounded, Reply, TestApp, calls, claims_in, eventually, lane, scoped_token, write_all,
+};
 
 /// The steps in their order.
 const STEPS: [&str; 8] =
@@ -117,7 +119,7 @@ async fn what_another_process_has_done_is_null() {
     let other = app.another_instance().await;
     let settings = WorkerSettings::from(&app.config);
     let mut worker = LaneWorker::new(other.clone(), calls(lane()), consumer_name(), settings);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     assert_eq!(write_all(&mut worker).await.inserted, 1);
 
     let trace = follow(&app, 1, order).await;
@@ -178,11 +180,11 @@ async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
     let mut holder = postgres::begin(&app.app.stores.pool).await.unwrap();
     sqlx::raw_sql("SELECT pg_advisory_xact_lock(7)").execute(&mut *holder).await.unwrap();
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually("its time is over in the commit", async || {
-        let failed = worker.write_pass().await;
+        let failed = worker.write_pass().bounded().await;
         assert!(matches!(failed, Err(PassError::Postgres(_))), "{failed:?}");
         app.number(waits).await > 0
     })
@@ -191,7 +193,7 @@ async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
     eventually("the row is there", async || rows(&app).await == 1).await;
     let mut report = WriteReport::default();
     eventually("the next try", async || {
-        report = worker.write_pass().await.unwrap_or_default();
+        report = worker.write_pass().bounded().await.unwrap_or_default();
         report.positions > 0
     })
     .await;

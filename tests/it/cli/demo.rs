@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use private_servers::testing::DataFolder;
 use serde_json::{Value, json};
 
-use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, run};
+use crate::support::{client, eventually};
 
 /// The lines between which the lines to paste stand.
 const PASTE: [&str; 2] = ["Paste these lines", "An administrator's token"];
@@ -104,7 +104,7 @@ async fn a_token_of_another_secret_is_told_its_fault() {
     let own = ["token", "--user", "501", "--data-dir", folder.text()];
     for (arguments, status) in [(&other[..], 401), (&own, 200)] {
         let token = run(flash_sale(arguments)).await.stdout;
-        let request = reqwest::Client::new().get(&orders).bearer_auth(token.trim());
+        let request = client().get(&orders).bearer_auth(token.trim());
         let reply = request.send().await.expect("it answers");
         assert_eq!(reply.status(), status, "{arguments:?}");
         if status == 200 {
@@ -146,7 +146,7 @@ async fn every_address_that_is_printed_can_be_connected_to() {
         let page = reqwest::get(words[1]).await.expect("it can be connected to");
         assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
         let (origin, _) = words[1].split_once("/sale/").expect("the page of a sale");
-        let entered = reqwest::Client::new().post(format!("{origin}/demo/shoppers")).send().await;
+        let entered = client().post(format!("{origin}/demo/shoppers")).send().await;
         let on_loopback = listen != "0.0.0.0:0" && listen != "[::]:0";
         let expected = if on_loopback { (200, 2) } else { (404, words.len()) };
         assert_eq!(
@@ -230,7 +230,7 @@ async fn enters_once(line: &str) {
     let link = line.split_whitespace().last().expect("a link");
     let (page, code) = link.split_once("#code=").expect("a code");
     let (origin, _) = page.split_once("/storm").expect("the page of storms");
-    let client = reqwest::Client::new();
+    let client = client();
     assert_eq!(client.get(page).send().await.expect("it answers").status().as_u16(), 200);
     for status in [200, 403] {
         let request = client.post(format!("{origin}/demo/sessions")).json(&json!({"code": code}));
@@ -248,7 +248,7 @@ fn is_installed(program: &str) -> bool {
 async fn pay(block: &str, token: &str) {
     let url = block.lines().last().and_then(|line| line.split('"').rev().nth(1));
     let url = url.expect("the last line lists the orders");
-    let client = reqwest::Client::new();
+    let client = client();
     let mut paid = String::new();
     eventually("the order is written and paid", async || {
         let listed = client.get(url).bearer_auth(token).send().await.expect("it answers");

@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
 use serde_json::{Value, json};
 
-use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, order_id, run};
+use crate::support::{client, eventually};
 
 #[tokio::test]
 async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
@@ -225,7 +225,7 @@ async fn the_crowd_of_a_storm_inherits_nothing_but_what_it_signs_with() {
     let line = demo.printed("/storm#code=").await;
     let link = line.split_whitespace().last().expect("a link");
     let (url, code) = link.split_once("/storm#code=").expect("a code");
-    let client = reqwest::Client::new();
+    let client = client();
     let entered = client.post(format!("{url}/demo/sessions")).json(&json!({"code": code}));
     let entered: Value = entered.send().await.expect("a reply").json().await.expect("JSON");
     let token = entered["token"].as_str().expect("a token");
@@ -323,7 +323,7 @@ impl Demo {
             claim_state_url: last_word("/claims/me").await,
             orders_url: last_word("/v1/orders").await,
             process,
-            client: reqwest::Client::new(),
+            client: client(),
         }
     }
 

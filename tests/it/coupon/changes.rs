@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::{Process, flash_sale};
 use crate::support::{
-    IMPATIENT, OwnServers, TestApp, bounded, eventually, proxy_before, store_arguments_behind,
+    Bounded, IMPATIENT, OwnServers, TestApp, bounded, eventually, proxy_before,
+    store_arguments_behind,
 };
 
 /// Values that the claim script reads, and their revision.
@@ -172,7 +173,8 @@ async fn without_redis_it_is_decided_and_happens_later() {
         assert_eq!((reply.status, reply.text("state")), (202, "paused"));
         assert_eq!(reply.body["revision"], revision);
     }
-    eventually("Redis is back", async || app.app.coupon_changes.pass().await.is_ok()).await;
+    eventually("Redis is back", async || app.app.coupon_changes.pass().bounded().await.is_ok())
+        .await;
     assert_eq!(sale(&app, coupon).await, ["paused", "5", "5", "3"]);
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
 }

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{OwnServers, TestApp, eventually, now, user};
+use crate::support::{Bounded, OwnServers, TestApp, eventually, now, user};
 
 /// A coupon that is in Postgres only, as after a crash at its creation.
 pub async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
@@ -178,7 +178,7 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
 async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     let app = TestApp::start().await;
     let ahead = app.config.warm_up_ahead();
-    let pass = async || app.app.loader.pass(ahead).await.expect("both stores answer");
+    let pass = async || app.app.loader.pass(ahead).bounded().await.expect("both stores answer");
     let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
     let live = app.create_flash(3).await;
     assert_eq!(app.claim(1, live).await.status, 202);

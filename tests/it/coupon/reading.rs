@@ -5,7 +5,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::coupon::model::{CouponFilter, CouponKind};
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{TestApp, later};
+use crate::support::{Bounded, TestApp, later};
 
 /// The time, in microseconds, as Postgres counts.
 fn now() -> DateTime<Utc> {
@@ -168,7 +168,7 @@ async fn older_revisions_in_redis_are_caught_up_with_and_no_others() {
     // The script stumbles over this sale.
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(behind), "total", "x"]).await;
     let changes = &app.app.coupon_changes;
-    assert_eq!(changes.catch_up().await.expect("both stores answer"), 2);
+    assert_eq!(changes.catch_up().bounded().await.expect("both stores answer"), 2);
     let mut revisions = Vec::new();
     for coupon in [older, same, newer, unreadable, behind] {
         let [revision] = app.in_redis(coupon, ["revision"]).await;
@@ -179,7 +179,7 @@ async fn older_revisions_in_redis_are_caught_up_with_and_no_others() {
     assert_eq!(app.number(&noted).await, 4, "the pass over changes tries it");
     let others = "SELECT count(*) FROM flash_sales WHERE applied_revision <> 5";
     assert_eq!(app.number(others).await, 1);
-    assert_eq!(changes.pass().await.expect("both stores answer"), 0);
+    assert_eq!(changes.pass().bounded().await.expect("both stores answer"), 0);
     assert_eq!(app.postponed().await, [format!("changes {behind} 1")]);
 }
 
@@ -192,12 +192,12 @@ async fn revisions_are_looked_at_every_ten_seconds() {
         .await;
     let caught_up = async || {
         let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "revision", "1"]).await;
-        changes.catch_up_pass().await.expect("both stores answer")
+        changes.catch_up_pass().bounded().await.expect("both stores answer")
     };
     assert_eq!([caught_up().await, caught_up().await], [1, 0]);
     later(limits::REVISIONS_PERIOD).await;
     assert_eq!([caught_up().await, caught_up().await], [1, 0]);
-    assert_eq!(changes.catch_up().await.expect("both stores answer"), 1);
+    assert_eq!(changes.catch_up().bounded().await.expect("both stores answer"), 1);
 }
 
 #[tokio::test]
@@ -205,13 +205,13 @@ async fn revisions_and_changes_are_gone_through_page_by_page() {
     let app = TestApp::start().await;
     loaded(&app, 101).await;
     let changes = &app.app.coupon_changes;
-    changes.pass().await.expect("both stores answer");
+    changes.pass().bounded().await.expect("both stores answer");
     app.execute("UPDATE coupons SET revision = revision + 1").await;
-    assert_eq!(changes.pass().await.expect("both stores answer"), 101);
-    assert_eq!(changes.pass().await.expect("both stores answer"), 0);
+    assert_eq!(changes.pass().bounded().await.expect("both stores answer"), 101);
+    assert_eq!(changes.pass().bounded().await.expect("both stores answer"), 0);
     app.execute("UPDATE coupons SET revision = revision + 1; UPDATE flash_sales SET applied_revision = applied_revision + 1").await;
-    assert_eq!(changes.catch_up().await.expect("both stores answer"), 101);
-    assert_eq!(changes.catch_up().await.expect("both stores answer"), 0);
+    assert_eq!(changes.catch_up().bounded().await.expect("both stores answer"), 101);
+    assert_eq!(changes.catch_up().bounded().await.expect("both stores answer"), 0);
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn sales_that_open_soon_are_loaded_page_by_page_and_told() {
     sales(&app, 102..=102, "ended", at + TimeDelta::hours(1)).await;
     let load = async || {
         let ahead = std::time::Duration::from_secs(60);
-        app.app.loader.pass(ahead).await.expect("both stores answer")
+        app.app.loader.pass(ahead).bounded().await.expect("both stores answer")
     };
     assert_eq!([load().await, load().await], [101, 0]);
 }

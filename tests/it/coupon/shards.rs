@@ -7,7 +7,7 @@ use flash_sale::sale::ids::{CouponId, OrderId};
 use futures_util::future::join_all;
 
 use crate::coupon::load::only_in_postgres;
-use crate::support::{TestApp, user};
+use crate::support::{Bounded, TestApp, user};
 
 /// Stock of a sale with 157 shards.
 const UNITS: i64 = 5_000;
@@ -184,7 +184,7 @@ async fn ten_times_the_units_fill_the_same_shards() {
 
     // A sale of 1,000 units would have been loaded with more.
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.pass().bounded().await.expect("both stores answer");
     assert_eq!(shards_there(&app, coupon).await, 0);
 }
 
@@ -199,7 +199,7 @@ async fn an_archived_sale_leaves_no_shard_behind() {
     let gone = [app.keys().coupon(coupon), app.keys().buyers(coupon, 7)];
     let _: i64 = app.redis(&["UNLINK", &gone[0], &gone[1]]).await;
     assert_eq!(shards_there(&app, coupon).await, 3_124);
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.pass().bounded().await.expect("both stores answer");
     assert_eq!(shards_there(&app, coupon).await, 0);
     let repeat = app.claim(1, coupon).await;
     assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), order));

@@ -2,7 +2,7 @@
 
 use flash_sale::base::clock::Clock;
 
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{Bounded, OwnServers, TestApp, eventually};
 
 #[tokio::test]
 async fn a_full_redis_can_still_be_drained() {
@@ -20,7 +20,7 @@ async fn a_full_redis_can_still_be_drained() {
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "1"]).await;
     assert_eq!(app.claim(6, coupon).await.refusal(), (503, "unavailable"));
     let mut worker = app.workers().remove(0);
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     let report = crate::support::write_all(&mut worker).await;
     assert_eq!(report.inserted, 5);
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;

@@ -4,7 +4,7 @@
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 
-use crate::support::{OwnServers, TestApp, user};
+use crate::support::{Bounded, OwnServers, TestApp, user};
 
 #[tokio::test]
 async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
@@ -16,7 +16,7 @@ async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
         let first = app.claim(1, coupon).await.order_id();
         assert_eq!(app.claim(2, coupon).await.status, 202);
         assert_eq!(app.claim(1, sold_out).await.status, 202);
-        app.app.backlog_pass().await;
+        app.app.backlog_pass().bounded().await;
 
         let refused = app.claim(3, coupon).await;
         assert_eq!(refused.refusal(), (503, "overloaded"));
@@ -33,7 +33,7 @@ async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
         assert!(page.contains("flash_sale_backlog_entries 3"), "{page}");
 
         app.write_orders().await;
-        app.app.backlog_pass().await;
+        app.app.backlog_pass().bounded().await;
         assert_eq!(app.claim(3, coupon).await.status, 202);
     }
 }
@@ -71,7 +71,7 @@ async fn a_full_redis_refuses_claims_whole_and_can_be_drained() {
     assert_eq!((report.inserted, report.contended), (51, 0));
     assert_eq!(app.reconcile().await.in_flight, 0);
     for mut worker in app.workers() {
-        worker.tidy_up_pass().await.expect("a full Redis can be tidied up");
+        worker.tidy_up_pass().bounded().await.expect("a full Redis can be tidied up");
     }
 
     maxmemory("0").await;

@@ -4,7 +4,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::LogState;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 
-use crate::support::{TestApp, calls, eventually, lane, user, write_all};
+use crate::support::{Bounded, TestApp, calls, eventually, lane, user, write_all};
 
 /// First order id of these entries.
 const ORDERS: i64 = 663_123_456_789_012_000;
@@ -38,7 +38,7 @@ async fn state(app: &TestApp) -> LogState {
 async fn worker(app: &TestApp, batch: usize) -> LaneWorker {
     let settings = WorkerSettings { batch_orders_max: batch, ..WorkerSettings::from(&app.config) };
     let mut worker = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     worker
 }
 
@@ -70,7 +70,7 @@ async fn an_entry_that_is_larger_than_a_batch_is_written_in_parts_and_then_ackno
     append_call(&app, coupon, 8..=9).await;
     let mut worker = worker(&app, 3).await;
     for (written, pending, counted) in [(3, 2, 0), (6, 2, 0), (9, 0, 9)] {
-        assert_eq!(worker.write_pass().await.expect("both stores answer").inserted, 3);
+        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 3);
         assert_eq!(rows(&app).await, written);
         let state = state(&app).await;
         assert_eq!(
@@ -88,14 +88,14 @@ async fn a_worker_that_died_within_an_entry_leaves_all_of_it_to_another() {
     let coupon = app.create_flash(20).await;
     append_call(&app, coupon, 1..=7).await;
     let mut dead = worker(&app, 3).await;
-    assert_eq!(dead.write_pass().await.expect("both stores answer").inserted, 3);
+    assert_eq!(dead.write_pass().bounded().await.expect("both stores answer").inserted, 3);
     drop(dead);
     let settings = WorkerSettings {
         take_over_idle: std::time::Duration::ZERO,
         ..WorkerSettings::from(&app.config)
     };
     let mut next = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
-    assert_eq!(next.recover_pass().await.expect("both stores answer"), 1);
+    assert_eq!(next.recover_pass().bounded().await.expect("both stores answer"), 1);
     let report = write_all(&mut next).await;
     assert_eq!((report.inserted, report.repeated), (4, 3));
     let state = state(&app).await;
@@ -110,13 +110,13 @@ async fn a_contended_user_holds_up_nobody_else_of_the_entry() {
     let key = app.keys().order_lock(lane(), user(2));
     let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
     let mut worker = worker(&app, 100).await;
-    let report = worker.write_pass().await.expect("both stores answer");
+    let report = worker.write_pass().bounded().await.expect("both stores answer");
     assert_eq!((report.inserted, report.contended), (4, 1));
     assert_eq!((state(&app).await.pending, state(&app).await.written), (1, 0));
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
     held.release().await;
     eventually("the last position is written", async || {
-        worker.write_pass().await.expect("both stores answer").inserted == 1
+        worker.write_pass().bounded().await.expect("both stores answer").inserted == 1
     })
     .await;
     assert_eq!((state(&app).await.pending, state(&app).await.written), (0, 5));

@@ -7,7 +7,9 @@ use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use sqlx::Connection;
 
 use crate::support::process::rows;
-use crate::support::{TestApp, calls, eventually, lane, older_process, patience, user, write_all};
+use crate::support::{
+    Bounded, TestApp, calls, eventually, lane, older_process, patience, user, write_all,
+};
 
 const OLDER: LogLayout = LogLayout::Claims;
 
@@ -28,7 +30,7 @@ async fn claim(app: &flash_sale::app::App, coupon: CouponId, id: i64) {
 async fn write_log(app: &TestApp, log: LogId) -> usize {
     let settings = WorkerSettings::from(&app.config);
     let mut worker = LaneWorker::new(app.app.clone(), log, consumer_name(), settings);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     write_all(&mut worker).await.inserted
 }
 
@@ -39,13 +41,13 @@ async fn the_older_log_is_written_as_long_as_an_older_process_lives() {
     let older = older_process(&app).await;
     let during = app.another_instance().await;
     claim(&during, coupon, 1).await;
-    during.layout.pass().await.expect("Postgres answers");
+    during.layout.pass().bounded().await.expect("Postgres answers");
     claim(&during, coupon, 2).await;
     assert_eq!(lengths(&app).await, [2, 0]);
 
     older.close().await.expect("it goes");
     eventually("the process changes over", async || {
-        during.layout.pass().await.expect("Postgres answers");
+        during.layout.pass().bounded().await.expect("Postgres answers");
         during.layout.get() == LogLayout::Calls
     })
     .await;

@@ -15,7 +15,9 @@ use private_servers::testing::RedisServer;
 
 use crate::support::played::{Play, Played};
 use crate::support::servers::Addresses;
-use crate::support::{PATIENCE, TestApp, bounded, calls, command_calls, done, lane, shared};
+use crate::support::{
+    Bounded, PATIENCE, TestApp, bounded, calls, command_calls, done, lane, shared,
+};
 
 fn id(ms: u64, sequence: u64) -> EntryId {
     EntryId { ms, sequence }
@@ -54,7 +56,7 @@ async fn progress_is_told_up_to_the_first_entry_that_is_not_acknowledged() {
     let _: String = app.redis(&["XGROUP", "CREATE", &key, "relay", "$"]).await;
     assert_eq!((found().await.map(|it| it.acknowledged), state().await), (Some(id(0, 0)), None));
     let ours = log_of(&app, calls(lane()), "a");
-    ours.ensure_group().await.expect("Redis answers");
+    ours.ensure_group().bounded().await.expect("Redis answers");
     let entries = ours.read_new(2).await.expect("Redis answers");
     for (acknowledged, pending) in [(id(5, 0), 2), (id(5, 1), 1), (id(5, 2), 0)] {
         assert_eq!(found().await, Some(Progress { last, acknowledged }));
@@ -200,7 +202,7 @@ async fn orders_that_wait_are_counted_by_the_lane_or_by_entries_and_the_oldest_h
                 }
             }
         }
-        log.ensure_group().await.expect("Redis answers");
+        log.ensure_group().bounded().await.expect("Redis answers");
         for (read, pending, unread, oldest_ms) in
             [(0, 0, 3, 1_000), (1, 1, 2, 1_000), (2, 2, 1, 1_000)]
         {
@@ -226,7 +228,7 @@ async fn orders_that_wait_are_counted_by_the_lane_or_by_entries_and_the_oldest_h
 async fn entries_of_other_consumers_are_told_with_the_first_of_each() {
     let app = app().await;
     let [ours, dead, idle] = ["ours", "dead", "idle"].map(|name| log_of(&app, calls(lane()), name));
-    assert!(ours.ensure_group().await.expect("Redis answers").is_some());
+    assert!(ours.ensure_group().bounded().await.expect("Redis answers").is_some());
     assert_eq!(ours.held_by_others().await.expect("Redis answers"), []);
     for entry in ["5-1", "5-2", "5-3", "5-4"] {
         app.append_as(lane(), entry, &["x", "y"]).await;
@@ -255,7 +257,7 @@ async fn a_backlog_is_that_of_all_known_lanes_and_an_unchanged_log_is_not_looked
     let app = TestApp::on(&at, &["--lanes", "3"], Clock::System).await;
     app.expect_disagreements();
     let backlog = Backlog::new(app.app.stores.redis.clone(), app.keys().clone(), 2, 5);
-    let look = async || backlog.look().await.expect("Redis answers");
+    let look = async || backlog.look().bounded().await.expect("Redis answers");
     let lanes: Vec<Lane> = Lane::all(3).collect();
     let claim = ["coupon", "1024", "user", "1", "order", "1"];
     assert_eq!((look().await, backlog.has_room()), (0, true));
@@ -269,7 +271,7 @@ async fn a_backlog_is_that_of_all_known_lanes_and_an_unchanged_log_is_not_looked
     assert_eq!((look().await, backlog.has_room(), backlog.orders_max()), (5, false, 5));
     for lane in &lanes {
         let log = log_of(&app, calls(*lane), "a");
-        log.ensure_group().await.expect("Redis answers");
+        log.ensure_group().bounded().await.expect("Redis answers");
         let entries = log.read_new(9).await.expect("Redis answers");
         log.acknowledge(&done(&entries)).await.expect("Redis answers");
     }

@@ -7,12 +7,12 @@ use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
 use redis::Value;
 
 use crate::support::played::{Play, Played, text};
-use crate::support::{PATIENCE, TestApp, bounded, calls, done, lane};
+use crate::support::{Bounded, PATIENCE, TestApp, bounded, calls, done, lane};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer.into());
-    log.ensure_group().await.unwrap();
+    log.ensure_group().bounded().await.unwrap();
     log
 }
 
@@ -175,7 +175,7 @@ async fn what_is_created_is_told() {
     let keys = app.keys();
     let log = OrderLog::new(redis.clone(), keys, calls(lane()), "a".into());
     let created = async || {
-        let created = log.ensure_group().await.unwrap().expect("no order was promised");
+        let created = log.ensure_group().bounded().await.unwrap().expect("no order was promised");
         (created.group, created.log)
     };
     assert_eq!(created().await, (true, true));

@@ -4,7 +4,7 @@ use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
 
 use crate::support::process::{Finished, flash_sale, run};
-use crate::support::{Reply, SECRET, TestApp, bounded, lane};
+use crate::support::{Bounded, Reply, SECRET, TestApp, bounded, lane};
 
 async fn list(app: &TestApp, query: &str) -> (Vec<Value>, Value) {
     let reply = app.get(&format!("/v1/operations?{query}"), &app.admin_token()).await;
@@ -193,7 +193,7 @@ async fn a_matter_leaves_the_list_by_the_steps_that_it_names_and_stays_as_histor
     }
     assert_eq!(say(&app, &["recover", "--lane", "0", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     app.cancel_for_jobs().await;
     // A postponed item leaves with the next run of its pass, money that goes back with the gateway's word, and a finding
     // with the next comparison.
@@ -228,12 +228,12 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let app = TestApp::start().await;
     app.create_flash(1).await;
     for _ in 0..2 {
-        app.app.keeper.pass().await.expect("both stores answer");
+        app.app.keeper.pass().bounded().await.expect("both stores answer");
     }
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
     app.execute("UPDATE lane_beats SET beat_at = now() - interval '31 s'").await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     let (matters, _) = list(&app, "kind=lane").await;
     assert_eq!((kinds(&matters), &matters[0]["id"]), (vec!["lane"], &json!("0")));
     let commands: Vec<&str> = matters[0]["steps"]
@@ -259,7 +259,7 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let (closed, _) = list(&app, "").await;
     assert!(closed[0]["detail"].as_str().is_some_and(|it| it.contains("closed: an operator")));
     app.recover().await;
-    app.app.keeper.pass().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
 }
 

@@ -9,7 +9,7 @@ use flash_sale::kit::postgres;
 use serde_json::{Value, json};
 
 use crate::support::process::{flash_sale, run};
-use crate::support::{TestApp, now, shared};
+use crate::support::{Bounded, TestApp, now, shared};
 
 /// An app whose day doesn't end in the middle of a test.
 async fn app() -> (TestApp, Clock, String) {
@@ -51,7 +51,7 @@ async fn a_day_has_its_claims_its_orders_and_a_sequence_above_them() {
         ["accepted", "already_claimed", "sold_out", "sale_paused"].map(|code| &answers[code]);
     assert_eq!(counted, [&json!(3), &json!(1), &json!(1), &json!(0)]);
     assert!(told["process"]["since"].is_string());
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
     assert!(page.contains("\nflash_sale_order_numbers_taken 10\n"), "{page}");

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::support::process::{flash_sale, run};
-use crate::support::{TestApp, bounded};
+use crate::support::{Bounded, TestApp, bounded};
 
 /// Orders by status, each row counted.
 async fn rows(app: &TestApp, coupon: CouponId) -> BTreeMap<String, i64> {
@@ -29,7 +29,7 @@ async fn counted(app: &TestApp, coupon: CouponId) -> BTreeMap<String, i64> {
 }
 
 async fn add_up(app: &TestApp) {
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
 }
 
 /// Counts the orders of the next coupon, now.
@@ -145,7 +145,12 @@ async fn processes_that_add_up_at_one_moment_lose_nothing_beside_writers() {
     };
     let adding = others.iter().map(async |other| {
         while !is_written.load(Ordering::SeqCst) {
-            other.order_counts.pass().await.expect("no process waits for another in a circle");
+            other
+                .order_counts
+                .pass()
+                .bounded()
+                .await
+                .expect("no process waits for another in a circle");
         }
     });
     // Each look is at one moment, in which an order is in one of the two tables.

@@ -10,7 +10,9 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECRET, TestApp, bounded, eventually, lane, moved, now, patience, user};
+use crate::support::{
+    Bounded, SECRET, TestApp, bounded, eventually, lane, moved, now, patience, user,
+};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -165,7 +167,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
             for _ in 0..number % LOOKS_MAX {
                 worker.orders.get(user(1), first).await.expect("Postgres answers");
             }
-            worker.expiry.pass().await
+            worker.expiry.pass().bounded().await
         };
         let (answers, expired_now) = tokio::join!(join_all(round.iter().map(pay)), expire);
         expired_now.expect("Postgres answers");

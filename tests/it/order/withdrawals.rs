@@ -6,7 +6,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::dead_letter::LetterFilter;
 use futures_util::future::join_all;
 
-use crate::support::{TestApp, eventually, lane, user, write_all};
+use crate::support::{Bounded, TestApp, eventually, lane, user, write_all};
 
 /// An app that asks Redis about every claim, with one sale of which all units are sold and written: to users 1, 2, 3 ...
 async fn sold_out(units: i64) -> (TestApp, CouponId) {
@@ -284,7 +284,7 @@ async fn places_are_passed_on_once_while_orders_are_closed_and_claimed() {
         assert_eq!(app.claim(n, coupon).await.status, 202);
     }
     let mut worker = app.workers().remove(0);
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     write_all(&mut worker).await;
     assert_eq!(discard_all(&app).await, usize::try_from(FORGOTTEN).expect("a few"));
 
@@ -304,7 +304,7 @@ async fn places_are_passed_on_once_while_orders_are_closed_and_claimed() {
     };
     let others = async {
         for _ in 0..10 {
-            another.stock_returns.pass().await.expect("both stores answer");
+            another.stock_returns.pass().bounded().await.expect("both stores answer");
         }
     };
     tokio::join!(cancels, claims, passes, others);

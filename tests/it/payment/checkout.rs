@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::support::process::Process;
-use crate::support::{SECRET, TestApp, user};
+use crate::support::{Bounded, SECRET, TestApp, user};
 
 const CALLBACKS: [&str; 2] = ["--payment-callback-secret", SECRET];
 
@@ -94,7 +94,7 @@ async fn what_was_paid_here_before_is_refunded_without_the_setting_too() {
     let id = OrderId::new(order).expect("an order id");
     later.payments.refund(user(1), id).await.expect("Postgres answers");
     assert_eq!(app.status(1, order).await, "refunding");
-    assert_eq!(later.payments.refund_pass().await.expect("Postgres answers"), 1);
+    assert_eq!(later.payments.refund_pass().bounded().await.expect("Postgres answers"), 1);
     assert_eq!(app.payments().await, ["refunded in_process refunded asked_for"]);
 }
 

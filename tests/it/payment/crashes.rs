@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::support::process::Process;
-use crate::support::{SECRET, TestApp, eventually};
+use crate::support::{Bounded, SECRET, TestApp, eventually};
 
 /// Variable by which a child knows that it is the gateway: port, callback URL and file of the books.
 const CHILD: &str = "SAMPLE_GATEWAY_OF_A_TEST";
@@ -233,7 +233,7 @@ impl Shop {
                  WHERE status = 'refunding' AND refund_asked_at IS NOT NULL",
             )
             .await;
-        let _ = self.app.app.payments.refund_pass().await;
+        let _ = self.app.app.payments.refund_pass().bounded().await;
     }
 
     async fn step(&mut self, dice: &mut Dice) {
@@ -260,7 +260,7 @@ impl Shop {
                 let callback_url = self.callback_url();
                 self.gateway.kill_and_start(&callback_url).await;
             }
-            (_, _) => self.pass().await,
+            (_, _) => self.pass().bounded().await,
         }
         // A kill cuts what is under way then.
         if dice.flip() {
@@ -321,7 +321,7 @@ impl Shop {
             eventually("the order is written", is_written).await;
         }
         eventually("the end of all refunds", async || {
-            self.pass().await;
+            self.pass().bounded().await;
             if self.gateway.untold(&self.app).await > 0 {
                 return false;
             }

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{KEYED, Reply, SECRET, TestApp, eventually, now};
+use crate::support::{Bounded, KEYED, Reply, SECRET, TestApp, eventually, now};
 
 /// A gateway, and a service that opens its payments there.
 async fn shop(faults: Faults) -> (TestApp, Sample) {
@@ -50,7 +50,7 @@ async fn becomes(app: &TestApp, user: i64, order: i64, status: &str) {
 async fn pass(app: &TestApp) -> Result<usize, String> {
     app.execute("UPDATE opened_payments SET next_look_at = now()").await;
     app.execute("UPDATE payments SET refund_asked_at = now() - interval '1 hour' WHERE refund_asked_at IS NOT NULL").await;
-    app.app.payments.refund_pass().await.map_err(|failure| failure.to_string())
+    app.app.payments.refund_pass().bounded().await.map_err(|failure| failure.to_string())
 }
 
 /// Ends the looks at opened payments, one of which may find that a refund has been done.
@@ -381,7 +381,11 @@ async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
         (app.status(1, orders[0]).await, app.status(2, orders[1]).await),
         ("refunding".into(), "refunded".into())
     );
-    assert_eq!(app.app.payments.refund_pass().await.ok(), Some(0), "it is asked about later");
+    assert_eq!(
+        app.app.payments.refund_pass().bounded().await.ok(),
+        Some(0),
+        "it is asked about later"
+    );
     let asked =
         "SELECT count(*) FROM payments WHERE status = 'refunding' AND refund_asked_at IS NOT NULL";
     assert_eq!(app.number(asked).await, 1, "the list of payments that wait says when");
@@ -413,7 +417,8 @@ async fn a_gateway_that_leaves_three_requests_in_a_row_unanswered_is_asked_no_mo
     let looked =
         "SELECT count(*) FROM opened_payments WHERE closed_at IS NULL AND next_look_at > now()";
     for so_far in [3, 5] {
-        let failed = app.app.payments.refund_pass().await.expect_err("there is no answer");
+        let failed =
+            app.app.payments.refund_pass().bounded().await.expect_err("there is no answer");
         assert!(failed.to_string().contains("the payment gateway"), "{failed}");
         // Those that come first have no turn again: the others have theirs. Neither kind takes the other's turn.
         assert_eq!((app.number(asked).await, app.number(looked).await), (so_far, so_far));
@@ -580,7 +585,7 @@ async fn a_refund_that_an_older_version_has_asked_for_is_asked_for_under_the_sam
     let id = app.number("SELECT id FROM payments").await;
     gateway.ask_refund(&format!("refund-{id}"), &payment);
     look_no_more(&app).await;
-    assert_eq!(app.app.payments.refund_pass().await.ok(), Some(1));
+    assert_eq!(app.app.payments.refund_pass().bounded().await.ok(), Some(1));
     let refunds: Vec<u32> = gateway.books().iter().map(|entry| entry.refunds).collect();
     assert_eq!(refunds, [1], "one key, so one refund");
     gateway.stop().await;

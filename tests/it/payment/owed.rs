@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, raw_sql};
 
-use crate::support::{Reply, SECRET, TestApp};
+use crate::support::{Bounded, Reply, SECRET, TestApp};
 
 async fn app() -> TestApp {
     TestApp::configured(&["--payment-callback-secret", SECRET]).await
@@ -431,7 +431,7 @@ async fn the_page_of_metrics_tells_what_is_owed() {
                              refunding_at = refunding_at - interval '20 min' * (id % 2 + 1)",
     )
     .await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
     let value = |name: &str| -> f64 {
@@ -455,7 +455,7 @@ async fn the_page_of_metrics_counts_a_chargeback_from_its_notice() {
     told(&app, &payment("g1", order, 1)).await;
     app.execute("UPDATE payments SET created_at = now() - interval '90 days'").await;
     told(&app, &refund("g1")).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
     let name = r#"flash_sale_payments_owed_oldest_seconds{status="held"} "#;

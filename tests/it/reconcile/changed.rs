@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts;
 use serde_json::{Value, json};
 
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 /// A comparison as the workers make it. Returns its record.
 async fn compare_changed(app: &TestApp) -> Value {
@@ -17,7 +17,7 @@ async fn compare_changed(app: &TestApp) -> Value {
          UPDATE reconcile_runs SET started_at = started_at - interval '1 day', finished_at = finished_at - interval '1 day'",
     )
     .await;
-    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
     last(app).await
 }
 
@@ -170,7 +170,7 @@ async fn a_sale_too_large_to_be_read_at_once_waits_for_the_audit() {
 #[tokio::test]
 async fn adding_changes_up_changes_no_digest() {
     let (app, coupon, _) = read_sale().await;
-    let add_up = async || app.app.order_counts.pass().await.expect("Postgres answers");
+    let add_up = async || app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     add_up().await;
     assert_eq!(left_out(&app).await, (1, vec![]));
     app.order(3, coupon).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{TestApp, user, write_all};
+use crate::support::{Bounded, TestApp, user, write_all};
 
 /// An app with two written orders of one coupon, by users 1 and 2.
 async fn two_orders() -> (TestApp, CouponId) {
@@ -279,10 +279,10 @@ async fn no_false_alarm_while_claims_are_written() {
     };
     let writes = async {
         let mut worker = app.workers().remove(0);
-        worker.ensure_group().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
         while goes_on() {
-            worker.write_pass().await.unwrap();
-            worker.tidy_up_pass().await.unwrap();
+            worker.write_pass().bounded().await.unwrap();
+            worker.tidy_up_pass().bounded().await.unwrap();
         }
         write_all(&mut worker).await;
     };
@@ -303,7 +303,7 @@ async fn an_acknowledgement_without_a_row() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert!(app.reconcile().await.agrees(), "an entry in flight is accounted for");
     let mut worker = app.workers().remove(0);
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     // A consumer acknowledges an entry that it hasn't written: the classic way to lose an order.
     let log = app.log(coupon.lane());
     let read = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XACK', KEYS[1], 'order-writers', r[1][2][1][1])";
@@ -321,7 +321,7 @@ async fn a_pending_entry_that_was_deleted() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    app.workers().remove(0).ensure_group().await.unwrap();
+    app.workers().remove(0).ensure_group().bounded().await.unwrap();
     let log = app.log(coupon.lane());
     let read_and_delete = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XDEL', KEYS[1], r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read_and_delete, "1", &log]).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flash_sale::sale::ids::Lane;
 
-use crate::support::TestApp;
 use crate::support::lines::number;
+use crate::support::{Bounded, TestApp};
 
 /// Two open letters of three, three open returns of four, two jobs of three, and notes of two passes.
 const ROWS: &str = "
@@ -27,7 +27,7 @@ async fn numbers_look_at_letters_returns_jobs_and_postponed_items() {
     app.expect_disagreements();
     let coupon = app.create_flash(5).await;
     app.execute(ROWS).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     for (name, number) in [
         ("flash_sale_dead_letters_open", 2.0),
         ("flash_sale_stock_returns_open", 3.0),
@@ -64,7 +64,7 @@ async fn numbers_of_a_sale_and_of_a_log_that_can_not_be_read_are_left_out() {
     let (good, bad) = (app.create_flash(5).await, app.create_flash(5).await);
     app.claim(1, good).await;
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(bad), "stock", "many"]).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let units = |coupon, of: &str| format!("flash_sale_units{{coupon=\"{coupon}\",of=\"{of}\"}}");
     let conserved = |coupon| format!("flash_sale_conserved{{coupon=\"{coupon}\"}}");
     let told = [
@@ -86,7 +86,7 @@ async fn numbers_of_a_sale_and_of_a_log_that_can_not_be_read_are_left_out() {
     let log = app.log(good.lane());
     let _: i64 = app.redis(&["DEL", &log]).await;
     let _: String = app.redis(&["SET", &log, "x"]).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
     assert!(
@@ -106,10 +106,10 @@ async fn log_gauges_count_the_entries_of_lanes_that_another_process_has_added() 
         app.append(lane, &["coupon", &coupon, "user", "7", "order", "7"]).await;
     }
     let unread = || number(&app.app, "flash_sale_log_unread_entries");
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     assert_eq!(unread(), 1.0);
     app.execute("UPDATE settings SET lanes = 3").await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     assert_eq!(unread(), 3.0);
 }
 
@@ -129,7 +129,12 @@ async fn gauges_of_a_comparison_tell_its_end_and_its_findings() {
              UPDATE sale_reading_audit SET next_at = now() + interval '1 day'",
         )
         .await;
-        app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+        app.app
+            .reconciler
+            .pass(Duration::from_secs(60))
+            .bounded()
+            .await
+            .expect("both stores answer");
         for (name, number) in [
             ("flash_sale_reconcile_disagreements", findings),
             (r#"flash_sale_reconcile_findings{code="not_conserved"}"#, findings),

@@ -2,7 +2,7 @@
 
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{TestApp, lane};
+use crate::support::{Bounded, TestApp, lane};
 
 /// Findings about lists, without those about anything else.
 async fn found(app: &TestApp) -> Vec<String> {
@@ -78,7 +78,7 @@ async fn unpaid_lists_name_unpaid_orders_and_all_of_them() {
     app.expect_disagreements();
     let coupon = app.create_flash(99).await;
     for worker in &mut app.workers() {
-        worker.ensure_group().await.expect("Redis answers");
+        worker.ensure_group().bounded().await.expect("Redis answers");
     }
     prepare(&app, coupon).await;
     let not_freed = |user: i64, order: i64| {

@@ -8,7 +8,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Kind, Report};
 use tokio::time::Instant;
 
-use crate::support::{TestApp, later};
+use crate::support::{Bounded, TestApp, later};
 
 /// A loaded sale with one buyer.
 async fn sale(app: &TestApp, user: i64) -> CouponId {
@@ -103,7 +103,7 @@ async fn compare_ends_its_turn() {
     let coupon = sale(&app, 1).await;
     for _ in 0..3 {
         app.execute("DELETE FROM sale_readings").await;
-        let compared = app.app.reconciler.compare().await.expect("both stores answer");
+        let compared = app.app.reconciler.compare().bounded().await.expect("both stores answer");
         assert!(compared.is_some_and(|report| report.agrees()));
         assert_eq!(next(&app).await, Some(coupon), "the turn is free at once");
     }
@@ -125,7 +125,7 @@ async fn sales_of_unchecked_lanes_are_read_though_they_have_not_changed() {
     }
     coupons.sort();
     // The record of a comparison keeps its readings.
-    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
     let report = compare(&app, &[]).await;
     assert_eq!((report.unchanged, report.waiting, report.readings.len()), (4, 0, 0));
     let told: Vec<_> = report.sales.iter().map(|sale| sale.coupon).collect();

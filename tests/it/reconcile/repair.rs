@@ -10,7 +10,7 @@ use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use crate::support::{TestApp, eventually, user, write_all};
+use crate::support::{Bounded, TestApp, eventually, user, write_all};
 
 /// Reads the unread entries as another consumer, and acknowledges them without writing them: the classic way to lose
 /// an order.
@@ -34,7 +34,7 @@ fn repairs(run: &Value) -> Vec<String> {
 }
 
 async fn lose_entries(app: &TestApp, coupon: CouponId) -> i64 {
-    app.workers().remove(0).ensure_group().await.expect("Redis answers");
+    app.workers().remove(0).ensure_group().bounded().await.expect("Redis answers");
     app.redis(&["EVAL", ACKNOWLEDGE_UNWRITTEN, "1", &app.log(coupon.lane())]).await
 }
 
@@ -71,7 +71,7 @@ async fn without_being_asked_nothing_is_repaired() {
     lose_entries(&app, coupon).await;
     let reply = app.compare(false).await;
     assert_eq!((reply.status, repairs(&reply.body).len()), (200, 0), "{reply:?}");
-    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
     assert!(!app.reconcile().await.agrees());
     app.expect_disagreements();
@@ -161,7 +161,7 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     const STOCK: i64 = 400;
     let app = TestApp::configured(&["--batch-orders-max", "20"]).await;
     let coupon = app.create_flash(STOCK).await;
-    app.workers().remove(0).ensure_group().await.unwrap();
+    app.workers().remove(0).ensure_group().bounded().await.unwrap();
     let claimed = AtomicUsize::new(0);
     let lost = AtomicUsize::new(0);
     let claims_of = &app.app.claims;
@@ -184,7 +184,7 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     let writes = async {
         let mut worker = app.workers().remove(0);
         while goes_on() {
-            worker.write_pass().await.unwrap();
+            worker.write_pass().bounded().await.unwrap();
             let gone = lose_entries(&app, coupon).await;
             lost.fetch_add(usize::try_from(gone).unwrap(), Ordering::SeqCst);
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{Postgres, Transaction};
 
 use crate::support::process::{Process, flash_sale};
-use crate::support::{TestApp, eventually};
+use crate::support::{Bounded, TestApp, eventually};
 
 /// The connection that holds the turn.
 const HOLDER: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
@@ -51,7 +51,7 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
         assert!(detail.contains(&format!("comparison {run} ")), "{detail}");
         // The worker's own, which is long due.
         app.execute("UPDATE reconcile_runs SET started_at = started_at - interval '1 day'").await;
-        app.app.reconciler.pass(Duration::from_secs(60)).await.expect("Postgres answers");
+        app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("Postgres answers");
         assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
         assert_eq!(app.number(HOLDER).await, 1);
         held.rollback().await.expect("Postgres answers");

@@ -14,7 +14,9 @@ use flash_sale::sale::{Stores, reconcile};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::support::{OwnServers, TestApp, bounded_by, eventually, lane, patience_of, user};
+use crate::support::{
+    Bounded, OwnServers, TestApp, bounded_by, eventually, lane, patience_of, user,
+};
 
 const BOUND: [&str; 4] = ["--unpaid-orders-max", "2", "--sold-out-memory-ms", "0"];
 
@@ -242,9 +244,9 @@ async fn no_false_alarm_while_orders_come_and_go() {
     let writes = async {
         let mut worker = app.workers().remove(0);
         while goes_on() {
-            let _ = worker.ensure_group().await;
-            let _ = worker.write_pass().await;
-            let _ = worker.tidy_up_pass().await;
+            let _ = worker.ensure_group().bounded().await;
+            let _ = worker.write_pass().bounded().await;
+            let _ = worker.tidy_up_pass().bounded().await;
         }
     };
     let moves = async {
@@ -254,14 +256,14 @@ async fn no_false_alarm_while_orders_come_and_go() {
     };
     let returns = async {
         while goes_on() {
-            let _ = app.app.stock_returns.pass().await;
+            let _ = app.app.stock_returns.pass().bounded().await;
             tokio::task::yield_now().await;
         }
     };
     let checks = async {
         while goes_on() {
             let Stores { pool, redis, keys } = &app.app.stores;
-            if let Ok(report) = reconcile::check(pool, redis, keys).await {
+            if let Ok(report) = reconcile::check(pool, redis, keys).bounded().await {
                 assert!(report.agrees(), "{:#?}", report.disagreements);
                 busy.fetch_add(usize::from(!report.at_rest), Ordering::SeqCst);
             }

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::task::block_in_place;
 
 use crate::faults::recovery::{code, keep, sell};
-use crate::support::{OwnServers, TestApp, eventually, lane};
+use crate::support::{Bounded, OwnServers, TestApp, eventually, lane};
 
 /// State of a lane in Redis.
 async fn state(app: &TestApp, coupon: CouponId) -> String {
@@ -39,7 +39,7 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(closed)]).await;
     assert_eq!(code(&app, 5, closed).await.0, 503);
     for _ in 0..2 {
-        assert!(app.app.keeper.pass().await.is_err(), "the log isn't written");
+        assert!(app.app.keeper.pass().bounded().await.is_err(), "the log isn't written");
     }
 
     let ready = app.get("/readyz", "").await;
@@ -59,7 +59,7 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     assert_eq!(code(&app, 5, open).await, (409, "already_claimed".to_owned()));
 
     servers.kill_postgres();
-    assert!(app.app.keeper.pass().await.is_err());
+    assert!(app.app.keeper.pass().bounded().await.is_err());
     assert_eq!(code(&app, 6, closed).await.0, 503);
     assert_eq!(app.claim(6, open).await.status, 202, "the open lane needs no Postgres");
     assert_eq!(state(&app, closed).await, "recovering");
@@ -93,13 +93,13 @@ async fn look_closes_no_lane_of_which_redis_has_a_newer_epoch() {
         "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('rebuild', {coupon}, 'x', now() - interval '1 s')"
     );
     app.execute(&due).await;
-    let _ = app.app.keeper.pass().await;
+    let _ = app.app.keeper.pass().bounded().await;
     let same = format!("SELECT count(*) FROM lanes WHERE state = 'open' AND epoch = {epoch}");
     assert_eq!(app.number(&same).await, 1);
 
     let _: i64 = app.redis(&["HSET", &key, "epoch", &before]).await;
     app.recover().await;
-    let _ = app.app.keeper.pass().await;
+    let _ = app.app.keeper.pass().bounded().await;
     app.recover().await;
     assert_eq!(app.number(&same).await, 0, "its lost sale was built in a recovery");
     assert_eq!(app.buyers(coupon).await.len(), 1);
@@ -151,7 +151,7 @@ async fn a_recovery_waits_for_the_log_and_has_sales_compared_that_it_has_kept() 
     assert_eq!(app.claim(2, coupon).await.status, 202);
     app.lose_sale(coupon).await;
     close(&app, coupon).await;
-    assert!(app.app.keeper.pass().await.is_err(), "an entry isn't written");
+    assert!(app.app.keeper.pass().bounded().await.is_err(), "an entry isn't written");
     app.recover().await;
     assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [1, 2]);
     let unchecked = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use private_servers::testing::RedisServer;
 
 use crate::faults::recovery::{keep, sell, start_with_options};
-use crate::support::{TestApp, eventually};
+use crate::support::{Bounded, TestApp, eventually};
 
 const RUNS: &str = "SELECT count(*) FROM reconcile_runs";
 
@@ -29,7 +29,7 @@ async fn restart(server: &mut RedisServer, app: &TestApp) {
 }
 
 async fn compare(app: &TestApp) {
-    app.app.reconciler.pass(Duration::ZERO).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::ZERO).bounded().await.expect("both stores answer");
 }
 
 #[tokio::test]

@@ -11,14 +11,16 @@ use tokio::time::sleep;
 
 use super::reported::figure;
 use crate::faults::recovery::{code, command, keep, sell};
-use crate::support::{TestApp, bounded, eventually, lane, older_process, patience, proxy_before};
+use crate::support::{
+    Bounded, TestApp, bounded, eventually, lane, older_process, patience, proxy_before,
+};
 
 /// A sale of 10 units that three users have claimed; their log is deleted.
 async fn with_lost_log() -> (TestApp, CouponId) {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     // The first pass of a process hands all receipts in.
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     sell(&app, coupon, 1..=1).await;
     app.write_orders().await;
     keep(&app).await;
@@ -59,7 +61,7 @@ async fn no_claim_begins_a_lost_log_anew_and_its_orders_become_rows() {
 #[tokio::test]
 async fn a_worker_does_not_begin_a_lost_log_anew() {
     let (app, coupon) = with_lost_log().await;
-    let begun = app.workers().remove(0).ensure_group().await;
+    let begun = app.workers().remove(0).ensure_group().bounded().await;
     assert!(begun.is_err() && !log_is_there(&app, coupon).await);
     app.recover().await;
     assert_nothing_was_lost(&app, coupon).await;
@@ -71,7 +73,10 @@ async fn a_log_that_another_program_begins_anew_is_lost_all_the_same() {
     let (app, coupon) = with_lost_log().await;
     let _: String = app.redis(&["XADD", &app.log(coupon.lane()), "*", "x", "y"]).await;
     sell(&app, coupon, 4..=4).await;
-    assert!(app.workers().remove(0).ensure_group().await.is_err(), "its first order isn't there");
+    assert!(
+        app.workers().remove(0).ensure_group().bounded().await.is_err(),
+        "its first order isn't there"
+    );
     app.recover().await;
     app.write_orders().await;
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 4);
@@ -127,7 +132,7 @@ async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
     eventually("another process recovers the lane", async || {
         assert!(bounded("the end of the pass", other.keeper.pass()).await.is_err());
-        let _ = app.app.keeper.pass().await;
+        let _ = app.app.keeper.pass().bounded().await;
         app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL").await == 1
     })
     .await;
@@ -139,14 +144,14 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     let mut worker = app.workers().remove(0);
-    worker.ensure_group().await.expect("it is begun");
+    worker.ensure_group().bounded().await.expect("it is begun");
     for user in 1..=3 {
         sell(&app, coupon, user..=user).await;
         app.write_orders().await;
-        worker.tidy_up_pass().await.expect("Redis answers");
+        worker.tidy_up_pass().bounded().await.expect("Redis answers");
         let key = app.log(coupon.lane());
         let _: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
-        worker.ensure_group().await.expect("it is created again");
+        worker.ensure_group().bounded().await.expect("it is created again");
     }
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
@@ -173,7 +178,7 @@ async fn receipts_outlive(has_older_log: bool) {
     }
     for _ in 0..14 {
         // More than the time for which a receipt is kept after its commit.
-        app.app.receipts_pass().await;
+        app.app.receipts_pass().bounded().await;
         sleep(Duration::from_millis(500)).await;
     }
     app.lose_sale(coupon).await;
@@ -200,14 +205,14 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
     for (layout, sold) in [(LogLayout::Calls, 3), (LogLayout::Calls, 0), (LogLayout::Claims, 3)] {
         let app = TestApp::start().await;
         let coupon = app.create_flash(10).await;
-        app.app.receipts_pass().await;
+        app.app.receipts_pass().bounded().await;
         keep(&app).await;
         sell(&app, coupon, 1..=sold).await;
         let log = app.keys().log(LogId { lane: lane(), layout });
         let _: String = app.redis(&["SET", &log, "of another program"]).await;
         if layout == LogLayout::Calls {
             assert_eq!(app.claim(4, coupon).await.refusal(), (503, "recovering"));
-            let begun = app.workers().remove(0).ensure_group().await;
+            let begun = app.workers().remove(0).ensure_group().bounded().await;
             assert!(begun.is_err(), "{begun:?}");
         }
         app.recover().await;
@@ -234,14 +239,14 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
 async fn orders_of_a_lost_log_that_have_become_rows_are_no_alarm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     keep(&app).await;
     sell(&app, coupon, 1..=3).await;
     let deleted: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;
     assert_eq!(deleted, 1);
     app.recover().await;
     let lost = figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total");
-    app.workers().remove(0).tidy_up_pass().await.expect("Redis answers");
+    app.workers().remove(0).tidy_up_pass().bounded().await.expect("Redis answers");
     assert_eq!(figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total"), lost);
     assert_nothing_was_lost(&app, coupon).await;
 }

@@ -7,7 +7,7 @@ use flash_sale::sale::receipts::book::Receipt;
 use flash_sale::sale::receipts::table;
 use sqlx::AssertSqlSafe;
 
-use crate::support::{TestApp, user};
+use crate::support::{Bounded, TestApp, user};
 
 async fn lines(app: &TestApp, query: &str) -> Vec<String> {
     let lines = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
@@ -137,10 +137,10 @@ async fn forget_dead_forgets_processes_that_were_silent_for_a_day() {
 async fn hand_in_waits_until_a_lane_has_another_epoch() {
     let app = app().await;
     let coupon = app.create_flash(5).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     let order = app.claim(1, coupon).await.order_id();
     for _ in 0..2 {
-        app.app.receipts_pass().await;
+        app.app.receipts_pass().bounded().await;
         assert_eq!(lines(&app, "SELECT order_id::text FROM receipts").await, [""; 0]);
     }
     app.execute(
@@ -148,7 +148,7 @@ async fn hand_in_waits_until_a_lane_has_another_epoch() {
     )
     .await;
     app.app.lanes.read_now().await.expect("Postgres answers");
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     assert_eq!(lines(&app, "SELECT order_id::text FROM receipts").await, [order.to_string()]);
     let epochs = "SELECT (lanes.epoch = receipt_hand_ins.epoch)::text FROM lanes JOIN receipt_hand_ins USING (lane)";
     assert_eq!(lines(&app, epochs).await, ["true"]);

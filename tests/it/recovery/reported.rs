@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::faults::recovery::{command, keep, sell, start};
 use crate::support::process::Process;
-use crate::support::{TestApp, eventually, user};
+use crate::support::{Bounded, TestApp, eventually, user};
 
 /// A registered process that seems to live.
 async fn silent_process(app: &TestApp) {
@@ -94,7 +94,7 @@ async fn a_recovery_shows_in_the_metrics() {
     let other = app.another_instance().await;
     app.execute("UPDATE lane_keeper SET process = 'another', until = now() + interval '1 hour'")
         .await;
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(figure(&other.metrics.page(), "flash_sale_lanes_recovering"), 1.0);
     app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
     app.recover().await;
@@ -112,10 +112,10 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
     let receipt = receipts.of(coupon.lane())[0];
     let dropped = || figure(&app.app.metrics.page(), "flash_sale_receipts_dropped_total");
     receipts.note(coupon.lane(), repeat_n(receipt, 149_999));
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     assert_eq!((receipts.dropped(), dropped()), (0, 0.0));
     receipts.note(coupon.lane(), repeat_n(receipt, 5));
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     assert_eq!(dropped(), 5.0);
 }
 
@@ -159,7 +159,7 @@ async fn promises_that_a_full_process_no_longer_remembers_are_counted() {
 async fn promises_that_nothing_knows_any_more_are_counted() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_pass().bounded().await;
     sell(&app, coupon, 1..=2).await;
     app.write_orders().await;
     keep(&app).await;

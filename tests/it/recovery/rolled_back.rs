@@ -9,7 +9,7 @@ use flash_sale::sale::ids::CouponId;
 use tokio::task::JoinSet;
 
 use crate::faults::recovery::{code, command, keep, sell, start};
-use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
 
 /// Names the script that puts a sale in the place of another one.
 static SWITCH: LazyLock<String> = LazyLock::new(|| {
@@ -63,7 +63,7 @@ async fn a_memory_that_goes_back_behind_the_switch_of_a_sale_is_not_opened() {
     app.app.keeper.give_up().await;
     proxy.hold();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keeper.pass().await.is_ok() });
+    pass.spawn(async move { other.keeper.pass().bounded().await.is_ok() });
     eventually("the shards are about to be filled", async || proxy.held() == 1).await;
     keep_memory(&app).await;
     let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
@@ -128,7 +128,7 @@ async fn a_recovery_that_dies_before_the_switch_leaves_units_to_the_letters_that
     let other = app.another_instance_behind(&proxy).await;
     proxy.hold();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keeper.pass().await.is_ok() });
+    pass.spawn(async move { other.keeper.pass().bounded().await.is_ok() });
     eventually("the sale is about to be switched", async || proxy.held() == 1).await;
     assert_eq!(app.number(LETTERS_WITH_UNIT).await, 0, "the user has an order");
     pass.shutdown().await;
@@ -149,7 +149,7 @@ async fn a_sale_that_a_recovery_has_built_and_not_opened_is_built_again() {
     let other = app.another_instance_behind(&proxy).await;
     proxy.hold();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keeper.pass().await.is_ok() });
+    pass.spawn(async move { other.keeper.pass().bounded().await.is_ok() });
     eventually("the sale has been switched", async || proxy.held() == 1).await;
     pass.shutdown().await;
     drop(proxy);

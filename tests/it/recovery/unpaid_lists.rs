@@ -8,7 +8,7 @@ use private_servers::testing::{RedisProxy, RedisServer};
 use tokio::task::JoinSet;
 
 use crate::faults::recovery::{keep, sell, start_with};
-use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
 
 /// A user may hold five unpaid orders; each of users 1 to 3 holds one.
 async fn bounded_app() -> (RedisServer, TestApp) {
@@ -49,7 +49,7 @@ async fn about_to_write(app: &TestApp) -> (RedisProxy, Arc<App>, JoinSet<bool>) 
     proxy.hold();
     let recovering = other.clone();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { recovering.keeper.pass().await.is_ok() });
+    pass.spawn(async move { recovering.keeper.pass().bounded().await.is_ok() });
     eventually("the lists are about to be written", async || proxy.held() == 1).await;
     (proxy, other, pass)
 }
@@ -65,7 +65,7 @@ async fn an_order_that_is_paid_meanwhile_is_not_on_the_list_at_the_opening() {
     assert_eq!(app.cancel(2, cancelled).await.status, 200);
     app.app.lanes.read_now().await.expect("Postgres answers");
     // The unit waits until the lane is open; the place doesn't.
-    let _ = app.app.stock_returns.pass().await;
+    let _ = app.app.stock_returns.pass().bounded().await;
     let places = "SELECT count(*) FROM stock_returns WHERE what = 'place' AND done_at IS NULL";
     assert_eq!(app.number(places).await, 0, "the pass has nothing left to take off");
     proxy.release();

@@ -16,7 +16,7 @@ use sqlx::{Connection, PgConnection, raw_sql};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{SECRET, TestApp, bounded, eventually, lane, now, shared, user};
+use crate::support::{Bounded, SECRET, TestApp, bounded, eventually, lane, now, shared, user};
 
 /// Age of the orders of these tests, by the time in their ids.
 const DAYS: i64 = 200;
@@ -32,7 +32,7 @@ pub(super) async fn old_app(arguments: &[&str]) -> TestApp {
 pub(super) async fn archive(app: &TestApp, coupon: CouponId) {
     app.give_back().await;
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
-    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
     age(app).await;
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn age(app: &TestApp) {
 }
 
 pub(super) async fn moved(app: &App) -> usize {
-    app.history.pass().await.expect("Postgres answers")
+    app.history.pass().bounded().await.expect("Postgres answers")
 }
 
 /// A sale that is archived, and its orders: of user 1 redeemed, of 2 cancelled, of 3 refunded, of 4 paid.
@@ -675,7 +675,7 @@ async fn the_age_of_the_last_round_grows_while_no_run_succeeds() {
     app.execute("ALTER TABLE order_history RENAME TO elsewhere").await;
     let mut ages = vec![age().await];
     for _ in 0..2 {
-        assert!(app.app.history.pass().await.is_err());
+        assert!(app.app.history.pass().bounded().await.is_err());
         ages.push(age().await);
     }
     app.execute("ALTER TABLE elsewhere RENAME TO order_history").await;

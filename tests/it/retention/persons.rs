@@ -9,7 +9,7 @@ use flash_sale::sale::person::export::export;
 use serde_json::{Value, json};
 
 use super::history::old_app;
-use crate::support::{SECRET, TestApp, lane, user};
+use crate::support::{Bounded, SECRET, TestApp, lane, user};
 
 /// A user whose number stands nowhere by chance.
 const USER: i64 = 7_340_033_123_457;
@@ -112,9 +112,9 @@ async fn app() -> TestApp {
 async fn archive(app: &TestApp, coupon: CouponId) {
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
     app.give_back().await;
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.pass().bounded().await.expect("both stores answer");
     app.execute("UPDATE flash_sales SET archived_at = archived_at - interval '1 day'").await;
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.pass().bounded().await.expect("both stores answer");
     let removed = "SELECT count(*) FROM flash_sales WHERE removed_at IS NOT NULL";
     assert!(app.number(removed).await > 0, "the sale has left Redis");
 }

@@ -6,13 +6,13 @@ use flash_sale::sale::retention::Forgotten;
 use serde_json::json;
 
 use crate::support::lines::{Lines, rows_returned};
-use crate::support::{SECRET, TestApp, now};
+use crate::support::{Bounded, SECRET, TestApp, now};
 
 /// Rows with an order id below this are of the first days of 2022.
 const OLD: i64 = 1 << 40;
 
 async fn forgotten(app: &TestApp) -> Forgotten {
-    app.app.retention.pass().await.expect("Postgres answers")
+    app.app.retention.pass().bounded().await.expect("Postgres answers")
 }
 
 /// An app whose rows are unknown to Redis.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::history::moved;
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, now};
+use crate::support::{Bounded, TestApp, now};
 
 /// So many old orders of a regular coupon, by their status. Returns the id of the first.
 async fn old_orders(app: &TestApp, of_each: &[(usize, &str)]) -> i64 {
@@ -109,7 +109,7 @@ async fn pass_forgets_a_batch_of_comparisons_and_recoveries_and_says_so() {
     let lines = Lines::heard();
     let batch = u64::from(RETENTION_BATCH);
     for (deleted, said) in [(batch, 1), (1, 2), (0, 2)] {
-        let forgotten = app.app.retention.pass().await.expect("Postgres answers");
+        let forgotten = app.app.retention.pass().bounded().await.expect("Postgres answers");
         let expected =
             Forgotten { comparisons: deleted, recoveries: deleted, ..Forgotten::default() };
         assert_eq!(forgotten, expected);

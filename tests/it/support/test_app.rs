@@ -163,20 +163,7 @@ impl TestApp {
         });
         let door = http::api(&http, true);
         shutdown.spawn(http::server::run(listener, door, (&config).into(), shutdown.clone()));
-        Self {
-            app,
-            url,
-            config,
-            place,
-            // A connection that has been idle for long is about to be closed by the service, and a request that meets the
-            // close has no reply.
-            client: reqwest::Client::builder()
-                .timeout(patience())
-                .pool_idle_timeout(limits::HEADER_READ_TIMEOUT / 2)
-                .build()
-                .expect("a client"),
-            check_at_end: AtomicBool::new(true),
-        }
+        Self { app, url, config, place, client: client(), check_at_end: AtomicBool::new(true) }
     }
 
     /// A second instance of the service on the same data.
@@ -498,8 +485,8 @@ impl TestApp {
     }
 }
 
-/// Passes after which a log that never gets empty is a fault, and no slow machine.
-const PASSES_MAX: usize = 50_000;
+/// Time for all passes that empty a log, however long it is.
+const WRITTEN_MAX: Duration = Duration::from_secs(600);
 /// Time for the end of a test, which writes and compares all that it has left behind.
 const SETTLED_MAX: Duration = Duration::from_secs(600);
 
@@ -534,15 +521,17 @@ pub fn done(entries: &[Entry]) -> Vec<(EntryId, u64)> {
 /// Runs write passes until nothing is left, and fails if something stays.
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
-    for _ in 0..PASSES_MAX {
-        let written = bounded("the end of the pass", worker.write_pass()).await;
-        let report = written.expect("both stores answer");
-        if report.positions == 0 {
-            return sum;
+    bounded_by(patience_of(WRITTEN_MAX), "the log is empty", async {
+        loop {
+            let written = bounded("the end of the pass", worker.write_pass()).await;
+            let report = written.expect("both stores answer");
+            if report.positions == 0 {
+                return sum;
+            }
+            add(&mut sum, report);
         }
-        add(&mut sum, report);
-    }
-    panic!("the log never gets empty");
+    })
+    .await
 }
 
 fn add(sum: &mut WriteReport, report: WriteReport) {
@@ -647,6 +636,15 @@ impl Drop for TestApp {
 /// The time, for test data; what is under test gets its clock passed in.
 pub fn now() -> DateTime<Utc> {
     Clock::System.now()
+}
+
+/// A client of any service, whose requests have a bound.
+pub fn client() -> reqwest::Client {
+    // A connection that has been idle for long is about to be closed by the service, and a request that meets the close has
+    // no reply.
+    let idle = limits::HEADER_READ_TIMEOUT / 2;
+    let client = reqwest::Client::builder().timeout(patience()).pool_idle_timeout(idle);
+    client.build().expect("a client")
 }
 
 /// A user's token.

@@ -8,7 +8,7 @@ use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, bounded, calls, eventually, lane, write_all};
+use crate::support::{Bounded, TestApp, bounded, calls, eventually, lane, write_all};
 
 /// A millisecond that no clock reaches while the tests run.
 const MS: u64 = 4_000_000_000_000;
@@ -46,7 +46,7 @@ async fn entries_of_one_millisecond_are_all_written_in_batches() {
     for read_before in [false, true] {
         let (app, coupon) = app_with(30, &["--batch-orders-max", "5"]).await;
         let mut worker = app.worker(lane());
-        worker.ensure_group().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
         for n in 1..=22 {
             claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
         }
@@ -54,7 +54,7 @@ async fn entries_of_one_millisecond_are_all_written_in_batches() {
             worker.log().read_new(100).await.unwrap();
         }
         assert_eq!(write_all(&mut worker).await.inserted, 22);
-        assert_eq!((worker.recover_pass().await.unwrap(), orders(&app).await), (0, 22));
+        assert_eq!((worker.recover_pass().bounded().await.unwrap(), orders(&app).await), (0, 22));
     }
 }
 
@@ -145,7 +145,7 @@ async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
 async fn a_log_is_judged_to_the_entry() {
     let (app, coupon) = app_with(20, &[]).await;
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.unwrap();
+    worker.ensure_group().bounded().await.unwrap();
     for n in 9..=12 {
         claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
     }

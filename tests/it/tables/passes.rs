@@ -13,7 +13,7 @@ use flash_sale::sale::order::cancellations::Asked;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
 
-use crate::support::{TestApp, bounded, calls, eventually, lane, user, write_all};
+use crate::support::{Bounded, TestApp, bounded, calls, eventually, lane, user, write_all};
 
 /// First order id of rows that are written by hand, as `support/buyers.rs` writes their buyers; the user's id is
 /// added.
@@ -106,8 +106,9 @@ async fn over(app: &TestApp, coupon: CouponId, (first, count): (i64, i64)) {
 async fn history() {
     let app = in_postgres_only(&[]).await;
     let coupon = app.create_regular().await;
-    let moved =
-        async || i64::try_from(app.app.history.pass().await.expect("Postgres answers")).unwrap();
+    let moved = async || {
+        i64::try_from(app.app.history.pass().bounded().await.expect("Postgres answers")).unwrap()
+    };
     let mut next = 1;
     for count in around(HISTORY_BATCH) {
         over(&app, coupon, (next, count)).await;
@@ -436,10 +437,10 @@ impl Step {
     async fn run(self, app: &TestApp) -> i64 {
         let ahead = Duration::from_secs(3_600);
         let done = match self {
-            Self::Load => app.app.loader.pass(ahead).await,
-            Self::Changes | Self::ChangesAgain => app.app.coupon_changes.pass().await,
-            Self::Revisions => app.app.coupon_changes.catch_up().await,
-            Self::End | Self::Archive => app.app.archive.pass().await,
+            Self::Load => app.app.loader.pass(ahead).bounded().await,
+            Self::Changes | Self::ChangesAgain => app.app.coupon_changes.pass().bounded().await,
+            Self::Revisions => app.app.coupon_changes.catch_up().bounded().await,
+            Self::End | Self::Archive => app.app.archive.pass().bounded().await,
         };
         let done = i64::try_from(done.expect("both stores answer")).expect("a few");
         match self {
@@ -544,11 +545,11 @@ async fn entries() {
     for count in around(u32::try_from(BATCH).unwrap()) {
         let (app, coupon) = small_batches().await;
         let mut worker = worker(&app);
-        worker.ensure_group().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
         claims(&app, coupon, 1..=count).await;
         let mut sizes = Vec::new();
         bounded("the log is empty", async {
-            while let entries @ 1.. = worker.write_pass().await.unwrap().positions {
+            while let entries @ 1.. = worker.write_pass().bounded().await.unwrap().positions {
                 sizes.push(i64::try_from(entries).unwrap());
             }
         })
@@ -564,14 +565,14 @@ async fn entries_that_were_left_behind() {
     for count in around(u32::try_from(BATCH).unwrap()).into_iter().chain(more) {
         let (app, coupon) = small_batches().await;
         let dead = worker(&app);
-        dead.log().ensure_group().await.unwrap();
+        dead.log().ensure_group().bounded().await.unwrap();
         claims(&app, coupon, 1..=count).await;
         let held = dead.log().read_new(100).await.unwrap().len();
         // More unread entries come.
         claims(&app, coupon, 51..=52).await;
         let mut worker = worker(&app);
-        worker.ensure_group().await.unwrap();
-        assert_eq!(worker.recover_pass().await.unwrap(), held, "in one run");
+        worker.ensure_group().bounded().await.unwrap();
+        assert_eq!(worker.recover_pass().bounded().await.unwrap(), held, "in one run");
         assert_eq!(i64::try_from(write_all(&mut worker).await.inserted).unwrap(), count + 2);
     }
 }
@@ -583,7 +584,7 @@ async fn entries_behind_others_that_are_stuck() {
         for handed_out in [false, true] {
             let (app, coupon) = small_batches().await;
             let mut worker = worker(&app);
-            worker.ensure_group().await.unwrap();
+            worker.ensure_group().bounded().await.unwrap();
             let other = app.another_instance().await;
             let locks = (1..=stuck).map(|n| app.keys().order_lock(lane(), user(n)));
             let guard = other.locks.try_acquire_batch(locks.collect()).await.unwrap();
@@ -594,13 +595,13 @@ async fn entries_behind_others_that_are_stuck() {
             let rows = async || app.number("SELECT count(*) FROM orders").await;
             let what = format!("the one behind {stuck} is a row; handed out: {handed_out}");
             eventually(&what, async || {
-                worker.write_pass().await.unwrap();
+                worker.write_pass().bounded().await.unwrap();
                 rows().await == 1
             })
             .await;
             guard.release().await;
             eventually("all are rows", async || {
-                worker.write_pass().await.unwrap();
+                worker.write_pass().bounded().await.unwrap();
                 rows().await == stuck + 1
             })
             .await;
@@ -617,8 +618,8 @@ async fn entries_that_cannot_be_read() {
         append(&app, lane(), count).await;
         claims(&app, coupon, 1..=1).await;
         let mut worker = worker(&app);
-        worker.ensure_group().await.unwrap();
-        let report = worker.write_pass().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
+        let report = worker.write_pass().bounded().await.unwrap();
         assert_eq!((report.dead_letters, report.inserted), (usize::try_from(count).unwrap(), 1));
     }
 }
@@ -635,12 +636,12 @@ async fn trimming() {
     for count in [0, 1, 100, 101, 10_100, 20_300] {
         let app = in_postgres_only(&[]).await;
         let mut worker = worker(&app);
-        worker.ensure_group().await.unwrap();
+        worker.ensure_group().bounded().await.unwrap();
         append(&app, lane(), count).await;
         let key = app.log(lane());
-        assert_eq!(worker.tidy_up_pass().await.unwrap(), 0, "no consumer has read them");
+        assert_eq!(worker.tidy_up_pass().bounded().await.unwrap(), 0, "no consumer has read them");
         let _: String = app.redis(&["XGROUP", "SETID", &key, "order-writers", "$"]).await;
-        worker.tidy_up_pass().await.unwrap();
+        worker.tidy_up_pass().bounded().await.unwrap();
         let left: i64 = app.redis(&["XLEN", &key]).await;
         assert!(left <= 100, "{left} of {count} are left after one run");
     }
@@ -735,7 +736,7 @@ async fn entries_in_flight() {
             ["EVAL", script, "2", &log, &of_lane, &count_text, &coupon_text, &BY_HAND.to_string()];
         let _: i64 = app.redis(&words).await;
         let worker = worker(&app);
-        worker.log().ensure_group().await.unwrap();
+        worker.log().ensure_group().bounded().await.unwrap();
         let agrees = async |when: &str| {
             let report = app.reconcile().await;
             let first = report.disagreements.first();

@@ -5,7 +5,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::Disagreement;
 use serde_json::Value;
 
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 /// One finding, and its repair.
 struct Row {
@@ -191,7 +191,7 @@ async fn each_finding_is_repaired_as_it_should_be_and_nothing_else_is() {
 
         // Units and places on their way arrive; then no repairable finding is left.
         app.changes_pass().await;
-        app.app.stock_returns.pass().await.expect("both stores answer");
+        app.app.stock_returns.pass().bounded().await.expect("both stores answer");
         let (found, last) = repair(&app, &case).await;
         let mended = repairs.iter().any(|line| *line == format!("{code} true"));
         assert_eq!(!found.contains(&code.to_owned()), mended, "{case}: {found:?}");

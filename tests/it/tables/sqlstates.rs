@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::pending;
-use crate::support::{Reply, SECRET, TestApp, lane, write_all};
+use crate::support::{Bounded, Reply, SECRET, TestApp, lane, write_all};
 
 /// Consequence of a refusal for the item at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ async fn a_batch_of_the_worker() {
             let good = app.create_flash(3).await;
             // A worker that hasn't failed yet takes all six in one batch.
             let mut worker = app.worker(lane());
-            worker.ensure_group().await.expect("Redis answers");
+            worker.ensure_group().bounded().await.expect("Redis answers");
             for user in 1..=3 {
                 for coupon in [bad, good] {
                     assert_eq!(app.claim(user, coupon).await.status, 202);
@@ -121,7 +121,7 @@ async fn a_batch_of_the_worker() {
                     assert_eq!(count(&app, "orders", good).await, 3, "{case}");
                 }
                 Patience => {
-                    let failed = worker.write_pass().await;
+                    let failed = worker.write_pass().bounded().await;
                     assert!(matches!(failed, Err(PassError::Postgres(_))), "{case}: {failed:?}");
                     assert_eq!(pending(&app).await, 6, "{case}: nothing is acknowledged");
                     assert_eq!(count(&app, "dead_letters", bad).await, 0, "{case}");
@@ -144,13 +144,13 @@ async fn the_insert_of_a_dead_letter() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(1_000).await;
     let mut worker = app.worker(lane());
-    worker.ensure_group().await.expect("Redis answers");
+    worker.ensure_group().bounded().await.expect("Redis answers");
     for (n, (state, _)) in (1..).zip(STATES) {
         app.append(lane(), &["junk", "junk"]).await;
         assert_eq!(app.claim(n, coupon).await.status, 202);
         app.refuse("INSERT", "dead_letters", "true", state).await;
         for _ in 0..2 {
-            let failed = worker.write_pass().await;
+            let failed = worker.write_pass().bounded().await;
             assert!(matches!(failed, Err(PassError::Postgres(_))), "{state}: {failed:?}");
         }
         assert!(pending(&app).await >= 1, "{state}: it isn't acknowledged");
@@ -273,17 +273,17 @@ impl Run {
     async fn run(self, app: &TestApp) -> bool {
         let app = &app.app;
         match self {
-            Self::Expiry => app.expiry.pass().await.is_ok(),
-            Self::Refunds => app.payments.refund_pass().await.is_ok(),
-            Self::StockReturns | Self::Places => app.stock_returns.pass().await.is_ok(),
-            Self::Changes => app.coupon_changes.pass().await.is_ok(),
-            Self::Revisions => app.coupon_changes.catch_up().await.is_ok(),
-            Self::Load => app.loader.pass(Duration::from_secs(3_600)).await.is_ok(),
+            Self::Expiry => app.expiry.pass().bounded().await.is_ok(),
+            Self::Refunds => app.payments.refund_pass().bounded().await.is_ok(),
+            Self::StockReturns | Self::Places => app.stock_returns.pass().bounded().await.is_ok(),
+            Self::Changes => app.coupon_changes.pass().bounded().await.is_ok(),
+            Self::Revisions => app.coupon_changes.catch_up().bounded().await.is_ok(),
+            Self::Load => app.loader.pass(Duration::from_secs(3_600)).bounded().await.is_ok(),
             Self::Archive => {
                 // Ends sales that are over; tells Redis; then archives and removes them.
-                app.archive.pass().await.is_ok()
-                    && app.coupon_changes.pass().await.is_ok()
-                    && app.archive.pass().await.is_ok()
+                app.archive.pass().bounded().await.is_ok()
+                    && app.coupon_changes.pass().bounded().await.is_ok()
+                    && app.archive.pass().bounded().await.is_ok()
             }
         }
     }

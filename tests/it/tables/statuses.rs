@@ -9,7 +9,7 @@ use flash_sale::sale::order::model::OrderStatus;
 use flash_sale::sale::reconcile::repair;
 use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
 
-use crate::support::{TestApp, lane, user};
+use crate::support::{Bounded, TestApp, lane, user};
 
 /// States of an accepted claim.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,7 @@ async fn what_a_user_is_told() {
         let live = app.app.orders.live_of(coupon, user(1)).await.expect("Postgres answers");
         assert_eq!(live.map(OrderId::get), row.live.then_some(order), "{row:?}");
         assert_eq!(app.r#move(coupon, "end").await.status, 200);
-        let archived = app.app.archive.pass().await.expect("both stores answer");
+        let archived = app.app.archive.pass().bounded().await.expect("both stores answer");
         assert_eq!(archived, usize::from(row.archivable), "{row:?}");
         let again = app.claim(1, coupon).await;
         match row.live || row.is_letter() {
@@ -262,7 +262,7 @@ async fn what_keeps_a_sale_in_redis() {
                 stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers");
             assert!(!noted, "{row:?}");
         }
-        let archived = app.app.archive.pass().await.expect("both stores answer");
+        let archived = app.app.archive.pass().bounded().await.expect("both stores answer");
         assert_eq!(archived, usize::from(row.archivable), "{row:?}");
         // The answer to an operator names the cause.
         let asked = app

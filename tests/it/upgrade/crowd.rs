@@ -74,7 +74,7 @@ impl Crowd {
     pub fn start(urls: Vec<String>, coupons: &[i64]) -> Self {
         let shared = Arc::new(Shared {
             coupons: coupons.to_vec(),
-            client: reqwest::Client::new(),
+            client: crate::support::client(),
             urls: Mutex::new(urls),
             turn: AtomicUsize::new(0),
             stop: AtomicBool::new(false),

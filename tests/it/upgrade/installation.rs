@@ -77,7 +77,7 @@ impl Installation {
         servers.at.create_empty_database(NAME).await;
         let pool = PgPoolOptions::new().max_connections(4);
         let pool = pool.connect(&servers.at.database(NAME)).await.expect("Postgres answers");
-        let client = reqwest::Client::new();
+        let client = crate::support::client();
         let (members, apis, alarms) = (Vec::new(), Vec::new(), Vec::new());
         let new = Self { servers, pool, client, members, apis, alarms };
         let migrated = new.run(Binary::Older, &["migrate"]).await;

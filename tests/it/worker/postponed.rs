@@ -155,13 +155,13 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         let app = TestApp::start().await;
         let bad = app.create_flash(3).await;
         let good = app.create_flash(3).await;
-        app.changes_pass().bounded().await;
+        app.changes_pass().await;
         let key = app.keys().coupon(bad);
         let [was] = app.in_redis(bad, [field]).await;
         let _: i64 = app.redis(&["HSET", &key, field, value]).await;
         app.decide_on(bad, CouponState::Paused).await;
         app.decide_on(good, CouponState::Paused).await;
-        assert_eq!(app.changes_pass().bounded().await, 1, "{field}");
+        assert_eq!(app.changes_pass().await, 1, "{field}");
         assert_eq!(app.claim(1, good).await.refusal(), (409, "sale_paused"), "{field}");
         assert_eq!(app.postponed().await, [format!("changes {bad} 1")], "{field}");
         app.let_postponed_wait().await;
@@ -171,13 +171,9 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
             "" => app.redis(&["HDEL", &key, field]).await,
             was => app.redis(&["HSET", &key, field, was]).await,
         };
-        assert_eq!(app.changes_pass().bounded().await, 0, "{field}");
+        assert_eq!(app.changes_pass().await, 0, "{field}");
         app.let_postponed_be_due().await;
-        assert_eq!(
-            (app.changes_pass().bounded().await, app.postponed().await.len()),
-            (1, 0),
-            "{field}"
-        );
+        assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
         assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
     }
 }
@@ -186,17 +182,17 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
 async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    app.changes_pass().bounded().await;
+    app.changes_pass().await;
     let key = app.keys().coupon(coupon);
     let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
     app.decide_on(coupon, CouponState::Paused).await;
-    app.changes_pass().bounded().await;
+    app.changes_pass().await;
     assert_eq!(app.postponed().await.len(), 1);
     let _: i64 = app.redis(&["HSET", &key, "layout", "2"]).await;
     // The next change brings both.
     assert_eq!(app.r#move(coupon, "resume").await.status, 200);
     app.let_postponed_be_due().await;
-    assert_eq!((app.changes_pass().bounded().await, app.postponed().await.len()), (0, 0));
+    assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
 
     // The order is paid after all.
     late_orders(&app, coupon, 1..=1).await;

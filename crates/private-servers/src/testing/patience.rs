@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::{self, Write};
-use std::pin::pin;
 use std::process::exit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, OnceLock};
@@ -72,8 +71,8 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 /// # Panics
 ///
 /// If that takes longer than [`patience`]; the text names the event `what`.
-pub async fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> T {
-    bounded_by(patience(), what, comes).await
+pub fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> impl Future<Output = T> {
+    bounded_by(patience(), what, comes)
 }
 
 /// The same, where only a hang takes longer than this.
@@ -81,25 +80,32 @@ pub async fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> T {
 /// # Panics
 ///
 /// If that takes longer.
-pub async fn bounded_by<T>(time: Duration, what: &str, comes: impl Future<Output = T>) -> T {
-    let alarm = Alarm::after(time);
-    let mut comes = pin!(comes);
-    poll_fn(|context| {
-        if let Poll::Ready(come) = comes.as_mut().poll(context) {
-            return Poll::Ready(come);
-        }
-        assert!(!alarm.is_due(), "never came: {what}");
-        alarm.wakes(context.waker());
-        Poll::Pending
-    })
-    .await
+pub fn bounded_by<T>(
+    time: Duration,
+    what: &str,
+    comes: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    // One future holds the other, and all of them together would fill the stack of a test.
+    let mut comes = Box::pin(comes);
+    async move {
+        let alarm = Alarm::after(time);
+        let ends = poll_fn(|context| {
+            if let Poll::Ready(come) = comes.as_mut().poll(context) {
+                return Poll::Ready(come);
+            }
+            assert!(!alarm.is_due(), "never came: {what}");
+            alarm.wakes(context.waker());
+            Poll::Pending
+        });
+        ends.await
+    }
 }
 
 /// A future that has to complete, where its own name says enough.
 pub trait Bounded: Future + Sized {
     /// Its output, as from [`bounded()`].
     fn bounded(self) -> impl Future<Output = Self::Output> {
-        async { bounded(type_name::<Self>(), self).await }
+        bounded(type_name::<Self>(), self)
     }
 }
 

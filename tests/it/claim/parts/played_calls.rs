@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::http::pages::by_hand::redis_settles;
 use crate::support::played::{Play, Played, Still, hash, list, soon, text};
-use crate::support::{TestApp, bounded, eventually, lane, user};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, user};
 
 /// The reply that a sale has ended.
 const ENDED: &str = "Ok(Decided(Ended))";
@@ -214,7 +214,7 @@ async fn require_and_confirm_need_a_file_that_is_synced_before_and_after_the_cal
     assert_eq!(process.ask(1, 1).await, ENDED, "Redis was looked at before the call");
     process.played.take_asked();
 
-    let look = async || process.durability.pass().await.expect("Redis answers");
+    let look = async || process.durability.pass().bounded().await.expect("Redis answers");
     let not_kept = "Err(Shared(NotKept(\"Redis has no appendonly yes with appendfsync always\")))";
     let change = async {
         process.has_called(1).await;

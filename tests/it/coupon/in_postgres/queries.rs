@@ -8,7 +8,7 @@ use flash_sale::sale::coupon::stock::{self, HeldSale};
 use flash_sale::sale::ids::{CouponId, Lane};
 
 use super::{Row, in_pages, postponed, rows, shelf};
-use crate::support::{TestApp, lane, sale};
+use crate::support::{Bounded, TestApp, lane, sale};
 
 /// The pass looks so far.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -343,7 +343,7 @@ async fn open_of_counts_what_is_open_about_one_sale() {
     let gone = |id: i64, sale: i64| (id, sale, "flash", id, "cancelled");
     app.write_rows(&[unpaid(1, 1), unpaid(2, 1), (3, 1, "flash", 3, "paid"), unpaid(4, 2)]).await;
     // Those counts are added up, and later changes are not yet.
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[unpaid(5, 1), (6, 1, "flash", 6, "paid"), unpaid(7, 2)]).await;
     app.write_rows(&[gone(11, 1), gone(12, 1), gone(13, 1), gone(14, 2)]).await;
     app.execute(

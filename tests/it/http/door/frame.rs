@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{code, door, request, told, with_body, with_header};
 use crate::http::bad_input::flash;
-use crate::support::{TestApp, admin_token, patience, token};
+use crate::support::{Bounded, TestApp, admin_token, patience, token};
 
 const CLAIMS: &str = "/v1/coupons/1024/claims";
 
@@ -239,11 +239,12 @@ async fn watchers_have_places_by_their_addresses() {
         ("2001:db8:0:1::1", true),
     ] {
         let address = client.parse().expect("an address");
-        let reply = door.answer(address, request("GET", &path, ""), || false).await;
+        let reply = door.answer(address, request("GET", &path, ""), || false).bounded().await;
         // The body of a stream has no end.
         assert_eq!(reply.status(), if is_there { 200 } else { 503 }, "{client}");
         if !is_there {
-            let body = to_bytes(reply.into_body(), limits::BODY_BYTES_MAX).await.expect("a body");
+            let body = to_bytes(reply.into_body(), limits::BODY_BYTES_MAX).bounded().await;
+            let body = body.expect("a body");
             let problem: Value = serde_json::from_slice(&body).expect("JSON");
             assert_eq!(problem["code"], "too_many_watchers", "{client}");
             continue;

@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts::{self, LiveOrders};
 
 use super::{begin, pool};
-use crate::support::{TestApp, lane, sale};
+use crate::support::{Bounded, TestApp, lane, sale};
 
 /// Coupons 1 and 2 are sales, 3 is regular and 4 has no row. Half of the orders are added up, and one has moved.
 async fn counted() -> TestApp {
@@ -24,7 +24,7 @@ async fn counted() -> TestApp {
         (3, 2, "flash", 3, "unpaid"),
     ])
     .await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[
         (4, 1, "flash", 4, "unpaid"),
         (5, 1, "flash", 5, "cancelled"),
@@ -96,7 +96,7 @@ async fn live_orders_are_those_of_each_sale_that_is_asked_about() {
 async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
     let app = TestApp::with_sales(2).await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(2, 2, "flash", 2, "paid"), (3, 1, "flash", 3, "paid")]).await;
     app.write_rows(&[(4, 1, "flash", 4, "unpaid")]).await;
     let mut other = begin(&app).await;
@@ -104,7 +104,7 @@ async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
         .execute(&mut *other)
         .await
         .expect("Postgres does it");
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     let left = "SELECT coupon_id >> 10 FROM order_count_changes";
     assert_eq!(app.numbers(left).await, [2], "no pass waits for another");
     let counts = "SELECT concat_ws(' ', coupon_id >> 10, status, orders) FROM order_counts ORDER BY coupon_id, status";
@@ -113,7 +113,7 @@ async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
                                           WHERE coupon_id = 1024))::integer::bigint FROM order_counts";
     assert_eq!(app.number(digests).await, 1);
     other.rollback().await.expect("Postgres answers");
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     assert_eq!(app.numbers(left).await, [0; 0]);
 }
 
@@ -123,7 +123,7 @@ async fn add_up_raises_the_counts_in_the_order_of_the_coupons() {
     let app = TestApp::with_sales(2).await;
     let orders = [(1, 1, "flash", 1, "unpaid"), (2, 2, "flash", 2, "unpaid")];
     app.write_rows(&orders).await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(3, 2, "flash", 3, "unpaid"), (4, 1, "flash", 4, "unpaid")]).await;
     let mut other = begin(&app).await;
     sqlx::query("SELECT FROM order_counts WHERE coupon_id = 1024 FOR UPDATE")
@@ -155,9 +155,9 @@ async fn add_up_goes_on_until_a_batch_is_not_full() {
     .await;
     app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
     let left = async || app.numbers("SELECT coupon_id >> 10 FROM order_count_changes").await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     assert_eq!(left().await, [2], "a pass has a bound, and begins with the first coupon");
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     assert_eq!(left().await, [0; 0]);
     let counted = "SELECT orders FROM order_counts ORDER BY coupon_id";
     assert_eq!(app.numbers(counted).await, [batch * passes, 1]);
@@ -174,7 +174,7 @@ async fn an_audit_corrects_one_coupon_and_rests() {
         let app = TestApp::with_sales(2).await;
         app.write_rows(&[(1, 1, "flash", 1, "unpaid"), (2, 2, "flash", 2, "unpaid")]).await;
         app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
-        app.app.order_counts.pass().await.expect("Postgres answers");
+        app.app.order_counts.pass().bounded().await.expect("Postgres answers");
         app.execute(&format!(
             "{wrong}; UPDATE order_count_audit SET next_at = now(), corrected = 5"
         ))

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::{CouponId, JobId};
 use flash_sale::sale::operations::matter::MatterKind;
 use flash_sale::sale::order::cancellations::Asked;
 
-use crate::support::{TestApp, sale};
+use crate::support::{Bounded, TestApp, sale};
 
 fn job(id: i64) -> JobId {
     JobId::new(id).expect("a positive number")
@@ -241,7 +241,7 @@ async fn finish_leaves_a_job_that_another_process_has_ended() {
 #[tokio::test]
 async fn jobs_that_go_on_for_long_are_overdue_and_all_are_counted() {
     let app = TestApp::with_sales(1).await;
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.metric("flash_sale_jobs_oldest_seconds").await, 0.0);
     app.execute(
         "INSERT INTO jobs (coupon_id, key, reason, created_at, finished_at)
@@ -264,7 +264,7 @@ async fn jobs_that_go_on_for_long_are_overdue_and_all_are_counted() {
     let rest: Vec<String> =
         rest.expect("Postgres answers").into_iter().map(|matter| matter.id).collect();
     assert_eq!(rest, ["2"]);
-    app.app.numbers.pass().await.expect("both stores answer");
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.metric("flash_sale_jobs_open").await, 4.0);
     let oldest = app.metric("flash_sale_jobs_oldest_seconds").await;
     assert!((3_600.0..7_200.0).contains(&oldest), "{oldest}");
@@ -281,7 +281,7 @@ async fn forget_deletes_old_jobs_that_have_ended_page_by_page() {
         last = limits::RETENTION_BATCH + 2
     ))
     .await;
-    let forgotten = app.app.retention.pass().await.expect("Postgres answers");
+    let forgotten = app.app.retention.pass().bounded().await.expect("Postgres answers");
     assert_eq!(forgotten.jobs, 2);
     assert_eq!(
         app.number("SELECT count(*) FROM jobs WHERE finished_at IS NULL").await,

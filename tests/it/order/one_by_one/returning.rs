@@ -2,7 +2,7 @@
 
 use flash_sale::sale::pass::Ran;
 
-use crate::support::{TestApp, lane};
+use crate::support::{Bounded, TestApp, lane};
 
 #[tokio::test]
 async fn units_of_a_lane_that_is_stale_are_postponed_and_those_of_one_that_recovers_wait() {
@@ -15,7 +15,7 @@ async fn units_of_a_lane_that_is_stale_are_postponed_and_those_of_one_that_recov
         let _: i64 = app.redis(&["HSET", &of_lane, field, value]).await;
     };
     let epoch: String = app.redis(&["HGET", &of_lane, "epoch"]).await;
-    let pass = async || app.app.stock_returns.pass().await.expect("both stores answer");
+    let pass = async || app.app.stock_returns.pass().bounded().await.expect("both stores answer");
     let nothing = Ran { items: 0, goes_on: false };
 
     set("state", "recovering").await;

@@ -4,7 +4,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::order::cancellations::Asked;
 
-use crate::support::{TestApp, sale};
+use crate::support::{Bounded, TestApp, sale};
 
 /// Two sales with two unpaid orders each, and a job of each, all of the beginning of 2024.
 async fn two_jobs() -> TestApp {
@@ -40,7 +40,7 @@ async fn cancellations_go_on_with_other_jobs_and_the_pass_says_that_one_has_fail
     let app = two_jobs().await;
     app.refuse("UPDATE", "orders", "OLD.coupon_id = 1024", "57014").await;
     for _ in 0..2 {
-        let failed = app.app.cancellations.pass().await;
+        let failed = app.app.cancellations.pass().bounded().await;
         assert!(failed.is_err(), "{failed:?}");
         assert_eq!((cancelled(&app).await, open(&app).await), (vec![21, 22], vec![1]));
         assert_eq!(app.postponed().await, [""; 0]);

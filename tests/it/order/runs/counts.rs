@@ -4,7 +4,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::order::model::OrderStatus;
 
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, sale};
+use crate::support::{Bounded, TestApp, sale};
 
 async fn audit(app: &TestApp) -> Option<i64> {
     let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
@@ -24,7 +24,7 @@ async fn counted() -> TestApp {
     let app = TestApp::with_sales(1).await;
     app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.execute("UPDATE order_count_audit SET next_at = now(), after_coupon_id = 0, corrected = 5")
         .await;
     app
@@ -117,7 +117,7 @@ async fn add_up_ends_with_the_first_batch_of_changes_that_is_not_full() {
              SELECT 1024, 'unpaid', 1, 1 FROM generate_series(1, {changes}) AS n"
         ))
         .await;
-        app.app.order_counts.pass().await.expect("Postgres answers");
+        app.app.order_counts.pass().bounded().await.expect("Postgres answers");
         assert_eq!(app.statements().await, batches, "{changes} changes");
         assert_eq!(app.number("SELECT count(*) FROM order_count_changes").await, 0);
     }

@@ -4,10 +4,10 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
 use super::{errors, holding, raise_epoch};
-use crate::support::{TestApp, lane};
+use crate::support::{Bounded, TestApp, lane};
 
 async fn pass(app: &TestApp) -> Ran {
-    app.app.stock_returns.pass().await.expect("both stores answer")
+    app.app.stock_returns.pass().bounded().await.expect("both stores answer")
 }
 
 fn ran(items: usize, goes_on: bool) -> Ran {

@@ -4,8 +4,8 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
 use super::raise_epoch;
-use crate::support::TestApp;
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
+use crate::support::{Bounded, TestApp};
 
 /// A sale whose lane has an epoch that this process doesn't know: the unit of its cancelled order comes back in the second
 /// round of a pass, if there is one.
@@ -25,7 +25,7 @@ async fn coupons<const N: usize>(app: &TestApp, units: i64) -> [CouponId; N] {
 }
 
 async fn pass(app: &TestApp) -> Ran {
-    app.app.stock_returns.pass().await.expect("both stores answer")
+    app.app.stock_returns.pass().bounded().await.expect("both stores answer")
 }
 
 fn ran(items: usize) -> Ran {

@@ -7,7 +7,7 @@ use flash_sale::sale::pass::Ran;
 
 use super::{errors, raise_epoch};
 use crate::support::lines::Lines;
-use crate::support::{TestApp, lane};
+use crate::support::{Bounded, TestApp, lane};
 
 /// A user and an order.
 type Pair = (i64, i64);
@@ -220,7 +220,7 @@ async fn set_up(app: &TestApp, base: i64, case: &Case) -> CouponId {
 }
 
 async fn pass(app: &TestApp) -> Ran {
-    app.app.stock_returns.pass().await.expect("both stores answer")
+    app.app.stock_returns.pass().bounded().await.expect("both stores answer")
 }
 
 async fn settle(cases: Vec<Case>) {

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::for_buyers::bad_reasons;
 use crate::support::process::Process;
-use crate::support::{Reply, TestApp, bounded, eventually};
+use crate::support::{Bounded, Reply, TestApp, bounded, eventually};
 
 async fn ask(app: &TestApp, coupon: CouponId, key: &str) -> Reply {
     let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
@@ -112,7 +112,7 @@ async fn a_job_that_fails_holds_up_no_other() {
          CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (OLD.coupon_id = {slow}) EXECUTE FUNCTION take_time()"
     ))
     .await;
-    app.app.cancellations.pass().await.expect_err("one job has failed");
+    app.app.cancellations.pass().bounded().await.expect_err("one job has failed");
     assert_eq!(
         (app.status(1, orders[0]).await, app.status(2, orders[1]).await),
         ("unpaid".into(), "cancelled".into())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::TestApp;
 use crate::support::lines::{Lines, number, rows_returned};
+use crate::support::{Bounded, TestApp};
 
 const UNCHECKED: &str = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
 
@@ -35,7 +35,7 @@ impl Place {
 
     /// A pass. Returns whether it failed, and the number of comparisons and of lanes that are unchecked then.
     async fn pass(&self, period: Duration) -> (bool, i64, i64) {
-        let failed = self.app.app.reconciler.pass(period).await.is_err();
+        let failed = self.app.app.reconciler.pass(period).bounded().await.is_err();
         let runs = self.app.number("SELECT count(*) FROM reconcile_runs").await;
         (failed, runs, self.app.number(UNCHECKED).await)
     }
@@ -94,10 +94,10 @@ async fn show_tells_the_last_comparison_of_any_process() {
     let other = place.app.another_instance().await;
     let finished = "flash_sale_reconcile_finished_timestamp_seconds";
     assert!(!other.metrics.page().contains(finished));
-    other.reconciler.pass(NEVER).await.expect("both stores answer");
+    other.reconciler.pass(NEVER).bounded().await.expect("both stores answer");
     assert!(!other.metrics.page().contains(finished), "there is none");
     assert_eq!(place.pass(HOUR).await, (false, 1, 0));
-    other.reconciler.pass(NEVER).await.expect("both stores answer");
+    other.reconciler.pass(NEVER).bounded().await.expect("both stores answer");
     assert_eq!(number(&other, finished), number(&place.app.app, finished));
     assert_eq!(number(&other, "flash_sale_orders{status=\"unpaid\"}"), 1.0);
     assert_eq!(number(&other, "flash_sale_reconcile_disagreements"), 0.0);
@@ -106,7 +106,7 @@ async fn show_tells_the_last_comparison_of_any_process() {
         "INSERT INTO reconcile_runs (asked_by, kind, finished_at, failure) VALUES ('period', 'changed', now() + interval '1 day', 'x')",
     )
     .await;
-    other.reconciler.pass(NEVER).await.expect("both stores answer");
+    other.reconciler.pass(NEVER).bounded().await.expect("both stores answer");
     assert_eq!(number(&other, finished), number(&place.app.app, finished));
     place.app.execute("DELETE FROM reconcile_runs WHERE failure IS NOT NULL").await;
 }

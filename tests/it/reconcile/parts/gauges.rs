@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::faults::recovery::start;
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 #[tokio::test]
 async fn side_by_side_tells_the_numbers_of_its_own_sale() {
@@ -71,14 +71,14 @@ async fn look_shows_no_number_while_redis_refuses_to_tell_one() {
         numbers.map(|name| page.lines().any(|line| line.starts_with(name)))
     };
     for command in ["xinfo", "hget"] {
-        app.app.numbers.pass().await.expect("both stores answer");
+        app.app.numbers.pass().bounded().await.expect("both stores answer");
         assert_eq!(shown().await, [true; 3]);
         let permit = async |rule: &str| {
             let rule = format!("{rule}{command}");
             let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
         };
         permit("-").await;
-        let refused = app.app.numbers.pass().await;
+        let refused = app.app.numbers.pass().bounded().await;
         let side_by_side = app.app.numbers.progress(coupon).await;
         permit("+").await;
         assert!(refused.is_err() && side_by_side.is_err(), "{command}");

@@ -7,7 +7,7 @@ use flash_sale::sale::reconcile::{self, Report};
 
 use crate::faults::recovery::start_with;
 use crate::support::played::{Play, Played};
-use crate::support::{TestApp, patience};
+use crate::support::{Bounded, TestApp, patience};
 
 /// Appends an entry with the order of one made-up user for each number from `first` on.
 async fn append(app: &TestApp, coupon: CouponId, first: i64, claims: i64) {
@@ -45,7 +45,7 @@ async fn with_lanes(lanes: i32) -> (TestApp, Vec<CouponId>) {
     }
     sales.sort_by_key(|coupon| coupon.lane());
     for worker in &mut app.workers() {
-        worker.ensure_group().await.expect("Redis answers");
+        worker.ensure_group().bounded().await.expect("Redis answers");
     }
     (app, sales)
 }
@@ -256,10 +256,11 @@ async fn lanes_are_not_compared_while_redis_refuses_to_tell_of_their_logs() {
             let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
         };
         permit("-").await;
-        let refused = reconcile::check(pool, redis, keys).await;
+        let refused = reconcile::check(pool, redis, keys).bounded().await;
         permit("+").await;
         assert!(refused.is_err(), "{command}: {refused:?}");
-        let report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+        let report =
+            reconcile::check(pool, redis, keys).bounded().await.expect("both stores answer");
         assert_eq!((report.findings(), report.in_flight), (0, 1), "{command}");
     }
 }

@@ -8,7 +8,7 @@ use flash_sale::sale::{Failure, Stores};
 use private_servers::testing::RedisProxy;
 use tokio::task::JoinSet;
 
-use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
 
 type Comparison = JoinSet<Result<Report, Failure>>;
 
@@ -19,7 +19,7 @@ async fn compare_up_to_command(other: Arc<App>, proxy: &RedisProxy) -> Compariso
     let mut comparison = JoinSet::new();
     comparison.spawn(async move {
         let Stores { pool, redis, keys } = &other.stores;
-        reconcile::check(pool, redis, keys).await
+        reconcile::check(pool, redis, keys).bounded().await
     });
     eventually("the command is held back", async || proxy.held() > before).await;
     comparison
@@ -88,7 +88,7 @@ async fn pending_deleted_is_no_entry_that_is_acknowledged_meanwhile() {
     app.expect_disagreements();
     let coupon = app.create_flash(5).await;
     for worker in &mut app.workers() {
-        worker.ensure_group().await.expect("Redis answers");
+        worker.ensure_group().bounded().await.expect("Redis answers");
     }
     for user in 1..=2 {
         assert_eq!(app.claim(user, coupon).await.status, 202);

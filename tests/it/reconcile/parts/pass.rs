@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flash_sale::base::limits::LOGGED_DISAGREEMENTS_MAX;
 
-use crate::support::TestApp;
 use crate::support::lines::{Lines, number};
+use crate::support::{Bounded, TestApp};
 
 const ALARM: &str = "ALARM: Redis and Postgres disagree";
 const AGREE: &str = "Redis and Postgres agree again";
@@ -17,7 +17,7 @@ async fn compare(app: &TestApp) {
          UPDATE sale_reading_audit SET next_at = now() + interval '1 day'",
     )
     .await;
-    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn log_change_tells_new_findings_and_their_end_once() {
     assert_eq!(lines.count("code=\"order_lost\""), LOGGED_DISAGREEMENTS_MAX);
     compare(&app).await;
     assert_eq!(told(), (1, 0), "the same findings are told once");
-    app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
+    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
     assert_eq!(told(), (1, 0), "no comparison is due");
     let of =
         |code: &str| number(&app.app, &format!("flash_sale_reconcile_findings{{code=\"{code}\"}}"));

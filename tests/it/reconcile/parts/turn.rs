@@ -6,7 +6,7 @@ use flash_sale::sale::reconcile::turn::Turn;
 
 use super::HOLDERS;
 use crate::support::lines::Lines;
-use crate::support::{TestApp, eventually};
+use crate::support::{Bounded, TestApp, eventually};
 
 #[tokio::test]
 async fn take_waits_for_the_turn_of_another_one_as_long_as_it_may() {
@@ -46,7 +46,7 @@ async fn end_of_a_turn_frees_it_before_it_returns() {
     turn.end().await.expect("Postgres answers");
     assert_eq!((app.number(HOLDERS).await, ends()), (0, 1));
     // Without a sale, no other transaction is rolled back.
-    let compared = app.app.reconciler.compare().await.expect("both stores answer");
+    let compared = app.app.reconciler.compare().bounded().await.expect("both stores answer");
     assert!(compared.is_some());
     assert_eq!((app.number(HOLDERS).await, ends()), (0, 2));
 }

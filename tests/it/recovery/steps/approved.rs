@@ -4,7 +4,7 @@ use super::{
     SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command, sold_to_two,
 };
 use crate::faults::recovery::{keep, start};
-use crate::support::{TestApp, lane, proxy_before};
+use crate::support::{Bounded, TestApp, lane, proxy_before};
 
 /// The server has the data of another master by now: only the next recovery may approve it.
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn pass_looks_at_lanes_without_a_sale_and_a_tick_without_a_suspicion_does_
     assert!(other.lanes.take_suspicion());
     other.keeper.tick().await;
     assert_eq!(app.number(closed).await, 0);
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.number(closed).await, 1);
     assert_eq!(app.redis::<String>(&["HGET", &key, "state"]).await, "open");
 }

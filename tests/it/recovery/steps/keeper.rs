@@ -10,9 +10,9 @@ use super::{
     write_letter,
 };
 use crate::faults::recovery::keep;
-use crate::support::TestApp;
 use crate::support::lines::{Lines, number};
 use crate::support::played::Still;
+use crate::support::{Bounded, TestApp};
 
 /// Facts of Postgres about the lanes.
 const FACTS: &str = "
@@ -203,15 +203,15 @@ async fn look_and_recover_is_the_work_of_one_process_that_keeps_the_lanes() {
     let open = "SELECT lane::bigint FROM lanes WHERE state = 'open' ORDER BY lane";
     other.keeper.tick().await;
     assert_eq!(app.numbers(open).await, [0, 1, 2]);
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.numbers(open).await, [0, 2]);
     assert_eq!(reasons(&app).await, [""; 0]);
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(number(&other, "flash_sale_lanes_recovering"), 1.0);
 
     // A lane more is added by the process that keeps the lanes, and begun.
     app.execute("UPDATE settings SET lanes = 4").await;
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.number("SELECT count(*) FROM lanes").await, 3);
     no_process_keeps(&app).await;
     app.app.lanes.suspect_sale(sales[2]);
@@ -233,9 +233,9 @@ async fn look_and_recover_notes_the_median_time_of_recoveries_while_a_lane_is_cl
     let other = app.another_instance().await;
     let back_in = || other.lanes.suspect(Lane::all(1).next().expect("a lane")).back_in();
     let before = back_in();
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     app.execute("UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = 2 WHERE lane = 1").await;
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(back_in(), before, "no lane has been recovered yet");
     app.execute(
         "UPDATE lanes SET state = 'open' WHERE lane = 1;
@@ -244,10 +244,10 @@ async fn look_and_recover_notes_the_median_time_of_recoveries_while_a_lane_is_cl
          FROM unnest(ARRAY[3, 30, 7]) AS seconds",
     )
     .await;
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(back_in(), before, "all lanes are open");
     app.execute("UPDATE lanes SET state = 'recovering' WHERE lane = 1").await;
-    other.keeper.pass().await.expect("both stores answer");
+    other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(back_in(), Some(Duration::from_secs(7)));
     no_process_keeps(&app).await;
     app.recover().await;

@@ -43,7 +43,7 @@ use tokio::task::JoinSet;
 use crate::faults::recovery::{keep, sell};
 use crate::support::buyers::FIRST_ORDER_BY_HAND as BY_HAND;
 use crate::support::played::hash;
-use crate::support::{TestApp, bounded, eventually};
+use crate::support::{Bounded, TestApp, bounded, eventually};
 
 /// The script that makes Redis use a sale that has been built.
 static SWITCH: LazyLock<String> =
@@ -139,7 +139,7 @@ async fn pass_up_to_command(app: &TestApp, proxy: &RedisProxy) -> Pass {
     let before = proxy.held();
     proxy.hold();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keeper.pass().await });
+    pass.spawn(async move { other.keeper.pass().bounded().await });
     eventually("the command is held back", async || proxy.held() > before).await;
     pass
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::faults::recovery::start;
 use crate::support::played::hash;
-use crate::support::{TestApp, bounded, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, proxy_before};
 
 static ADOPT: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
@@ -27,7 +27,7 @@ async fn harvest_builds_no_sale_whose_buyers_redis_does_not_tell_now() {
     damage(&app, sale).await;
     close_lanes(&app).await;
     permit(&app, "-hscan").await;
-    assert!(app.app.keeper.pass().await.is_err());
+    assert!(app.app.keeper.pass().bounded().await.is_err());
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
     permit(&app, "+hscan").await;
     app.recover().await;
@@ -45,7 +45,7 @@ async fn are_buyers_takes_no_promise_for_lost_that_redis_does_not_tell_now() {
     ))
     .await;
     permit(&app, "-hget").await;
-    assert!(app.app.keeper.pass().await.is_err());
+    assert!(app.app.keeper.pass().bounded().await.is_err());
     permit(&app, "+hget").await;
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 1);
@@ -111,7 +111,7 @@ async fn look_at_sales_closes_no_lane_of_a_sale_that_redis_does_not_tell_of_now(
     let [sale] = sold_to_two::<1>(&app).await;
     app.app.lanes.suspect_sale(sale);
     permit(&app, "-hget").await;
-    assert!(app.app.keeper.pass().await.is_err());
+    assert!(app.app.keeper.pass().bounded().await.is_err());
     permit(&app, "+hget").await;
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);

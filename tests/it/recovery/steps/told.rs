@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use super::{SWITCH, close_lanes, damage, fate, no_process_keeps, sold_to_two};
 use crate::faults::recovery::keep;
 use crate::support::lines::{Lines, number};
-use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
 
 const CLOSED: &str = "flash_sale_lanes_recovering";
 
@@ -24,7 +24,7 @@ async fn recover_closed_shows_the_lanes_that_the_same_pass_has_closed() {
     proxy.hold();
     let keeper = other.clone();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { keeper.keeper.pass().await });
+    pass.spawn(async move { keeper.keeper.pass().bounded().await });
     eventually("the sale is about to be switched", async || proxy.held() == 1).await;
     assert_eq!(number(&other, CLOSED), 1.0);
     // Raised by the closure, and by the recovery.

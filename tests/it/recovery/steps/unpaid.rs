@@ -8,7 +8,7 @@ use flash_sale::sale::ids::CouponId;
 use super::{close_lanes, damage, end_of, no_process_keeps, pass_up_to_command};
 use crate::faults::recovery::{keep, sell};
 use crate::support::played::hash;
-use crate::support::{TestApp, lane, proxy_before};
+use crate::support::{Bounded, TestApp, lane, proxy_before};
 
 static LIST: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/list_unpaid.lua")));
@@ -94,7 +94,7 @@ async fn build_of_lists_that_fails_removes_what_it_has_built() {
     close_lanes(&app).await;
     let in_the_way = app.keys().unpaid_built(lane(), 3);
     let _: String = app.redis(&["SET", &in_the_way, "x"]).await;
-    assert!(app.app.keeper.pass().await.is_err());
+    assert!(app.app.keeper.pass().bounded().await.is_err());
     assert_eq!(app.redis::<i64>(&["EXISTS", &in_the_way]).await, 0);
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE lane = 0 AND state = 'open'").await, 0);
     app.recover().await;

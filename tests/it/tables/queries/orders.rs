@@ -7,7 +7,7 @@ use flash_sale::sale::log::LoggedClaim;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECRET, TestApp, bounded, lane, sale, user};
+use crate::support::{Bounded, SECRET, TestApp, bounded, lane, sale, user};
 
 /// Paid orders 1 to 4 of user 1 that an older version has written: none has a redemption code.
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn correct_compares_the_orders_of_a_coupon_with_its_own_counts_and_changes
     app.write_sales(2).await;
     app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid"), (2, 2, "flash", 2, "unpaid")]).await;
-    app.app.order_counts.pass().await.expect("Postgres answers");
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(3, 1, "flash", 3, "paid"), (4, 2, "flash", 4, "unpaid")]).await;
     app.execute("UPDATE order_count_audit SET next_at = now()").await;
     let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");

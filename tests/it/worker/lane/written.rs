@@ -166,7 +166,7 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
         assert_eq!(written(&mut worker).await, (1, 0));
         soon("the request is told", || is_told.get()).await;
     };
-    let (told, ()) = tokio::join!(waits, writes);
+    let (told, ()) = bounded("the row", async { tokio::join!(waits, writes) }).await;
     assert!(told.is_some_and(|told| told.order_id == order));
 }
 
