@@ -189,3 +189,18 @@ async fn migrate_drops_what_is_left_of_indexes_that_are_built_concurrently_and_n
     pool.close().await;
     shared().drop_database(&name).await;
 }
+
+/// A migration may take any time, and later statements of the pool may not.
+#[tokio::test]
+async fn migrate_ends_its_session_and_drops_no_index_of_a_database_that_is_up_to_date() {
+    let app = TestApp::start().await;
+    let pool = postgres::pool(&app.database_url(), 1, patience()).expect("a valid URL");
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    bounded("the end of the migration", migrate(&pool)).await.expect("it is up to date");
+    assert_eq!(lines.count("SET statement_timeout = 0"), 1);
+    let timeout = sqlx::query_scalar("SELECT current_setting('statement_timeout')");
+    let timeout: String = timeout.fetch_one(&pool).await.expect("Postgres answers");
+    assert_ne!(timeout, "0");
+    assert_eq!(lines.count("DROP INDEX"), 0);
+    pool.close().await;
+}
