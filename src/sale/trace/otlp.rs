@@ -305,7 +305,7 @@ fn number(key: &str, value: usize) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::LogLines;
+    use private_servers::testing::{LogLines, bounded, tries};
     use tokio::time::sleep;
 
     use super::super::notes::TracedClaim;
@@ -367,13 +367,14 @@ mod tests {
             outbox.answered(answered(3));
             stop.cancel();
         };
-        tokio::join!(sending.run(stop.clone()), tells);
+        let both = async { tokio::join!(sending.run(stop.clone()), tells) };
+        bounded("the end of the task", both).await;
         assert_eq!(lost(&metrics), 12);
     }
 
     #[tokio::test]
     async fn spans_that_are_lost_are_counted_each_time_and_told_once_in_a_while() {
-        loop {
+        for _ in tries() {
             let (_outbox, mut sending) = to_nowhere();
             let lines = LogLines::heard();
             let began = Instant::now();

@@ -87,7 +87,8 @@ async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
         later(Duration::from_secs(15)).await;
         locked.rollback().await.expect("Postgres answers");
     };
-    let (read, ()) = tokio::join!(app.app.reconciler.audit_next(), reads);
+    let both = async { tokio::join!(app.app.reconciler.audit_next(), reads) };
+    let (read, ()) = both.bounded().await;
     assert_eq!(read.expect("both stores answer"), Some(coupon));
     let most = i64::try_from((20 * began.elapsed()).as_millis()).expect("some minutes");
     let until = "SELECT (extract(epoch FROM next_at) * 1000)::bigint FROM sale_reading_audit";

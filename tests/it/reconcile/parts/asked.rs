@@ -12,7 +12,7 @@ use private_servers::testing::RedisProxy;
 use sqlx::PgPool;
 
 use super::HOLDERS;
-use crate::support::{TestApp, eventually, user};
+use crate::support::{TestApp, bounded, eventually, user};
 
 fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
     Some(RunKey::new(user(asker), "a key".to_owned(), body))
@@ -131,7 +131,8 @@ async fn broken_off_is_no_comparison_that_ends_before_the_turn_is_taken() {
         .await;
         proxy.release();
     };
-    let (asked, ()) = tokio::join!(asks, ends);
+    let both = async { tokio::join!(asks, ends) };
+    let (asked, ()) = bounded("the answer", both).await;
     let Ok(Asked::Compared(told)) = asked else { panic!("{asked:?}") };
     assert_eq!((told.run_id, told.failure, told.disagreements), (run, None, Some(0)));
 }

@@ -7,21 +7,18 @@ use flash_sale::sale::log::LogState;
 use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
 use private_servers::testing::RedisServer;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{app_on, append, due_in, rows, worker_of, worker_with};
+use crate::support::played::{Play, Played};
 use crate::support::{Bounded, TestApp, bounded, command_calls, eventually, lane, patience};
 
-/// Clients of Redis whose last command was this one, each with the seconds since.
-async fn clients(app: &TestApp, command: &str) -> Vec<u64> {
+/// Number of clients of Redis whose last command was this one.
+async fn clients(app: &TestApp, command: &str) -> usize {
     let list: String = app.redis(&["CLIENT", "LIST"]).await;
-    let field = |line: &str, name: &str| {
-        line.split(' ').find_map(|word| word.strip_prefix(name).map(str::to_owned))
-    };
-    let of_command = |line: &&str| field(line, "cmd=").as_deref() == Some(command);
-    let idle = |line: &str| field(line, "idle=").and_then(|seconds| seconds.parse().ok());
-    list.lines().filter(of_command).filter_map(idle).collect()
+    let word = format!("cmd={command}");
+    list.lines().filter(|line| line.split(' ').any(|of| of == word)).count()
 }
 
 #[tokio::test]
@@ -80,41 +77,58 @@ async fn the_lanes_of_a_process_read_over_eight_connections() {
     };
     eventually("the lanes have groups", async || groups().await == 20).await;
     eventually("each connection has been read over", async || {
-        clients(&app, "xreadgroup").await.len() >= limits::LOG_READERS
+        clients(&app, "xreadgroup").await >= limits::LOG_READERS
     })
     .await;
-    assert_eq!(clients(&app, "xreadgroup").await.len(), limits::LOG_READERS);
+    assert_eq!(clients(&app, "xreadgroup").await, limits::LOG_READERS);
     assert!(app.app.shutdown.stop(patience()).await);
 }
 
-/// A lane that looks for itself does so every 10 ms, and no more once the watch looks for it.
+/// A lane that looks for itself does so every 10 ms, and no more once the watch looks for it, whose looks block for half of
+/// the time in which Redis has to answer.
 #[tokio::test]
 async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks_at_nothing() {
-    let server = RedisServer::start(&[]);
-    let app = app_on(&server).await;
+    let app = TestApp::start().await;
     let key = app.log(lane());
-    let redis = app.app.stores.redis.another();
-    let (watch, stop) = (LaneWatch::new(&redis), CancellationToken::new());
-    let state = LogState::default();
+    let played = Played::before(app.redis_url(), |command| match &*command[0] {
+        "XREAD" => Play::Heard,
+        _ => Play::Real,
+    })
+    .await;
+    let block = Duration::from_millis(50);
+    let watch = LaneWatch::new(&played.redis(2 * block));
+    let (stop, state) = (CancellationToken::new(), LogState::default());
+    let looks = |of_watch: bool| {
+        let blocks = |look: &Vec<String>| look.iter().any(|word| word == "BLOCK");
+        played.asked().iter().filter(|look| blocks(look) == of_watch).count()
+    };
     // The watch doesn't look yet.
-    let (began, before) = (Instant::now(), command_calls(&app, "xread").await);
-    let looked = async || command_calls(&app, "xread").await >= before + 3;
+    let began = Instant::now();
     tokio::select! {
         () = watch.rest(&key, &state) => panic!("there is no entry"),
-        () = eventually("the lane looks for itself", looked) => {}
+        () = eventually("the lane looks for itself", async || looks(false) >= 3) => {}
     }
-    let looks = command_calls(&app, "xread").await - before;
     let pauses = began.elapsed().as_millis() / limits::WRITE_PAUSE.as_millis();
-    assert!(u128::from(looks.unsigned_abs()) <= pauses + 1, "{looks} in {pauses} pauses");
+    let own = looks(false);
+    assert!(own as u128 <= pauses + 1, "{own} in {pauses} pauses");
 
-    let is_idle = async || clients(&app, "xread").await.iter().any(|seconds| *seconds >= 1);
-    let are_idle = async || clients(&app, "xread").await.iter().all(|seconds| *seconds >= 1);
+    let is_watched = async {
+        eventually("the watch looks", async || looks(true) >= 2).await;
+        let own = looks(false);
+        eventually("the watch looks again", async || looks(true) >= 5).await;
+        assert!(looks(false) <= own + 1, "one may have been about to begin");
+    };
     let rests = async {
         tokio::select! {
             () = watch.rest(&key, &state) => panic!("there is no entry"),
-            () = eventually("the lane looks no more", is_idle) => {}
+            () = is_watched => {}
         }
-        eventually("the watch looks no more", are_idle).await;
+        eventually("the watch looks no more", async || {
+            let before = looks(true);
+            sleep(4 * block).await;
+            looks(true) == before
+        })
+        .await;
         stop.cancel();
     };
     bounded("the watch ends", async { tokio::join!(watch.run(&stop), rests) }).await;
