@@ -61,3 +61,16 @@ impl Terms {
         Ok(prices)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pay_time_min_is_the_payment_window_where_that_is_shorter() {
+        let least = limits::PAY_TIME_MIN;
+        for (window, expected) in [(least * 3, least), (least, least), (least / 3, least / 3)] {
+            assert_eq!(Terms::new(window).pay_time_min(), expected, "{window:?}");
+        }
+    }
+}

@@ -231,6 +231,11 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn written_orders_are_not_gone_through_while_no_request_waits() {
+        waiters().written(std::iter::from_fn(|| -> Option<OrderId> { unreachable!("an order") }));
+    }
+
+    #[tokio::test]
     async fn an_order_is_handed_to_each_request_of_its_buyer_and_to_no_other() {
         let waiters = waiters();
         let (_one, mut first) = waiters.enter(user(1), order(7)).expect("a place");

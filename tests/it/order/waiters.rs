@@ -12,6 +12,7 @@ use flash_sale::sale::order::model::Order;
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 
+use crate::support::played::{Still, soon};
 use crate::support::process::backlog;
 use crate::support::{TestApp, bounded, eventually, patience, user};
 
@@ -119,6 +120,42 @@ async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() 
         }
     }
     assert_eq!(waiters.count(), 0, "a client that has gone waits no longer");
+}
+
+/// A look waits for the table for 50 ms.
+#[tokio::test]
+async fn look_while_requests_wait_pauses_for_nine_times_as_long_as_the_look_has_taken() {
+    let app = TestApp::start().await;
+    let pool = &app.app.stores.pool;
+    let mut lock = postgres::begin(pool).await.expect("Postgres answers");
+    sqlx::raw_sql("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .expect("no other transaction has it");
+    let period = u64::try_from(limits::PREFER_LOOK_PERIOD.as_millis()).expect("small");
+    let pause = 50 * u64::from(limits::PREFER_LOOK_PAUSES);
+    let clock = Still::begin();
+    let looking = async {
+        clock.settle().await;
+        clock.advance(period + 1).await;
+        soon("it looks", || looks(&app.app) == 1).await;
+        clock.advance(50).await;
+        lock.rollback().await.expect("Postgres answers");
+        let has_ended = || u32::try_from(pool.num_idle()).is_ok_and(|idle| idle == pool.size());
+        soon("the look has ended", has_ended).await;
+        clock.settle().await;
+        clock.advance(pause - 5).await;
+        assert_eq!(looks(&app.app), 1, "within the pause");
+        clock.advance(10).await;
+        soon("it looks again", || looks(&app.app) == 2).await;
+    };
+    tokio::select! {
+        biased;
+        told = app.app.order_waiters.wait(user(1), OrderId::new(7).expect("an id"), patience()) => {
+            panic!("no order has this id: {told:?}")
+        }
+        () = looking => {}
+    }
 }
 
 /// All of these users wait at this process. Returns the answer to each.

@@ -7,6 +7,7 @@ use flash_sale::sale::retention::months::{self, Month};
 use sqlx::{Postgres, Transaction, raw_sql};
 
 use super::{begin, claim, id, move_rows, order, pool, sorted, user_id, write};
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{TestApp, sale, user};
 
 /// Time before which an order has to be over.
@@ -62,6 +63,20 @@ async fn find_and_list_tell_moved_orders_with_their_users() {
             .collect();
         let expected: Vec<_> = expected.into_iter().map(|number| (number, Some(of))).collect();
         assert_eq!(listed, expected, "user {of}, {bounds:?}, {limit}");
+    }
+}
+
+/// Four orders of user 1, of which one has not moved. One more than a page has tells that there is a next page.
+#[tokio::test]
+async fn a_list_reads_a_page_and_one_order_more() {
+    let app = moved_orders().await;
+    app.write_rows(&[(10, 3, "flash", 1, "cancelled")]).await;
+    for (limit, orders, moved) in [(1, vec![1], 2), (2, vec![1], 3), (9, vec![1], 3)] {
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        let listed = app.app.orders.list(user(1), None, limit).await.expect("Postgres answers");
+        assert_eq!(listed.orders.len(), 4.min(limit as usize));
+        assert_eq!(rows_returned(&lines, "WHERE user_id = $1 AND id = coalesce($2, id)"), orders);
+        assert_eq!(rows_returned(&lines, "FROM order_history WHERE user_id = $1"), [moved]);
     }
 }
 

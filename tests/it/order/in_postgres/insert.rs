@@ -116,6 +116,41 @@ async fn existing_rows_are_read_by_the_ids_of_the_claims_alone() {
     assert_eq!(rows_returned(&lines, "CASE WHEN user_id > 0 THEN user_id END AS"), [2]);
 }
 
+/// A batch that fits is sorted once; none of its claims is refused.
+#[tokio::test]
+async fn overflow_doesn_t_sort_refused_claims_where_there_are_none() {
+    let app = TestApp::with_sales(1).await;
+    app.write_rows(&[(11, 1, "flash", 1, "unpaid")]).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let batch = [claim(11, 1, 1), claim(12, 1, 2)];
+    let token = CancellationToken::new();
+    let written = app.app.orders.write_what_fits((lane(), 1), &batch, &token).await;
+    let expected = Written { inserted: 1, repeated: 1, ..Written::default() };
+    assert_eq!(written.expect("Postgres answers"), expected);
+    assert_eq!(rows_returned(&lines, "CASE WHEN user_id > 0 THEN user_id END AS"), [1]);
+}
+
+/// The sale is archived, and the history has orders 11 and 12.
+#[tokio::test]
+async fn set_aside_reads_the_history_by_the_ids_of_old_claims_and_for_no_others() {
+    let app = TestApp::with_sales(1).await;
+    app.write_rows(&[(11, 1, "flash", 1, "cancelled"), (12, 1, "flash", 2, "cancelled")]).await;
+    move_rows(&app, &[11, 12]).await;
+    app.execute(
+        "UPDATE settings SET orders_moved_to = 50;
+         UPDATE flash_sales SET archived_at = now()",
+    )
+    .await;
+    for (batch, repeated, read) in
+        [(vec![claim(11, 1, 1), claim(60, 1, 6)], 1, vec![1]), (vec![claim(61, 1, 7)], 0, vec![])]
+    {
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        let written = write(&app, &batch).await.expect("Postgres answers");
+        assert_eq!(written, Written { inserted: 1, repeated, ..Written::default() });
+        assert_eq!(rows_returned(&lines, "FROM order_history"), read);
+    }
+}
+
 /// Claims up to the retention mark, of an archived sale and of another; the month of one has been dropped.
 #[tokio::test]
 async fn claims_before_the_mark_of_an_archived_sale_become_no_orders() {

@@ -220,6 +220,27 @@ async fn close_these_waits_for_locked_orders_in_the_order_of_their_ids() {
     assert_eq!(states(&app).await, ["1 1 t", "2 1 t", "3 0 t"]);
 }
 
+/// The buyer cancels an order while the job waits for it: it is closed, and counted, once.
+#[tokio::test]
+async fn close_these_leaves_an_order_that_its_buyer_has_cancelled_meanwhile() {
+    let app = jobs().await;
+    let mut other = super::begin(&app).await;
+    sqlx::query(
+        "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE id = 11",
+    )
+    .execute(&mut *other)
+    .await
+    .expect("Postgres does it");
+    let ending = async {
+        app.a_session_waits_for_a_row().await;
+        other.commit().await.expect("Postgres answers");
+    };
+    let (cancelled, ()) = tokio::join!(app.cancel_for_jobs(), ending);
+    assert_eq!(cancelled, 2);
+    assert_eq!(states(&app).await, ["1 1 t", "2 1 t", "3 0 t"]);
+    assert_eq!(app.numbers("SELECT order_id FROM stock_returns ORDER BY 1").await, [12, 21]);
+}
+
 /// Another process is faster.
 #[tokio::test]
 async fn finish_leaves_a_job_that_another_process_has_ended() {

@@ -4,10 +4,12 @@ use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::DeadLetterId;
 use flash_sale::sale::order::discard::Discarded;
+use flash_sale::sale::order::model::OrderStatus;
+use flash_sale::sale::order::moves::Moved;
 use serde_json::json;
 
-use super::{begin, insert_by_hand, move_rows, write_letters};
-use crate::support::{SECRET, TestApp, admin_token_of};
+use super::{begin, insert_by_hand, move_rows, order, write_letters};
+use crate::support::{SECRET, TestApp, admin_token_of, bounded};
 
 /// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
 async fn due_orders() -> TestApp {
@@ -378,4 +380,74 @@ async fn due_orders_are_closed_oldest_first_beside_one_that_cannot_be() {
     assert_eq!(i64::try_from(app.expire().await).expect("some"), orders - 1);
     let left = app.numbers("SELECT id FROM orders WHERE status = 'unpaid' ORDER BY id").await;
     assert_eq!(left, [2, orders + 1]);
+}
+
+/// The buyer pays while an administrator is about to cancel.
+#[tokio::test]
+async fn cancel_that_comes_second_is_not_entered_in_the_book() {
+    let app = TestApp::with_sales(1).await;
+    app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
+    let mut other = begin(&app).await;
+    let paying = "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance', updated_at = now()";
+    sqlx::query(paying).execute(&mut *other).await.expect("Postgres does it");
+    let ending = async {
+        app.a_session_waits_for_a_row().await;
+        other.commit().await.expect("Postgres answers");
+    };
+    let by = Actor::command_line();
+    let cancelling =
+        app.app.order_moves.cancel_for_buyer(order(1), "the buyer has called".to_owned(), &by);
+    let (moved, ()) = tokio::join!(bounded("the answer", cancelling), ending);
+    let expected = Moved::Impossible { from: OrderStatus::Paid, to: OrderStatus::Cancelled };
+    assert_eq!(moved.expect("Postgres answers"), expected);
+    assert_eq!(app.number("SELECT count(*) FROM audit").await, 0);
+}
+
+/// The refund begins in the moment in which the order is paid.
+#[tokio::test]
+async fn answer_tells_that_an_order_was_moved_though_it_has_gone_on_since() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let order = app.order(1, coupon).await;
+    app.execute(
+        "CREATE FUNCTION go_on() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 UPDATE orders SET status = 'refunding', refunding_at = now(), updated_at = now() WHERE id = NEW.id;
+                 RETURN NULL;
+             END $$;
+         CREATE CONSTRAINT TRIGGER goes_on AFTER UPDATE ON orders DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (NEW.status = 'paid') EXECUTE FUNCTION go_on()",
+    )
+    .await;
+    let paid = app.pay(1, order).await;
+    assert_eq!((paid.status, paid.text("status")), (200, "refunding"));
+}
+
+/// Payments are accepted whose orders are in other states than they should be.
+#[tokio::test]
+async fn charge_back_ends_paid_and_refunding_orders_and_no_closed_one() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    app.expect_disagreements();
+    app.write_sales(1).await;
+    app.write_rows(&[
+        (1, 1, "flash", 1, "paid"),
+        (2, 1, "flash", 2, "refunding"),
+        (3, 1, "flash", 3, "cancelled"),
+        (4, 1, "flash", 4, "expired"),
+    ])
+    .await;
+    app.execute(
+        "UPDATE flash_sales SET sold = 50;
+         INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents)
+         SELECT id, 'external', 'g' || id, 'alipay', 1 FROM orders",
+    )
+    .await;
+    for payment in ["g1", "g2", "g3", "g4"] {
+        let notice = json!({"kind": "refund", "payment_id": payment});
+        let told = app.confirm(&notice).await;
+        assert_eq!((told.status, told.text("outcome")), (200, "charged_back"), "{payment}");
+    }
+    let statuses = app.texts("SELECT status FROM orders ORDER BY id").await;
+    assert_eq!(statuses, ["refunded", "refunded", "cancelled", "expired"]);
+    assert_eq!(app.number("SELECT sold FROM flash_sales").await, 48);
 }

@@ -315,3 +315,18 @@ async fn closed_too_many_is_about_young_closed_orders_of_the_same_sale_and_buyer
     let unpaid = "SELECT user_id FROM orders WHERE status = 'unpaid'";
     assert_eq!(app.numbers(unpaid).await, [1]);
 }
+
+#[tokio::test]
+async fn closed_too_many_refuses_no_cancellation_where_there_is_no_bound() {
+    let app = TestApp::configured(&["--closed-orders-max", "0"]).await;
+    app.expect_disagreements();
+    app.write_sales(1).await;
+    let young = order_ids::first_at(now());
+    app.write_rows(&[
+        (young + 1, 1, "flash", 1, "cancelled"),
+        (young + 2, 1, "flash", 1, "unpaid"),
+    ])
+    .await;
+    let moved = app.app.order_moves.cancel(user(1), order(young + 2)).await;
+    assert!(matches!(moved, Ok(Moved::There(_))), "{moved:?}");
+}

@@ -100,6 +100,7 @@ fn searches() -> Vec<(Asked, Option<i64>, u32, Vec<i64>)> {
         ((Some(1), Some(2), None, None, None), None, 9, vec![6, 3]),
         ((Some(1), None, Some("redeemed"), None, None), None, 9, vec![1, 6]),
         ((Some(1), None, None, Some(3), Some(6)), None, 9, vec![5, 3]),
+        ((Some(1), None, None, Some(5), None), None, 9, vec![1, 6, 5]),
         ((Some(7), None, None, None, None), None, 9, vec![]),
     ]
 }
@@ -125,6 +126,15 @@ async fn a_search_by_user_coupon_status_and_time_finds_orders_in_pages() {
     search_all(&app).await;
 }
 
+/// The history has no month.
+#[tokio::test]
+async fn a_search_without_any_month_of_history_reads_the_orders_alone() {
+    let app = orders().await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    search_all(&app).await;
+    assert_eq!(rows_returned(&lines, "FROM order_history"), [0; 0]);
+}
+
 #[tokio::test]
 async fn a_search_finds_the_same_orders_in_the_history() {
     let app = orders().await;
@@ -143,18 +153,21 @@ async fn a_search_finds_the_same_orders_half_of_which_are_in_the_history() {
 #[tokio::test]
 async fn a_search_reads_a_page_and_one_order_more() {
     let app = TestApp::with_sales(6).await;
-    let orders: Vec<_> = (1..=6).map(|n| (numbered(n), n, "flash", 1, "cancelled")).collect();
-    app.write_rows(&orders).await;
-    for (of, words) in [
-        (Some(1), "WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)"),
-        (None, "FROM UNNEST($1::text[]) AS one (status)"),
+    // Of user 1, and of sale 1.
+    let of_user = (1..=6).map(|n| (numbered(n), n, "flash", 1, "cancelled"));
+    let of_sale = (7..=9).map(|n| (numbered(n), 1, "flash", n, "cancelled"));
+    app.write_rows(&of_user.chain(of_sale).collect::<Vec<_>>()).await;
+    for (of, coupon, words) in [
+        (Some(1), None, "WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)"),
+        (None, None, "FROM UNNEST($1::text[]) AS one (status)"),
+        (None, Some(1), "FROM UNNEST($1::text[]) AS one (status)"),
     ] {
         let lines = Lines::down_to(tracing::Level::DEBUG);
-        let asked = filter((of, None, None, None, None));
+        let asked = filter((of, coupon, None, None, None));
         let listed = app.app.orders.search(&asked, None, 2).await.expect("Postgres answers");
-        assert_eq!(listed.orders.len(), 2, "{of:?}");
-        assert_eq!(rows_returned(&lines, words), [3], "{of:?}");
-        assert_eq!(rows_returned(&lines, "FROM orders WHERE id = ANY($1)"), [3], "{of:?}");
+        assert_eq!(listed.orders.len(), 2, "{asked:?}");
+        assert_eq!(rows_returned(&lines, words), [3], "{asked:?}");
+        assert_eq!(rows_returned(&lines, "FROM orders WHERE id = ANY($1)"), [3], "{asked:?}");
     }
 }
 

@@ -6,9 +6,10 @@ use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::dead_letter::Reason;
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use flash_sale::sale::retention::months::{self, Month};
-use sqlx::{AssertSqlSafe, Postgres, Transaction, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction, raw_sql};
 use tokio_util::sync::CancellationToken;
 
+use crate::support::servers::on_a_runtime_of_its_own;
 use crate::support::{TestApp, lane, sale, user};
 
 /// The claim of an order by a user.
@@ -175,6 +176,23 @@ async fn set_aside_counts_repeats_conflicts_and_claims_before_the_mark_of_one_ba
         assert_eq!(write_what_fits(&app, &batch).await.expect("it is written"), expected);
     }
     assert_eq!(rows(&app).await, ["60 6", "61 7"]);
+}
+
+/// Nothing else of this process runs between the end of the batch and the look.
+#[tokio::test]
+async fn the_end_of_a_refused_batch_is_told_when_its_rows_are_gone() {
+    let app = TestApp::with_sales(1).await;
+    let url = app.database_url();
+    let refused = write(&app, &claims(9, [(12, 12)])).await;
+    let writers = on_a_runtime_of_its_own(async move || {
+        let mut connection = PgConnection::connect(&url).await.expect("Postgres answers");
+        let writers = "SELECT count(*) FROM pg_locks
+                       WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                         AND relation = 'orders'::regclass AND mode = 'RowExclusiveLock'";
+        sqlx::query_scalar::<_, i64>(writers).fetch_one(&mut connection).await
+    });
+    assert!(matches!(refused, Err(NotWritten::Poison(Reason::Invalid, _))), "{refused:?}");
+    assert_eq!(writers.expect("Postgres answers"), 0);
 }
 
 /// Counts the rows that are inserted into the orders, also by transactions that are rolled back. The first of so many

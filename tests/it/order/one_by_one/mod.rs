@@ -12,9 +12,6 @@ mod forgetting;
 // The bound on closed orders.
 mod closed;
 
-// Units on their way back while their lane can't take them.
-mod returning;
-
 // Batches that are written while other processes write.
 mod meanwhile;
 

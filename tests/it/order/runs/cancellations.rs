@@ -4,6 +4,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::order::cancellations::Asked;
 
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{Bounded, TestApp, sale};
 
 /// Two sales with two unpaid orders each, and a job of each, all of the beginning of 2024.
@@ -81,7 +82,10 @@ async fn cancellations_read_all_open_jobs_page_by_page() {
         "INSERT INTO jobs (coupon_id, key, reason) SELECT 1024, n, '' FROM generate_series(1, {jobs}) AS n"
     ))
     .await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
     assert_eq!((app.cancel_for_jobs().await, open(&app).await), (0, vec![]));
+    let pages = rows_returned(&lines, "FROM jobs WHERE finished_at IS NULL AND id > $1");
+    assert_eq!(pages, [u64::try_from(limits::PASS_JOBS_MAX).expect("a few"), 1, 0]);
 }
 
 /// A request is entered in the book of changes when it begins a job, and is answered by its reason.
@@ -112,4 +116,41 @@ async fn cancellations_are_asked_for_once_and_entered_in_the_book() {
     let book = "SELECT concat_ws(' ', subject_id >> 10, after ->> 'key', after ->> 'reason',
                                  (after ->> 'job_id')::bigint IN (SELECT id FROM jobs)) FROM audit ORDER BY id";
     assert_eq!(app.texts(book).await, ["1 a x t", "1 b y t", "2 a y t"]);
+}
+
+/// A claim waits in the log that is older than the second job alone.
+#[tokio::test]
+async fn finish_ends_one_job_and_not_another_one_that_waits_for_the_log() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    app.execute(&format!(
+        "INSERT INTO jobs (coupon_id, key, reason, created_at) VALUES ({coupon}, 'a', '', now() - interval '1 hour')"
+    ))
+    .await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    app.execute(&format!("INSERT INTO jobs (coupon_id, key, reason) VALUES ({coupon}, 'b', '')"))
+        .await;
+    assert_eq!((app.cancel_for_jobs().await, open(&app).await), (0, vec![2]));
+    assert_eq!(app.write_orders().await.inserted, 1);
+    assert_eq!((app.cancel_for_jobs().await, open(&app).await), (1, vec![]));
+}
+
+/// None of the old jobs has ended.
+#[tokio::test]
+async fn forget_looks_at_each_job_once_and_ends_at_a_page_of_young_ones() {
+    let app = TestApp::with_sales(1).await;
+    app.count_statements("DELETE", "jobs").await;
+    let page = limits::RETENTION_BATCH;
+    for (age, jobs, pages) in
+        [("10 years", 3 * page - 1, 3), ("10 years", page, 2), ("1 s", page, 1)]
+    {
+        app.execute(&format!(
+            "TRUNCATE jobs;
+             INSERT INTO jobs (coupon_id, key, reason, created_at)
+             SELECT 1024, n, '', now() - interval '{age}' FROM generate_series(1, {jobs}) AS n"
+        ))
+        .await;
+        assert_eq!(app.app.retention.pass().bounded().await.expect("Postgres answers").jobs, 0);
+        assert_eq!(app.statements().await, pages, "{jobs} jobs of {age} ago");
+    }
 }

@@ -1,10 +1,13 @@
 //! Running counts of orders: batches of a pass, and the audit's pauses, time and words.
 
+use std::time::Duration;
+
 use flash_sale::base::limits;
 use flash_sale::sale::order::model::OrderStatus;
 
+use super::holding;
 use crate::support::lines::{Lines, number};
-use crate::support::{Bounded, TestApp, sale};
+use crate::support::{Bounded, TestApp, bounded, later, sale};
 
 async fn audit(app: &TestApp) -> Option<i64> {
     let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
@@ -47,6 +50,38 @@ async fn the_audit_rests_after_a_coupon_and_for_longer_after_a_round() {
         assert!((least..below).contains(&rest), "{rest} s after {expected:?}");
         assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 5);
     }
+}
+
+/// The count waits for a lock for an hour, by the clock of this process.
+#[tokio::test]
+async fn the_audit_pauses_for_twenty_times_as_long_as_the_count_has_taken() {
+    let app = counted().await;
+    let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE order_count_changes IN EXCLUSIVE MODE";
+    let other = holding(&app, lock).await;
+    let from = app.texts("SELECT clock_timestamp()::text").await.remove(0);
+    let ending = async {
+        app.a_session_waits_for_a_row().await;
+        later(Duration::from_hours(1)).await;
+        other.rollback().await.expect("Postgres answers");
+    };
+    let both = async { tokio::join!(audit(&app), ending) };
+    let (audited, ()) = bounded("the end of the count", both).await;
+    let rest = rest(&app, &from).await;
+    // Twenty-one hours would be three minutes in which Postgres doesn't answer.
+    assert!(audited == Some(1) && (20 * 3_600..21 * 3_600).contains(&rest), "{rest} s");
+}
+
+#[tokio::test]
+async fn a_pass_audits_the_next_coupon_if_that_is_due_and_changes_no_time_otherwise() {
+    let app = counted().await;
+    let after = "SELECT after_coupon_id FROM order_count_audit";
+    app.execute("UPDATE order_count_audit SET next_at = 'infinity'").await;
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
+    let waits = "SELECT count(*) FROM order_count_audit WHERE next_at = 'infinity'";
+    assert_eq!((app.number(after).await, app.number(waits).await), (0, 1));
+    app.execute("UPDATE order_count_audit SET next_at = now()").await;
+    app.app.order_counts.pass().bounded().await.expect("Postgres answers");
+    assert_eq!(app.number(after).await, sale(1).get());
 }
 
 /// All statuses are wrong, each by another number; Postgres finds them in the order of their hashes.

@@ -154,3 +154,18 @@ async fn close_what_can_be_halves_a_part_until_its_culprit_stands_alone() {
         assert_eq!(app.postponed().await, ["expiry 3 1"], "{kind}, {constraint}");
     }
 }
+
+/// The oldest order is one of an older version, whose time counts from its row on.
+#[tokio::test]
+async fn a_refused_batch_closes_those_first_that_have_been_due_for_longest() {
+    let app = with_due(4).await;
+    app.execute(
+        "UPDATE orders SET pay_by = NULL, created_at = now() - interval '3 days' WHERE id = 1",
+    )
+    .await;
+    app.refuse("UPDATE", "orders", "OLD.id = 2", "23514").await;
+    assert_eq!((pass(&app).await.items, unpaid(&app).await), (3, vec![2]));
+    // 2 is tried with 1 first, then with none; 3 and 4 follow together.
+    let in_turn = "SELECT id FROM orders WHERE status = 'expired' ORDER BY expired_at, id";
+    assert_eq!(app.numbers(in_turn).await, [1, 3, 4]);
+}

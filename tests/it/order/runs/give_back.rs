@@ -1,10 +1,12 @@
 //! Units and places on their way back: rounds and turns of a pass, and rows that stay open.
 
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order::give_back::places::Places;
 use flash_sale::sale::pass::Ran;
 
 use super::{errors, holding, raise_epoch};
-use crate::support::{Bounded, TestApp, lane};
+use crate::support::played::{Play, Played, hash};
+use crate::support::{Bounded, TestApp, bounded, lane, patience};
 
 async fn pass(app: &TestApp) -> Ran {
     app.app.stock_returns.pass().bounded().await.expect("both stores answer")
@@ -136,6 +138,112 @@ async fn units_that_cannot_come_back_are_postponed_with_the_reason() {
         let errors = errors(&app).await;
         assert!(errors[0].contains(reason), "{field}: {errors:?}");
         app.execute("DELETE FROM stock_returns; DELETE FROM postponed").await;
+    }
+}
+
+/// Ten rounds close one row each: Postgres leaves out all others.
+#[tokio::test]
+async fn a_pass_goes_on_if_its_units_do_or_its_places() {
+    let app = TestApp::with_sales(1).await;
+    app.execute(
+        "UPDATE flash_sales SET archived_at = now();
+         CREATE SEQUENCE closings;
+         CREATE FUNCTION close_the_first() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF nextval('closings') % 1000 = 1 THEN RETURN NEW; END IF;
+                 RETURN NULL;
+             END $$;
+         CREATE TRIGGER the_first BEFORE UPDATE ON stock_returns FOR EACH ROW EXECUTE FUNCTION close_the_first()",
+    )
+    .await;
+    for what in ["unit", "place"] {
+        write_returns(&app, crate::support::sale(1), (1, 1_010), what).await;
+        assert_eq!(pass(&app).await, ran(10, true), "{what}");
+        app.execute("DELETE FROM stock_returns").await;
+    }
+}
+
+/// An open unit that is postponed, a unit that is done, a place that is postponed, and a unit whose row Postgres can't write at
+/// this moment. The notes of the second and of the third coupon are due.
+#[tokio::test]
+async fn work_through_that_is_broken_off_ends_no_tries_of_coupons_without_waiting_rows() {
+    let app = TestApp::with_sales(4).await;
+    app.execute("UPDATE flash_sales SET archived_at = now()").await;
+    for (number, what) in [(1, "unit"), (2, "unit"), (3, "place"), (4, "unit")] {
+        write_returns(&app, crate::support::sale(number), (number, number), what).await;
+    }
+    app.execute(
+        "UPDATE stock_returns SET done_at = now() WHERE order_id = 2;
+         INSERT INTO postponed (pass, item, error, next_try_at)
+         SELECT pass, coupon << 10, 'x', now() + wait
+         FROM (VALUES ('stock_returns', 1::bigint, interval '1 hour'), ('stock_returns', 2, '-1 s'), ('withdrawals', 2, '-1 s'),
+                      ('stock_returns', 3, '-1 s'), ('places', 3, '1 hour')) AS note (pass, coupon, wait)",
+    )
+    .await;
+    app.refuse("UPDATE", "stock_returns", "OLD.order_id = 4", "57014").await;
+    let notes = app.postponed().await;
+    assert_eq!(notes.len(), 5);
+    for deleted in [0, 1] {
+        app.execute(&format!("DELETE FROM stock_returns WHERE order_id = {deleted}")).await;
+        let broken_off = app.app.stock_returns.pass().bounded().await;
+        assert!(broken_off.is_err(), "{broken_off:?}");
+        assert_eq!(app.postponed().await, notes, "without {deleted}");
+    }
+}
+
+#[tokio::test]
+async fn give_back_to_a_lane_that_is_recovering_waits_and_has_the_lane_looked_at() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    let of_lane = app.keys().lane(lane());
+    let _: i64 = app.redis(&["HSET", &of_lane, "state", "recovering"]).await;
+    app.app.lanes.take_suspicion();
+    assert_eq!((pass(&app).await, app.postponed().await.len()), (ran(0, false), 0));
+    assert!(app.app.lanes.take_suspicion(), "the lane is looked at");
+    let _: i64 = app.redis(&["HSET", &of_lane, "state", "open"]).await;
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(1, false), 3));
+}
+
+/// Postgres, asked anew, knows of no such epoch.
+#[tokio::test]
+async fn give_back_to_a_lane_that_is_stale_is_postponed() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    let of_lane = app.keys().lane(lane());
+    let epoch: String = app.redis(&["HGET", &of_lane, "epoch"]).await;
+    let _: i64 = app.redis(&["HSET", &of_lane, "epoch", "77"]).await;
+    assert_eq!(pass(&app).await, ran(0, false));
+    let postponed = [format!("stock_returns {coupon} 1")];
+    assert_eq!(app.postponed().await, postponed);
+    app.let_postponed_wait().await;
+    let _: i64 = app.redis(&["HSET", &of_lane, "epoch", &epoch]).await;
+    assert_eq!((pass(&app).await, app.postponed().await), (ran(0, false), postponed.to_vec()));
+    app.let_postponed_be_due().await;
+    assert_eq!((pass(&app).await, app.postponed().await.len()), (ran(1, false), 0));
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(0, false), 3));
+}
+
+/// A list of unpaid orders has been built of which none has gone.
+#[tokio::test]
+async fn places_of_no_order_are_freed_without_a_call() {
+    let app = TestApp::start().await;
+    let script = hash(include_str!("../../../../lua/free_place.lua"));
+    let played = Played::before(app.redis_url(), move |words| match words {
+        [_, called, ..] if *called == script => Play::Reply(":1\r\n".to_owned()),
+        _ => Play::Real,
+    })
+    .await;
+    let redis = played.redis(patience());
+    let link = redis.link().await.expect("Redis answers");
+    let places = Places::new(app.keys().clone());
+    for (pairs, calls) in [(&[][..], 0), (&[42, 7], 1), (&[], 1)] {
+        let freed = bounded("an answer", places.free(&link, lane(), pairs)).await;
+        freed.expect("Redis answers");
+        assert_eq!(played.asked().len(), calls, "{pairs:?}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Turns of coupons: which of them ask for a further round, in which another coupon gets its unit back.
 
+use flash_sale::base::limits::GIVE_BACK_UNITS_MAX;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
@@ -107,4 +108,18 @@ async fn a_full_turn_that_has_closed_one_row_asks_for_a_further_round() {
     raise_epoch(&app, 2, &sales).await;
     assert_eq!((pass(&app).await, app.stock(first).await), (ran(2), 1_000));
     assert_eq!(app.postponed().await, [format!("withdrawals {full} 1")]);
+}
+
+/// The first part of a turn is refused, and the buyer stands in the second one.
+#[tokio::test]
+async fn give_back_stops_at_a_part_that_is_refused_for_its_epoch() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [coupon] = coupons(&app, 9).await;
+    let last = i64::try_from(GIVE_BACK_UNITS_MAX).expect("a few") + 1;
+    write_returns(&app, coupon, (1, last)).await;
+    app.set_buyer(coupon, last, FIRST_ORDER_BY_HAND + last).await;
+    raise_epoch(&app, 2, &[coupon]).await;
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(0), 9));
+    assert_eq!((pass(&app).await, app.stock(coupon).await), (ran(GIVE_BACK_UNITS_MAX + 1), 10));
 }

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
 
 use super::{errors, raise_epoch};
-use crate::support::lines::Lines;
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{Bounded, TestApp, lane};
 
 /// A user and an order.
@@ -303,9 +303,9 @@ async fn withdraw_notes_the_failures_of_a_letter_in_their_turn() {
     assert_eq!(app.stock(coupon).await, 1);
 }
 
-/// Of two letters one has a unit, which Redis can't take back, and the other has none.
+/// Of two letters one has a unit, which its sale can't take back, and the other has none.
 #[tokio::test]
-async fn withdraw_tells_the_failure_of_redis_before_the_want_of_units() {
+async fn withdraw_tells_the_failure_of_its_sale_before_the_want_of_units() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let case = Case {
@@ -316,10 +316,12 @@ async fn withdraw_tells_the_failure_of_redis_before_the_want_of_units() {
     };
     let coupon = set_up(&app, 1_000, &case).await;
     let key = app.keys().coupon(coupon);
-    let _: i64 = app.redis(&["HSET", &key, "returns", "many"]).await;
+    let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
     assert_eq!(pass(&app).await.items, 0);
-    let error = errors(&app).await;
-    assert!(error.len() == 1 && error[0].starts_with("withdrawals: Redis: "), "{error:?}");
+    let expected = format!(
+        "withdrawals: coupon {coupon} has another epoch or layout in Redis than in Postgres"
+    );
+    assert_eq!(errors(&app).await, [expected]);
 }
 
 /// The epoch of the lane is another one than this process knows.
@@ -415,6 +417,8 @@ async fn heirs_of_their_own_users_are_found_without_a_look_at_other_live_orders(
     let coupon = set_up(&app, 1_000, &inherited()[1]).await;
     let shard = app.shard_of(coupon, 1).await;
     let _: i64 = app.redis(&["HSET", &shard, "1", "junk"]).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
     assert_eq!((pass(&app).await.items, app.postponed().await.len()), (1, 0));
+    assert_eq!(rows_returned(&lines, "user_id = ANY($2) AND kind = 'flash'"), [1]);
     assert_eq!(app.redis::<String>(&["HGET", &shard, "2"]).await, "1012");
 }
