@@ -35,18 +35,66 @@ async fn walk_looks_at_ten_pages_in_a_run_and_goes_on_behind_them_in_the_next() 
     let app = TestApp::start().await;
     app.expect_disagreements();
     let looked_at = PASS_BATCHES_MAX * HISTORY_BATCH as usize;
-    let first = old_orders(&app, &[(looked_at, "paid"), (3, "redeemed")]).await;
+    let first = old_orders(&app, &[(looked_at - 1, "paid"), (1 + 3, "redeemed")]).await;
     let lines = Lines::heard();
     let words = "orders have moved into the history";
-    assert_eq!((moved(&app.app).await, lines.count(words)), (0, 0), "those are paid");
-    assert_eq!((moved(&app.app).await, lines.count(words)), (3, 1), "those behind them");
-    assert!(lines.with(words)[0].contains("orders=3"), "{:?}", lines.with(words));
+    assert_eq!((moved(&app.app).await, lines.count(words)), (1, 1), "the others are paid");
+    assert_eq!((moved(&app.app).await, lines.count(words)), (3, 2), "those behind them");
+    assert!(lines.with(words)[1].contains("orders=3"), "{:?}", lines.with(words));
     app.execute(&format!(
         "UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now() - interval '200 days'
          WHERE id = {first}"
     ))
     .await;
     assert_eq!(moved(&app.app).await, 1, "it begins again at the front");
+}
+
+/// The notes are young, and none is deleted.
+#[tokio::test]
+async fn walk_looks_at_ten_pages_of_records_in_a_run_and_at_none_twice() {
+    let app = TestApp::start().await;
+    let pages = i64::try_from(PASS_BATCHES_MAX).expect("a small number");
+    app.execute(&format!(
+        "INSERT INTO postponed_settled (id, pass, item, since, tries, error)
+         SELECT n, 'expiry', n, now(), 1, 'x' FROM generate_series(1, {pages} * {RETENTION_BATCH}) AS n"
+    ))
+    .await;
+    app.count_statements("DELETE", "postponed_settled").await;
+    // The end is told by a page that isn't full.
+    for expected in [pages, 1, pages] {
+        let forgotten = app.app.retention.pass().bounded().await.expect("Postgres answers");
+        assert_eq!((forgotten, app.statements().await), (Forgotten::default(), expected));
+    }
+}
+
+/// Of three orders one is over for more than a day; another one has a note that is due.
+#[tokio::test]
+async fn a_new_history_takes_orders_that_have_been_over_for_a_day_where_that_is_the_time() {
+    let app = TestApp::configured(&["--orders-days", "1"]).await;
+    app.expect_disagreements();
+    let first = old_orders(&app, &[(3, "redeemed")]).await;
+    app.execute(&format!(
+        "UPDATE orders SET updated_at = now() - CASE id WHEN {first} THEN interval '25 hours' ELSE '23 hours' END;
+         INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('history', {first} + 2, 'x', now())"
+    ))
+    .await;
+    assert_eq!(moved(&app.app).await, 1);
+    let left = app.numbers("SELECT id FROM orders ORDER BY id").await;
+    assert_eq!((left, app.postponed().await.len()), (vec![first + 1, first + 2], 0));
+}
+
+#[tokio::test]
+async fn move_what_can_be_ends_at_a_failure_that_concerns_all_orders() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let first = old_orders(&app, &[(3, "redeemed")]).await;
+    app.refuse("DELETE", "orders", &format!("OLD.id = {first}"), "57014").await;
+    let failed = app.app.history.pass().bounded().await;
+    assert!(failed.is_err(), "{failed:?}");
+    let rows = "SELECT count(*) FROM orders";
+    assert_eq!((app.number(rows).await, app.postponed().await.len()), (3, 0));
+    app.accept("orders").await;
+    assert_eq!(moved(&app.app).await, 3);
 }
 
 #[tokio::test]
