@@ -60,7 +60,7 @@ async fn walk_looks_at_ten_pages_of_records_in_a_run_and_at_none_twice() {
     ))
     .await;
     app.count_statements("DELETE", "postponed_settled").await;
-    // The end is told by a page that isn't full.
+    // All pages are full: the end is told by the next one, which is empty.
     for expected in [pages, 1, pages] {
         let forgotten = app.app.retention.pass().bounded().await.expect("Postgres answers");
         assert_eq!((forgotten, app.statements().await), (Forgotten::default(), expected));
