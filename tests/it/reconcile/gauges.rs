@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use flash_sale::sale::ids::Lane;
 
 use crate::support::lines::number;
-use crate::support::{Bounded, TestApp};
+use crate::support::{Bounded, TestApp, lane, now};
 
 /// Two open letters of three, three open returns of four, two jobs of three, and notes of two passes.
 const ROWS: &str = "
@@ -111,6 +112,18 @@ async fn log_gauges_count_the_entries_of_lanes_that_another_process_has_added() 
     app.execute("UPDATE settings SET lanes = 3").await;
     app.app.numbers.pass().bounded().await.expect("both stores answer");
     assert_eq!(unread(), 3.0);
+}
+
+#[tokio::test]
+async fn log_gauges_tell_the_age_of_the_oldest_entry_in_seconds() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let hour_ago = (now() - TimeDelta::hours(1)).timestamp_millis();
+    app.append_as(lane(), &format!("{hour_ago}-1"), &["x", "y"]).await;
+    app.append(lane(), &["x", "y"]).await;
+    app.app.numbers.pass().bounded().await.expect("both stores answer");
+    let age = app.metric("flash_sale_log_oldest_entry_seconds").await;
+    assert_eq!((age / 3_600.0).floor(), 1.0, "{age}");
 }
 
 /// The end of the last comparison, as its gauges tell it.

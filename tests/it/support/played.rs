@@ -31,6 +31,8 @@ pub enum Play {
     Reply(String),
     /// The test answers later.
     Later,
+    /// The first answer that waits; without one, that of the real server.
+    Given,
 }
 
 /// A proxy before a real Redis. Ends, with all its connections, when it is dropped.
@@ -160,8 +162,8 @@ impl Stage {
                     commands.extend_from_slice(&chunk[..some(read?)?]);
                     while let Some((command, length)) = command_in(&commands) {
                         let sent: Vec<u8> = commands.drain(..length).collect();
-                        match (self.play)(&command) {
-                            play @ (Play::Real | Play::Heard) => {
+                        match self.decide(&command) {
+                            play @ (Play::Real | Play::Heard | Play::Given) => {
                                 to_real.write_all(&sent).await?;
                                 // A subscription has a message in place of an answer.
                                 owed.extend((!command[0].ends_with("SUBSCRIBE")).then_some(Owed::Real));
@@ -191,6 +193,16 @@ impl Stage {
             while let Some(next) = next_reply(&mut replies, &mut owed) {
                 to_client.write_all(&next).await?;
             }
+        }
+    }
+
+    fn decide(&self, command: &[String]) -> Play {
+        match (self.play)(command) {
+            Play::Given => {
+                let given = self.answers.lock().expect("no holder panics").pop_front();
+                given.map_or(Play::Heard, Play::Reply)
+            }
+            play => play,
         }
     }
 

@@ -1,8 +1,12 @@
 //! `gauges`: both stores' numbers about one sale beside another one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::{CENSUS, OTHER_TYPE, REFUSED};
 use crate::faults::recovery::start;
+use crate::support::played::{Play, Played};
 use crate::support::{Bounded, TestApp};
 
 #[tokio::test]
@@ -83,5 +87,55 @@ async fn look_shows_no_number_while_redis_refuses_to_tell_one() {
         permit("+").await;
         assert!(refused.is_err() && side_by_side.is_err(), "{command}");
         assert_eq!(shown().await, [false; 3], "{command}");
+    }
+}
+
+/// The state of the log is told, and its first entry is not.
+#[tokio::test]
+async fn log_gauges_leave_out_a_log_of_another_type_and_fail_while_redis_refuses() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(9).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let play = |words: &[String]| if words[0] == "XRANGE" { Play::Given } else { Play::Real };
+    let played = Played::before(app.redis_url(), play).await;
+    let process = played.process(&app).await;
+    for (answer, is_told) in [(OTHER_TYPE, true), (REFUSED, false)] {
+        played.answer(answer);
+        assert_eq!(process.numbers.pass().bounded().await.is_ok(), is_told, "{answer}");
+        let page = process.metrics.page();
+        let shown = |name| page.lines().any(|line| line.starts_with(name));
+        assert!(!shown("flash_sale_log_unread_entries"), "{answer}");
+        assert_eq!(shown("flash_sale_conserved"), is_told, "{answer}");
+        assert_eq!(played.take_asked().len(), 1);
+    }
+}
+
+/// The sale has been compared, and is counted once more then.
+#[tokio::test]
+async fn in_redis_is_no_sale_that_can_not_be_read_and_a_refusal_is_a_failure() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let counts = Arc::new(AtomicUsize::new(0));
+    let counted = counts.clone();
+    let play = move |words: &[String]| {
+        let is_count = words.get(1).is_some_and(|of| *of == *CENSUS);
+        let is_second = is_count && counted.fetch_add(1, Ordering::SeqCst) == 1;
+        if is_second { Play::Given } else { Play::Real }
+    };
+    let played = Played::before(app.redis_url(), play).await;
+    let process = played.process(&app).await;
+    // Redis knows the script from the first time on.
+    for (answer, expected) in [
+        (None, Some(true)),
+        (None, Some(true)),
+        (Some(OTHER_TYPE), Some(false)),
+        (Some(REFUSED), None),
+    ] {
+        counts.store(0, Ordering::SeqCst);
+        answer.into_iter().for_each(|answer| played.answer(answer));
+        let told = process.numbers.progress(coupon).bounded().await.ok();
+        let is_there = told.map(|told| told.expect("a sale").redis.is_some());
+        assert_eq!(is_there, expected, "{answer:?}");
     }
 }

@@ -8,6 +8,7 @@ use flash_sale::sale::{Failure, Stores};
 use private_servers::testing::RedisProxy;
 use tokio::task::JoinSet;
 
+use super::CENSUS;
 use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
 
 type Comparison = JoinSet<Result<Report, Failure>>;
@@ -25,11 +26,16 @@ async fn compare_up_to_command(other: Arc<App>, proxy: &RedisProxy) -> Compariso
     comparison
 }
 
-/// Codes of the findings, once nothing is held back.
-async fn codes_of(mut comparison: Comparison, proxy: &RedisProxy) -> Vec<&'static str> {
+/// The end of a comparison, once nothing is held back.
+async fn end_of(mut comparison: Comparison, proxy: &RedisProxy) -> Report {
     proxy.release();
     let ended = bounded("the end of the comparison", comparison.join_next()).await;
-    let report = ended.expect("it was begun").expect("it ends").expect("both stores answer");
+    ended.expect("it was begun").expect("it ends").expect("both stores answer")
+}
+
+/// Codes of its findings.
+async fn codes_of(comparison: Comparison, proxy: &RedisProxy) -> Vec<&'static str> {
+    let report = end_of(comparison, proxy).await;
     report.disagreements.iter().map(reconcile::Disagreement::code).collect()
 }
 
@@ -135,5 +141,22 @@ async fn closed_is_no_buyer_whose_unit_has_come_back_meanwhile() {
         }
         let codes = codes_of(comparison, &proxy).await;
         assert_eq!(codes.contains(&"not_given_back"), expected, "{codes:?}");
+    }
+}
+
+/// No order is in flight at the beginning, and none at the end.
+#[tokio::test]
+async fn check_as_is_at_rest_only_if_no_unit_is_claimed_meanwhile() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let proxy = proxy_before(&app, &CENSUS).await;
+    let other = app.another_instance_behind(&proxy).await;
+    for is_claimed in [false, true] {
+        let comparison = compare_up_to_command(other.clone(), &proxy).await;
+        if is_claimed {
+            app.order(1, coupon).await;
+        }
+        let report = end_of(comparison, &proxy).await;
+        assert_eq!((report.at_rest, report.in_flight, report.findings()), (!is_claimed, 0, 0));
     }
 }

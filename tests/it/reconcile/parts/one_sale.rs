@@ -132,3 +132,19 @@ async fn sale_or_why_not_finds_nothing_while_redis_refuses_to_tell_of_it() {
     assert_eq!(found(&app, coupon).await, ["sale_unreadable -"]);
     app.expect_disagreements();
 }
+
+#[tokio::test]
+async fn sale_with_a_finding_is_no_good_reading_though_its_buyers_are_its_orders() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    for (units, codes) in [("0", &[][..]), ("1", &["not_conserved"])] {
+        let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", units]).await;
+        let report = app.reconcile().await;
+        assert!(report.sales[0].identical);
+        let [reading] = &report.readings[..] else { panic!("{report:?}") };
+        assert_eq!(reading.is_good, codes.is_empty(), "{reading:?}");
+        assert_eq!(reading.codes, codes);
+    }
+}
