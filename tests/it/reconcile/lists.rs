@@ -1,8 +1,11 @@
 //! `unpaid_lists`: each kind of order on a user's list, and off it, and more lists than one reply of Redis has.
 
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::{Stores, reconcile};
 
-use crate::support::{Bounded, TestApp, lane};
+use crate::support::lines::Lines;
+use crate::support::played::{Play, Played, list as words, text};
+use crate::support::{Bounded, TestApp, lane, patience};
 
 /// Findings about lists, without those about anything else.
 async fn found(app: &TestApp) -> Vec<String> {
@@ -19,8 +22,12 @@ async fn list(app: &TestApp, user: i64, order: i64) {
 }
 
 /// Orders by id: the user, the kind and the status.
-const ORDERS: [(i64, i64, &str, &str); 9] = [
+const ORDERS: [(i64, i64, &str, &str); 12] = [
+    (60, 30, "flash", "paid"),
+    // From before the oldest order on a list of its user, and behind that.
     (100, 20, "flash", "unpaid"),
+    (500, 16, "flash", "unpaid"),
+    (600, 17, "flash", "unpaid"),
     (1_001, 1, "flash", "unpaid"),
     (1_002, 2, "flash", "paid"),
     (1_003, 3, "flash", "paid"),
@@ -32,7 +39,7 @@ const ORDERS: [(i64, i64, &str, &str); 9] = [
 ];
 
 /// Users with the order on their lists.
-const LISTED: [(i64, i64); 10] = [
+const LISTED: [(i64, i64); 14] = [
     (1, 1_001),
     (2, 1_002),
     // On its way off the list, and off it by the outbox.
@@ -45,8 +52,13 @@ const LISTED: [(i64, i64); 10] = [
     // Another user's.
     (9, 1_008),
     (12, 1_012),
-    // In flight.
+    // In flight, of the user and of another one.
     (13, 1_013),
+    (19, 1_018),
+    // Older than any other: no row, another user's, and the oldest of its user.
+    (14, 50),
+    (15, 60),
+    (16, 500),
 ];
 
 async fn prepare(app: &TestApp, coupon: CouponId) {
@@ -68,8 +80,10 @@ async fn prepare(app: &TestApp, coupon: CouponId) {
     for (user, order) in LISTED {
         list(app, user, order).await;
     }
-    let claim = ["coupon", &coupon.to_string(), "user", "13", "order", "1013"];
-    app.append(lane(), &claim).await;
+    let coupon = coupon.to_string();
+    for (user, order) in [("13", "1013"), ("18", "1018")] {
+        app.append(lane(), &["coupon", &coupon, "user", user, "order", order]).await;
+    }
 }
 
 #[tokio::test]
@@ -96,6 +110,10 @@ async fn unpaid_lists_name_unpaid_orders_and_all_of_them() {
         not_freed(7, 1_007),
         not_freed(9, 1_008),
         not_freed(12, 1_012),
+        not_freed(14, 50),
+        not_freed(15, 60),
+        not_freed(19, 1_018),
+        format!("place_missing: coupon {coupon}: order 600 of user 17 is unpaid"),
         format!("place_missing: coupon {coupon}: order 1010 of user 10 is unpaid"),
     ];
     expected.sort();
@@ -125,4 +143,47 @@ async fn lists_are_read_to_the_end() {
         let words = format!("user {user} names order {}", 10_001 + 2 * user);
         assert!(named.iter().any(|line| line.contains(&words)), "{words}");
     }
+}
+
+/// A reply to HSCAN with this cursor, and one list of so many orders that there are not.
+fn lists(cursor: &str, orders: usize) -> String {
+    let orders: Vec<String> = (1..=orders).map(|n| n.to_string()).collect();
+    format!("*2\r\n{}{}", text(cursor), words(&["7", &orders.join(" ")]))
+}
+
+/// The fewer orders the lists name, the more of them are asked for next time.
+#[tokio::test]
+async fn listed_orders_decide_how_many_lists_are_read_at_a_time() {
+    let app = TestApp::start().await;
+    app.create_flash(9).await;
+    let played = Played::before(app.redis_url(), |command| match command {
+        [name, key, ..] if name == "HSCAN" && key.ends_with("unpaid") => Play::Given,
+        _ => Play::Real,
+    })
+    .await;
+    let orders = [&[499, 500, 1_000][..], &[1_001; 8], &[0; 11]].concat();
+    orders.iter().for_each(|orders| played.answer(lists("1", *orders)));
+    played.answer(lists("0", 0));
+    let Stores { pool, keys, .. } = &app.app.stores;
+    let report = reconcile::check(pool, &played.redis(patience()), keys).bounded().await;
+    assert!(report.expect("both stores answer").agrees(), "no list is there");
+    let counts: Vec<String> = played.asked().into_iter().map(|words| words[4].clone()).collect();
+    let expected = [
+        &[100, 200, 200, 200][..],
+        &[100, 50, 25, 12, 6, 3, 1, 1],
+        &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000],
+    ];
+    let expected: Vec<String> = expected.concat().iter().map(i64::to_string).collect();
+    assert_eq!(counts, expected);
+}
+
+/// Without a bound there are no lists.
+#[tokio::test]
+async fn unpaid_orders_are_not_read_where_no_list_is() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    app.order(1, coupon).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    assert!(app.reconcile().await.agrees());
+    assert_eq!(lines.count("WHERE status = 'unpaid' AND kind = 'flash'"), 0);
 }

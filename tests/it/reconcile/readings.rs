@@ -8,6 +8,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Kind, Report};
 use tokio::time::Instant;
 
+use crate::support::lines::{Lines, rows_returned};
 use crate::support::{Bounded, TestApp, later};
 
 /// A loaded sale with one buyer.
@@ -71,6 +72,16 @@ async fn next_of_audit_is_the_sale_that_was_never_read_or_read_longest_ago() {
     app.expect_disagreements();
 }
 
+#[tokio::test]
+async fn next_of_audit_is_one_row_of_all_sales_that_are_due() {
+    let app = TestApp::start().await;
+    let coupons = [sale(&app, 1).await, sale(&app, 2).await, sale(&app, 3).await];
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    assert_eq!(next(&app).await, Some(coupons[0]));
+    let rows = rows_returned(&lines, "FROM sale_reading_audit CROSS JOIN flash_sales");
+    assert_eq!(rows, [1]);
+}
+
 /// So the audit takes a twentieth of the time at most, and no less.
 #[tokio::test]
 async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
@@ -83,6 +94,10 @@ async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
     let (began, before) = (Instant::now(), app.number(rests_from).await);
     let reads = async {
         app.a_session_waits_for_a_row().await;
+        // Should the process die of the sale, the next one leaves it alone.
+        let rests =
+            "SELECT count(*) FROM sale_reading_audit WHERE next_at > now() + interval '5 min'";
+        assert_eq!(app.number(rests).await, 1);
         // Less than a silence that would cost the turn.
         later(Duration::from_secs(15)).await;
         locked.rollback().await.expect("Postgres answers");

@@ -12,7 +12,8 @@ use private_servers::testing::RedisProxy;
 use sqlx::PgPool;
 
 use super::HOLDERS;
-use crate::support::{TestApp, bounded, eventually, user};
+use crate::support::lines::Lines;
+use crate::support::{Bounded, TestApp, bounded, eventually, user};
 
 fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
     Some(RunKey::new(user(asker), "a key".to_owned(), body))
@@ -135,4 +136,33 @@ async fn broken_off_is_no_comparison_that_ends_before_the_turn_is_taken() {
     let (asked, ()) = bounded("the answer", both).await;
     let Ok(Asked::Compared(told)) = asked else { panic!("{asked:?}") };
     assert_eq!((told.run_id, told.failure, told.disagreements), (run, None, Some(0)));
+}
+
+/// Postgres has answered the statements that end them. Without a sale, no other transaction is rolled back.
+#[tokio::test]
+async fn ask_and_broken_off_end_their_turns() {
+    let app = TestApp::start().await;
+    let other = app.another_instance().await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let ends = || lines.count("summary=\"ROLLBACK\"");
+    let run = run_of(&app, key(1, b"a"), false).await.run_id;
+    assert_eq!(ends(), 1);
+    take_end_away(&app, run).await;
+    assert_eq!(run_of(&app, key(1, b"a"), false).await.run_id, run);
+    assert_eq!(ends(), 2);
+    // The same request comes again before the first one has the turn, and is done before it.
+    let proxy = proxy_before_postgres(&other.stores.pool, "pg_try_advisory_xact_lock").await;
+    proxy.hold();
+    let by = Actor::command_line();
+    let asks = other.reconciler.ask(key(2, b"a"), false, &by).bounded();
+    let comes_again = async {
+        eventually("the turn is asked for", async || proxy.held() == 1).await;
+        let run = run_of(&app, key(2, b"a"), false).await.run_id;
+        assert_eq!(ends(), 3);
+        proxy.release();
+        run
+    };
+    let (asked, run) = tokio::join!(asks, comes_again);
+    assert!(matches!(&asked, Ok(Asked::Compared(told)) if told.run_id == run), "{asked:?}");
+    assert_eq!(ends(), 4);
 }

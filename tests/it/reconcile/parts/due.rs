@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::lines::{Lines, number, rows_returned};
-use crate::support::{Bounded, TestApp};
+use crate::support::{Bounded, PATIENCE, TestApp};
 
 const UNCHECKED: &str = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
 
@@ -125,4 +125,23 @@ async fn due_takes_the_turn_only_for_a_comparison_and_one_row_tells_the_last_one
         let last = rows_returned(&lines, "FROM reconcile_runs WHERE disagreements IS NOT NULL");
         assert_eq!(last, [1], "{runs}");
     }
+}
+
+/// Postgres has answered the statements that end them. Without a sale, no other transaction is rolled back.
+#[tokio::test]
+async fn compare_if_due_and_audit_next_end_their_turns_and_take_none_while_the_audit_rests() {
+    let app = TestApp::start().await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    for _ in 0..2 {
+        app.app.reconciler.pass(HOUR).bounded().await.expect("both stores answer");
+        let told = ["pg_try_advisory_xact_lock", "summary=\"ROLLBACK\""];
+        assert_eq!(told.map(|words| lines.count(words)), [2, 2]);
+    }
+}
+
+#[tokio::test]
+async fn pass_is_given_up_when_the_service_stops() {
+    let place = Place::new().await;
+    assert!(place.app.app.shutdown.stop(PATIENCE).await);
+    assert_eq!(place.pass(HOUR).await, (false, 0, 0));
 }

@@ -71,6 +71,17 @@ async fn not_listed_is_no_order_that_is_paid_before_its_list_is_read() {
     }
 }
 
+/// Whether the bound held before the oldest order on a list was claimed is not known.
+#[tokio::test]
+async fn not_listed_is_not_the_oldest_order_on_a_list_though_it_leaves_the_list_meanwhile() {
+    let (app, _) = with_lists().await;
+    let proxy = proxy_before(&app, read_of_a_list(&app)).await;
+    let other = app.another_instance_behind(&proxy).await;
+    let comparison = compare_up_to_command(other, &proxy).await;
+    let _: i64 = app.redis(&["HDEL", &app.keys().unpaid(lane()), "1"]).await;
+    assert_eq!(codes_of(comparison, &proxy).await, [""; 0]);
+}
+
 #[tokio::test]
 async fn not_freed_is_no_order_that_leaves_its_list_before_that_is_read_again() {
     let (app, [_, second]) = with_lists().await;

@@ -61,3 +61,33 @@ async fn log_change_tells_new_findings_and_their_end_once() {
     assert_eq!(told(), (2, 1));
     assert_eq!(of("order_lost"), 0.0);
 }
+
+/// Records by hand, in which the findings stand in one order and in the other.
+#[tokio::test]
+async fn show_tells_the_findings_of_a_record_once_whatever_their_order_and_what_becomes_of_it() {
+    let app = TestApp::start().await;
+    let lines = Lines::heard();
+    let told = || (lines.count(ALARM), lines.count(AGREE));
+    let passes = async || {
+        for _ in 0..3 {
+            app.app.reconciler.pass(Duration::ZERO).bounded().await.expect("both stores answer");
+        }
+    };
+    let [lost, oversold] = ["order_lost", "oversold"]
+        .map(|code| format!(r#"{{"code": "{code}", "coupon_id": "1", "detail": "x"}}"#));
+    for findings in [[&lost, &oversold], [&oversold, &lost]] {
+        app.execute(&format!(
+            "INSERT INTO reconcile_runs (asked_by, started_at, finished_at, disagreements, at_rest, sales, in_flight, orders, findings)
+             VALUES ('api', now() - interval '7 s', now(), 2, true, 1, 0, '{{}}', '[{}, {}]')",
+            findings[0], findings[1]
+        ))
+        .await;
+        passes().await;
+        assert_eq!(told(), (1, 0), "{findings:?}");
+    }
+    app.execute("UPDATE reconcile_runs SET disagreements = 0, findings = '[]'").await;
+    passes().await;
+    assert_eq!(told(), (1, 0));
+    let of = |name: &str| number(&app.app, &format!("flash_sale_reconcile_{name}"));
+    assert_eq!((of("disagreements"), of("duration_seconds")), (2.0, 7.0));
+}
