@@ -31,7 +31,7 @@ pub enum Play {
     Reply(String),
     /// The test answers later.
     Later,
-    /// The first answer that waits; without one, that of the real server.
+    /// The first answer that waits; without one, or if that is "", the real server's. The command is noted.
     Given,
 }
 
@@ -200,7 +200,7 @@ impl Stage {
         match (self.play)(command) {
             Play::Given => {
                 let given = self.answers.lock().expect("no holder panics").pop_front();
-                given.map_or(Play::Heard, Play::Reply)
+                given.filter(|reply| !reply.is_empty()).map_or(Play::Heard, Play::Reply)
             }
             play => play,
         }

@@ -1,10 +1,17 @@
 //! A server that becomes another one while it is recovered, and lanes that hold no sale.
 
+use std::sync::LazyLock;
+
 use super::{
     SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command, sold_to_two,
 };
 use crate::faults::recovery::{keep, start};
+use crate::support::played::hash;
 use crate::support::{Bounded, TestApp, lane, proxy_before};
+
+static FENCE: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../../../lua/fence.lua")));
+static ADOPT: LazyLock<String> =
+    LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
 
 /// The server has the data of another master by now: only the next recovery may approve it.
 #[tokio::test]
@@ -44,4 +51,28 @@ async fn pass_looks_at_lanes_without_a_sale_and_a_tick_without_a_suspicion_does_
     other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.number(closed).await, 1);
     assert_eq!(app.redis::<String>(&["HGET", &key, "state"]).await, "open");
+}
+
+/// Another recovery begins in Redis before this one closes the lane there, or before it takes a sale over.
+#[tokio::test]
+async fn recover_ends_where_redis_has_a_newer_epoch_of_the_lane_by_now() {
+    let app = TestApp::start().await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    let key = app.keys().lane(lane());
+    for (script, is_failure) in [(&*FENCE, false), (&*ADOPT, true)] {
+        close_lanes(&app).await;
+        let proxy = proxy_before(&app, script).await;
+        let pass = pass_up_to_command(&app, &proxy).await;
+        let epoch: String = app.redis(&["HGET", &key, "epoch"]).await;
+        let _: i64 = app.redis(&["HSET", &key, "epoch", "99"]).await;
+        match end_of(pass, &proxy).await {
+            Ok(()) => assert!(!is_failure),
+            Err(failure) => assert!(is_failure && failure.is_recovering(), "{failure:?}"),
+        }
+        assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
+        let _: i64 = app.redis(&["HSET", &key, "epoch", &epoch]).await;
+    }
+    no_process_keeps(&app).await;
+    app.recover().await;
+    assert_eq!(fate(&app, sale).await, "kept 7 [1, 2]");
 }

@@ -183,8 +183,8 @@ async fn build_of_a_sale_whose_shards_or_lane_change_before_its_switch_opens_not
         let there: i64 = app.redis(&["EXISTS", &app.keys().coupon(coupon)]).await;
         assert_eq!(there, 1, "{change}");
         let _: i64 = app.redis(&["HSET", &lane, "epoch", &epoch.to_string()]).await;
-        no_process_keeps(&app).await;
-        app.recover().await;
-        assert_eq!(fate(&app, coupon).await, "built 99 [1]", "{change}");
     }
+    no_process_keeps(&app).await;
+    app.recover().await;
+    assert_eq!(fate(&app, coupon).await, "built 99 [1]");
 }

@@ -14,10 +14,14 @@ async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows(
     sell(&app, full, 1..=2).await;
     let cancelled = app.order(3, superseded).await;
     assert_eq!(app.cancel(3, cancelled).await.status, 200);
+    let before = app.order(4, only_redis).await;
+    assert_eq!(app.cancel(4, before).await.status, 200);
     app.give_back().await;
     keep(&app).await;
     // The later claim is the first one that Redis tells.
     for (coupon, user, order) in [
+        // The user has cancelled an older order.
+        (only_redis, 4, BY_HAND + 4),
         (only_redis, 5, BY_HAND + 5),
         (only_redis, 6, BY_HAND + 6),
         (superseded, 3, 77),
@@ -41,7 +45,7 @@ async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows(
     keep(&app).await;
 
     for (what, coupon, expected) in [
-        ("claims of Redis alone", only_redis, "built 5 [1, 2, 5, 6]"),
+        ("claims of Redis alone", only_redis, "built 4 [1, 2, 4, 5, 6]"),
         ("newer orders", superseded, "built 7 [1, 2]"),
         ("an open letter and a closed one", letters, "built 6 [1, 2, 7]"),
         ("a buyer that can't be read", unreadable, "built 7 [1, 2]"),
@@ -53,13 +57,14 @@ async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows(
         "SELECT concat_ws(' ', coupon_id, user_id, id - {BY_HAND}, status) FROM orders WHERE id >= {BY_HAND} ORDER BY 1"
     );
     let mut expected = vec![
+        format!("{only_redis} 4 4 unpaid"),
         format!("{only_redis} 5 5 unpaid"),
         format!("{only_redis} 6 6 unpaid"),
         format!("{full} 6 50 unpaid"),
     ];
     expected.sort();
     assert_eq!(app.texts(&orders).await, expected);
-    assert_eq!(outcomes(&app, "sales_built, buyers, harvested, receipts").await, ["5 14 3 0"]);
+    assert_eq!(outcomes(&app, "sales_built, buyers, harvested, receipts").await, ["5 15 4 0"]);
     let lost = "SELECT concat_ws(' ', one->>'user_id', one->>'reason')
                 FROM recoveries, jsonb_array_elements(lost) AS one ORDER BY 1";
     assert_eq!(app.texts(lost).await, ["1 superseded", "3 superseded", "5 promised_without_unit"]);

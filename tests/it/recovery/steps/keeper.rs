@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use flash_sale::base::limits::BEAT_PERIOD;
+use flash_sale::base::limits::{BEAT_PERIOD, LOG_LINE_PAUSE};
 use flash_sale::sale::ids::Lane;
+use tokio::time::Instant;
 
 use super::{
     BY_HAND, add_stock, close_lanes, fate, no_process_keeps, promise_in_redis, sold_to_two,
@@ -12,7 +13,7 @@ use super::{
 use crate::faults::recovery::keep;
 use crate::support::lines::{Lines, number};
 use crate::support::played::Still;
-use crate::support::{Bounded, TestApp};
+use crate::support::{Bounded, TestApp, tries};
 
 /// Facts of Postgres about the lanes.
 const FACTS: &str = "
@@ -301,7 +302,47 @@ async fn tick_tells_a_failure_and_asks_for_the_next_look() {
     let told = lines.with("the lanes can't be looked after; trying again");
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("a newer epoch of lane"), "{told:?}");
+    // All failures of a second are told together.
+    for _ in tries() {
+        let lines = Lines::heard();
+        let began = Instant::now();
+        for _ in 0..2 {
+            other.lanes.suspect_all();
+            other.keeper.tick().bounded().await;
+            assert!(other.lanes.take_suspicion());
+        }
+        if began.elapsed() < LOG_LINE_PAUSE {
+            assert!(lines.count("the lanes can't be looked after; trying again") <= 1);
+            break;
+        }
+    }
     set_epoch("1").await;
     no_process_keeps(&app).await;
     app.recover().await;
+}
+
+/// The lanes will be free in a moment all the same.
+#[tokio::test]
+async fn give_up_that_fails_is_told() {
+    let app = TestApp::start().await;
+    let other = app.another_instance().await;
+    other.stores.pool.close().await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    other.keeper.give_up().bounded().await;
+    assert_eq!(lines.count("the lanes can't be given up; they will be free in a moment"), 1);
+}
+
+/// Again after a lane was added, and after it was begun.
+#[tokio::test]
+async fn look_and_recover_reads_the_lanes_once_while_nothing_changes() {
+    let app = TestApp::start().await;
+    keep(&app).await;
+    for (lanes, reads) in [(1, 1), (2, 3), (2, 1)] {
+        app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        keep(&app).await;
+        assert_eq!(lines.count("replication_id, harvests FROM lanes ORDER BY lane"), reads);
+    }
+    let beats = "SELECT concat_ws(' ', lane, beat) FROM lane_beats ORDER BY lane";
+    assert_eq!(app.texts(beats).await, ["0 4", "1 2"], "the new lane is looked at at once");
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::faults::recovery::{keep, sell};
 use crate::support::lines::{Lines, number};
-use crate::support::played::{Play, Played, hash};
+use crate::support::played::{Play, Played, Still, hash, soon};
 use crate::support::{TestApp, bounded, eventually, lane, later, older_process, proxy_before};
 
 static OPEN: LazyLock<String> =
@@ -174,16 +174,38 @@ async fn receipts_of_processes_that_are_absent_are_told_with_those_that_were_dro
     )
     .await;
     close_lanes(&app).await;
-    let lines = Lines::heard();
-    let began = Instant::now();
-    keep(&app).await;
-    assert!(began.elapsed() >= RECEIPT_WAIT_MAX, "it is waited for");
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let asked = || lines.count("SELECT process FROM processes");
+    let clock = Still::begin();
+    let waits = async {
+        soon("the absent processes are asked for", || asked() >= 1).await;
+        for _ in 0..20 {
+            app.number("SELECT 1::bigint").await;
+        }
+        assert_eq!(asked(), 1, "with pauses");
+        clock.advance(u64::try_from(RECEIPT_WAIT_MAX.as_millis()).expect("it is short")).await;
+        drop(clock);
+    };
+    tokio::join!(keep(&app), waits);
+    assert_eq!(asked(), 2);
     assert_eq!(fate(&app, sales[0]).await, "kept 7 [1, 2]");
     let numbers = "absent, absent_processes, receipts_dropped";
     assert_eq!(outcomes(&app, numbers).await, ["1 {silent-1} 5"]);
     assert_eq!(lines.count("absent=\"silent-1\" dropped=5"), 1);
     let processes = "SELECT process FROM processes WHERE process IN ('dead-1', 'done-1', 'silent-1') ORDER BY 1";
     assert_eq!(app.texts(processes).await, ["done-1", "silent-1"]);
+}
+
+/// The clock stands still, so that no wait would end.
+#[tokio::test]
+async fn receipts_are_not_waited_for_where_no_process_is_missing() {
+    let app = TestApp::start().await;
+    let sales = sold_to_two::<1>(&app).await;
+    close_lanes(&app).await;
+    let clock = Still::begin();
+    keep(&app).await;
+    drop(clock);
+    assert_eq!(fate(&app, sales[0]).await, "kept 7 [1, 2]");
 }
 
 /// A worker may be at it for a while.

@@ -9,7 +9,7 @@ use super::{
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
-use crate::support::played::hash;
+use crate::support::played::{Play, Played, hash};
 use crate::support::{Bounded, TestApp, bounded, proxy_before};
 
 static ADOPT: LazyLock<String> =
@@ -116,4 +116,35 @@ async fn look_at_sales_closes_no_lane_of_a_sale_that_redis_does_not_tell_of_now(
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
     assert_eq!(fate(&app, sale).await, "kept 7 [1, 2]");
+}
+
+/// One question after the other for the shards of a sale is refused, until a recovery has asked all of them.
+#[tokio::test]
+async fn recover_ends_with_each_refusal_to_tell_the_shards_of_a_sale() {
+    let app = TestApp::start().await;
+    let [sale] = sold_to_two::<1>(&app).await;
+    let key = app.keys().coupon(sale);
+    let played = Played::before(app.redis_url(), move |command| match command {
+        [name, of, field] if name == "HGET" && *of == key && field == "shards" => Play::Given,
+        _ => Play::Real,
+    })
+    .await;
+    let other = played.process(&app).await;
+    no_process_keeps(&app).await;
+    for refused in 0.. {
+        damage(&app, sale).await;
+        close_lanes(&app).await;
+        played.take_asked();
+        (0..refused).for_each(|_| played.answer(""));
+        played.answer("-NOPERM this user may not\r\n");
+        let ended = other.keeper.pass().bounded().await;
+        played.forget_answers();
+        let is_refused = played.take_asked().len() > refused;
+        assert_eq!(ended.is_err(), is_refused, "{refused}: {ended:?}");
+        if !is_refused {
+            assert!(refused >= 3, "it was looked at, harvested and built");
+            break;
+        }
+    }
+    assert_eq!(fate(&app, sale).await, "built 7 [1, 2]");
 }

@@ -1,12 +1,13 @@
 //! `retry`: a dead letter becomes an order, or stays for the first reason that speaks against it.
 
+use flash_sale::sale::Failure;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, DeadLetterId, OrderId};
 use flash_sale::sale::recovery::retry::{Kept, Retried};
 
 use super::{BY_HAND, close_lanes, promise_in_redis, sold_to_two, write_letter};
 use crate::faults::recovery::sell;
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 async fn letter_of(app: &TestApp, user: i64, order: i64) -> DeadLetterId {
     let id = format!("SELECT id FROM dead_letters WHERE user_id = {user} AND order_id = {order}");
@@ -55,6 +56,15 @@ async fn retry_makes_an_order_or_keeps_the_letter_for_the_first_reason() {
         ("closed, another's order", sale, 6, first, CLOSED, Retried::Kept(Kept::Closed)),
         ("another's order", sale, 7, second, OPEN, Retried::Kept(Kept::OrderIdTaken)),
         ("claimed again", sale, 1, 77, OPEN, Retried::Kept(Kept::Superseded(order(first)))),
+        (
+            "claimed again, and cancelled",
+            sale,
+            3,
+            78,
+            OPEN,
+            Retried::Kept(Kept::Superseded(order(third))),
+        ),
+        ("cancelled before", sale, 4, BY_HAND + 4, OPEN, Retried::Order(order(BY_HAND + 4))),
         ("of no lane", no_lane, 1, BY_HAND + 1, OPEN, Retried::Kept(Kept::NotLoaded)),
         ("of no sale", not_loaded, 1, BY_HAND + 2, OPEN, Retried::Kept(Kept::NotLoaded)),
         ("a buyer", sale, 8, BY_HAND + 8, OPEN, Retried::Order(order(BY_HAND + 8))),
@@ -80,13 +90,12 @@ async fn retry_makes_an_order_or_keeps_the_letter_for_the_first_reason() {
     }
     let unknown = DeadLetterId::new(9_999).expect("an id");
     assert_eq!(app.app.retries.retry(unknown, &by).await.ok(), Some(Retried::NotFound));
-    // Units 1, 2, 8, 9 and 10 are sold.
-    assert_eq!(app.stock(sale).await, 4);
-    assert!(app.buyers(sale).await.into_keys().eq([1, 2, 8, 9, 10]));
+    assert_eq!(app.stock(sale).await, 3);
+    assert!(app.buyers(sale).await.into_keys().eq([1, 2, 4, 8, 9, 10]));
     let book = "SELECT count(*) FROM audit WHERE action = 'retry_dead_letter'";
-    assert_eq!(app.number(book).await, 4);
+    assert_eq!(app.number(book).await, 5);
     let written = format!("SELECT id - {BY_HAND} FROM orders WHERE id > {BY_HAND} ORDER BY id");
-    assert_eq!(app.numbers(&written).await, [8, 9]);
+    assert_eq!(app.numbers(&written).await, [4, 8, 9]);
 }
 
 /// Sales that take no further order: no unit, no room in Postgres, another epoch, and no shard.
@@ -146,6 +155,25 @@ async fn retry_all_counts_the_letters_that_stay_by_their_reason() {
                  AND coupon_id IS NOT NULL";
     assert_eq!(app.texts(units).await, [format!("{no_room} 1")]);
     assert_eq!(app.stock(no_room).await, 0);
+}
+
+/// The sale is being loaded, or has another epoch.
+#[tokio::test]
+async fn admit_leaves_a_letter_of_a_sale_that_is_not_loaded_and_fails_for_one_of_another_epoch() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [sale] = sold_to_two::<1>(&app).await;
+    write_letter(&app, sale, (9, BY_HAND + 9), OPEN).await;
+    let letter = letter_of(&app, 9, BY_HAND + 9).await;
+    let by = Actor::command_line();
+    let key = app.keys().coupon(sale);
+    let _: i64 = app.redis(&["HSET", &key, "state", "loading"]).await;
+    let kept = app.app.retries.retry(letter, &by).bounded().await;
+    assert_eq!(kept.expect("both stores answer"), Retried::Kept(Kept::NotLoaded));
+    let _: i64 = app.redis(&["HSET", &key, "state", "active", "epoch", "9"]).await;
+    let failed = app.app.retries.retry(letter, &by).bounded().await;
+    assert!(matches!(&failed, Err(Failure::Stale(coupon)) if *coupon == sale), "{failed:?}");
+    assert_eq!(app.buyers_count(sale).await, 2);
 }
 
 /// The process has not heard of the closure yet.

@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 
 use super::{close_lanes, damage, end_of, no_process_keeps, pass_up_to_command};
 use crate::faults::recovery::{keep, sell};
-use crate::support::played::hash;
+use crate::support::played::{Play, Played, hash};
 use crate::support::{Bounded, TestApp, lane, proxy_before};
 
 static LIST: LazyLock<String> =
@@ -144,4 +144,31 @@ async fn take_off_takes_an_order_off_the_new_lists_that_was_paid_meanwhile() {
     app.execute("UPDATE stock_returns SET done_at = now() WHERE what = 'place'").await;
     assert!(end_of(pass, &proxy).await.is_ok());
     assert!(lists(&app, sales[0]).await.into_keys().eq([2]));
+}
+
+#[tokio::test]
+async fn fill_lists_no_page_without_an_order_of_the_lane() {
+    let (app, sales) = with_sales("5").await;
+    sell(&app, sales[2], 1..=2).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let played = Played::before(app.redis_url(), |command| match command {
+        [_, of, ..] if *of == *LIST => Play::Heard,
+        _ => Play::Real,
+    })
+    .await;
+    let other = played.process(&app).await;
+    for (damaged, listed) in [(0, 0), (2, 1)] {
+        damage(&app, sales[damaged]).await;
+        let closed = sales[damaged].lane();
+        app.execute(&format!(
+            "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1 WHERE lane = {closed}"
+        ))
+        .await;
+        no_process_keeps(&app).await;
+        played.take_asked();
+        other.keeper.pass().bounded().await.expect("both stores answer");
+        // A process asks once more for a script that Redis doesn't know yet.
+        assert_eq!(played.take_asked().len().min(1), listed, "{damaged}");
+    }
 }
