@@ -187,9 +187,6 @@ struct Answers {
 }
 
 async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shutdown) {
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     // Of this connection alone: counts of users that all connections share would go from core to core.
     let answers = Arc::new(answers);
     let watch = place.watch.clone();

@@ -64,6 +64,9 @@ struct Replacement {
 impl<Refusal> Watched<Refusal> {
     /// `refusal` is the whole reply in place of one of hyper's.
     pub fn new(stream: TcpStream, watch: Arc<Watch>, refusal: Refusal) -> Self {
+        // A reply doesn't wait until the client has acknowledged the one before. If the system refuses this, the client is
+        // gone, and reading says so.
+        let _: io::Result<()> = stream.set_nodelay(true);
         Self {
             stream,
             watch,
@@ -350,6 +353,12 @@ mod tests {
         assert_eq!(written.expect("the client is there"), bytes.len());
         assert!(stream.watch.is_between_replies(), "nothing waits any more");
         assert_eq!(all(client, stream).await, b"");
+    }
+
+    #[tokio::test]
+    async fn a_reply_is_sent_at_once_whatever_has_not_been_acknowledged() {
+        let (_client, stream) = connection(named).await;
+        assert!(stream.stream.nodelay().expect("a flag"));
     }
 
     /// The kernel notes twice as many bytes as are asked for (`man 7 socket`).

@@ -80,7 +80,7 @@ impl Archive {
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
             };
             let settled = obstacles.is_empty() && self.note_settled(coupon, by).await?;
-            if !settled && !accept_loss && !self.is_archived(coupon).await? {
+            if !accept_loss && !self.is_archived(coupon).await? {
                 return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
             }
             if !settled && accept_loss {

@@ -95,13 +95,14 @@ impl Entry {
 impl Record {
     /// A row that was asked for at this moment, of a coupon with this part of the spread of renewals.
     pub fn new(row: Option<StoredRow>, asked_at: Instant, spread: Duration) -> Self {
-        // Where Postgres counts the units left, the record is no older than they may be.
-        let counts_units = row.as_ref().is_some_and(|row| row.total.is_some() && !row.in_redis);
         let (renewed_after, shown_max) = match &row {
             Some(row) if row.in_redis => {
                 (limits::COUPON_CONFIRMED_RENEWED_AFTER, limits::COUPON_CONFIRMED_SHOWN_MAX)
             }
-            _ if counts_units => (limits::COUPON_RENEWED_AFTER, limits::LEFT_SHOWN_MAX),
+            // Postgres counts the units left, and the record is no older than they may be.
+            Some(row) if row.total.is_some() => {
+                (limits::COUPON_RENEWED_AFTER, limits::LEFT_SHOWN_MAX)
+            }
             _ => (limits::COUPON_RENEWED_AFTER, limits::COUPON_SHOWN_MAX),
         };
         Self { row, asked_at, renewed_after: renewed_after + spread, shown_max }

@@ -101,9 +101,6 @@ impl CouponCache {
         if record.is_due(Instant::now()) {
             self.renew_aside(coupon, &entry);
         }
-        if record.row.is_none() {
-            return Ok(None);
-        }
         match entry.shown(&record, Instant::now()) {
             Some(body) => Ok(Some(body)),
             None => self.compose(coupon, &entry, record).await,
