@@ -35,7 +35,7 @@ async fn add_up(app: &TestApp) {
 /// Counts the orders of the next coupon, now.
 async fn audit(app: &TestApp) -> Option<CouponId> {
     app.execute("UPDATE order_count_audit SET next_at = now()").await;
-    app.app.order_counts.audit_next().await.expect("Postgres answers")
+    app.app.order_counts.audit_next().bounded().await.expect("Postgres answers")
 }
 
 fn of(counts: &[(&str, i64)]) -> BTreeMap<String, i64> {
@@ -192,7 +192,7 @@ async fn the_audit_corrects_counts_coupon_by_coupon_and_goes_on_where_it_was() {
     assert_eq!(counted(&app, coupons[0]).await, of(&[("unpaid", 1)]));
     assert_eq!(counted(&app, coupons[1]).await, of(&[("unpaid", 3)]), "its turn comes");
     // Not due: another process has just counted, or died in it.
-    let none = app.app.order_counts.audit_next().await.expect("Postgres answers");
+    let none = app.app.order_counts.audit_next().bounded().await.expect("Postgres answers");
     assert_eq!(none, None);
 
     let another = app.another_instance().await;
@@ -200,7 +200,7 @@ async fn the_audit_corrects_counts_coupon_by_coupon_and_goes_on_where_it_was() {
     for _ in 0..2 {
         app.execute("UPDATE order_count_audit SET next_at = now()").await;
         let next: &OrderCounts = &another.order_counts;
-        seen.extend(next.audit_next().await.expect("Postgres answers"));
+        seen.extend(next.audit_next().bounded().await.expect("Postgres answers"));
     }
     assert_eq!(seen, coupons[1..], "it goes on behind the last coupon");
     for coupon in coupons {

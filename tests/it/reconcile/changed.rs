@@ -112,14 +112,18 @@ async fn the_audit_finds_what_left_no_mark() {
     let _: i64 = app.redis(&["HSET", &shard, "2", "77"]).await;
     assert_eq!(left_out(&app).await, (1, vec![]), "no script writes such a thing");
     app.execute("UPDATE sale_reading_audit SET next_at = now()").await;
-    assert_eq!(app.app.reconciler.audit_next().await.unwrap(), None, "the sale was read just now");
+    assert_eq!(
+        app.app.reconciler.audit_next().bounded().await.unwrap(),
+        None,
+        "the sale was read just now"
+    );
     app.execute(
         "UPDATE sale_reading_audit SET next_at = now();
          UPDATE sale_readings SET read_at = now() - interval '2 hours'",
     )
     .await;
-    assert_eq!(app.app.reconciler.audit_next().await.unwrap(), Some(coupon));
-    assert_eq!(app.app.reconciler.audit_next().await.unwrap(), None, "it rests");
+    assert_eq!(app.app.reconciler.audit_next().bounded().await.unwrap(), Some(coupon));
+    assert_eq!(app.app.reconciler.audit_next().bounded().await.unwrap(), None, "it rests");
     let (unchanged, codes) = left_out(&app).await;
     assert_eq!(unchanged, 0);
     for code in ["buyer_missing", "order_lost"] {
@@ -136,7 +140,7 @@ async fn the_audit_goes_on_behind_a_sale_that_cannot_be_read() {
     let mut read = Vec::new();
     for _ in 0..3 {
         app.execute("UPDATE sale_reading_audit SET next_at = now()").await;
-        read.push(app.app.reconciler.audit_next().await.unwrap());
+        read.push(app.app.reconciler.audit_next().bounded().await.unwrap());
     }
     assert_eq!(read, [Some(bad), Some(good), None]);
 }
@@ -159,7 +163,7 @@ async fn a_sale_too_large_to_be_read_at_once_waits_for_the_audit() {
     // The counts of Postgres are compared all the same.
     assert_eq!(run["findings"][0]["code"], "sold_miscounted");
     app.execute("UPDATE sale_reading_audit SET next_at = now()").await;
-    assert_eq!(app.app.reconciler.audit_next().await.unwrap(), Some(coupon));
+    assert_eq!(app.app.reconciler.audit_next().bounded().await.unwrap(), Some(coupon));
     let run = compare_changed(&app).await;
     let codes: Vec<_> =
         run["findings"].as_array().unwrap().iter().map(|one| &one["code"]).collect();
@@ -193,6 +197,6 @@ async fn a_wrong_digest_is_corrected() {
         .await;
     assert_ne!(digest().await, right);
     app.execute("UPDATE order_count_audit SET next_at = now()").await;
-    assert_eq!(app.app.order_counts.audit_next().await.unwrap(), Some(coupon));
+    assert_eq!(app.app.order_counts.audit_next().bounded().await.unwrap(), Some(coupon));
     assert_eq!(digest().await, right);
 }

@@ -29,7 +29,7 @@ async fn read_before(app: &TestApp, coupon: CouponId, minutes: i64) {
 
 async fn next(app: &TestApp) -> Option<CouponId> {
     app.execute("UPDATE sale_reading_audit SET next_at = now()").await;
-    app.app.reconciler.audit_next().await.expect("both stores answer")
+    app.app.reconciler.audit_next().bounded().await.expect("both stores answer")
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn next_of_audit_is_the_sale_that_was_never_read_or_read_longest_ago() {
     ))
     .await;
     assert_eq!(
-        app.app.reconciler.audit_next().await.expect("both stores answer"),
+        app.app.reconciler.audit_next().bounded().await.expect("both stores answer"),
         None,
         "it rests"
     );
@@ -102,7 +102,7 @@ async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
         later(Duration::from_secs(15)).await;
         locked.rollback().await.expect("Postgres answers");
     };
-    let both = async { tokio::join!(app.app.reconciler.audit_next(), reads) };
+    let both = async { tokio::join!(app.app.reconciler.audit_next().bounded(), reads) };
     let (read, ()) = both.bounded().await;
     assert_eq!(read.expect("both stores answer"), Some(coupon));
     let most = i64::try_from((20 * began.elapsed()).as_millis()).expect("some minutes");
@@ -128,7 +128,7 @@ async fn compare_ends_its_turn() {
 async fn compare(app: &TestApp, unchecked: &[CouponId]) -> Report {
     let Stores { pool, redis, keys } = &app.app.stores;
     let lanes: Vec<_> = unchecked.iter().map(|coupon| coupon.lane()).collect();
-    let compared = reconcile::check_as(Kind::Changed, &lanes, pool, redis, keys).await;
+    let compared = reconcile::check_as(Kind::Changed, &lanes, pool, redis, keys).bounded().await;
     compared.expect("both stores answer")
 }
 

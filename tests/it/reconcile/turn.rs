@@ -56,7 +56,7 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
         assert_eq!(app.number(HOLDER).await, 1);
         held.rollback().await.expect("Postgres answers");
     };
-    let (first, ()) = tokio::join!(first, others);
+    let (first, ()) = tokio::join!(first.bounded(), others);
     assert!(matches!(first, Ok(Asked::Compared(run)) if run.disagreements == Some(0)));
     assert_eq!(app.compare(false).await.status, 200);
 }
@@ -83,7 +83,7 @@ async fn the_command_line_waits_for_the_comparison_before_it() {
         held.rollback().await.expect("Postgres answers");
         assert!(process.ended().await.success());
     };
-    let (first, ()) = tokio::join!(first, second);
+    let (first, ()) = tokio::join!(first.bounded(), second);
     assert!(matches!(first, Ok(Asked::Compared(_))));
     let apart = "SELECT count(*) FROM reconcile_runs AS one JOIN reconcile_runs AS next
         ON next.id > one.id AND next.started_at > one.finished_at";
@@ -168,6 +168,6 @@ async fn a_comparison_that_has_lost_its_turn_breaks_off() {
         eventually("the failure is on record", async || app.number(failed).await == 1).await;
         held.rollback().await.expect("Postgres answers");
     };
-    let (compared, ()) = tokio::join!(compared, cut);
+    let (compared, ()) = tokio::join!(compared.bounded(), cut);
     assert!(compared.is_err(), "{compared:?}");
 }

@@ -179,7 +179,7 @@ async fn an_audit_corrects_one_coupon_and_rests() {
             "{wrong}; UPDATE order_count_audit SET next_at = now(), corrected = 5"
         ))
         .await;
-        let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
+        let audited = app.app.order_counts.audit_next().bounded().await.expect("Postgres answers");
         assert_eq!(audited, Some(sale(1)), "{wrong}");
         let changes = "SELECT concat_ws(' ', coupon_id >> 10, status, orders, digest = 0) FROM order_count_changes";
         let expected = if expected.is_empty() { vec![] } else { vec![format!("1 {expected}")] };

@@ -10,7 +10,7 @@ use crate::support::lines::{Lines, number};
 use crate::support::{Bounded, TestApp, bounded, later, sale};
 
 async fn audit(app: &TestApp) -> Option<i64> {
-    let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
+    let audited = app.app.order_counts.audit_next().bounded().await.expect("Postgres answers");
     audited.map(|coupon| coupon.sequence())
 }
 
@@ -97,7 +97,7 @@ async fn the_audit_tells_what_it_corrects_in_log_metric_and_history() {
     // Its connections begin with that setting.
     let process = app.another_instance().await;
     let audit = async || {
-        let audited = process.order_counts.audit_next().await.expect("Postgres answers");
+        let audited = process.order_counts.audit_next().bounded().await.expect("Postgres answers");
         audited.map(|coupon| coupon.sequence())
     };
     let corrections = || number(&process, "flash_sale_order_counts_corrected_total");

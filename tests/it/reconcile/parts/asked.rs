@@ -20,7 +20,7 @@ fn key(asker: i64, body: &[u8]) -> Option<RunKey> {
 }
 
 async fn ask(app: &TestApp, key: Option<RunKey>, repairs: bool) -> Asked {
-    let asked = app.app.reconciler.ask(key, repairs, &Actor::command_line()).await;
+    let asked = app.app.reconciler.ask(key, repairs, &Actor::command_line()).bounded().await;
     asked.expect("both stores answer")
 }
 
@@ -132,7 +132,7 @@ async fn broken_off_is_no_comparison_that_ends_before_the_turn_is_taken() {
         .await;
         proxy.release();
     };
-    let both = async { tokio::join!(asks, ends) };
+    let both = async { tokio::join!(asks.bounded(), ends) };
     let (asked, ()) = bounded("the answer", both).await;
     let Ok(Asked::Compared(told)) = asked else { panic!("{asked:?}") };
     assert_eq!((told.run_id, told.failure, told.disagreements), (run, None, Some(0)));

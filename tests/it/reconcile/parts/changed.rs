@@ -5,7 +5,7 @@ use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Kind};
 
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 /// The running counts have so many live orders more of a sale.
 async fn count_more(app: &TestApp, coupon: CouponId, orders: i64) {
@@ -43,7 +43,8 @@ async fn changed_sales_are_read_from_the_longest_unread_on_while_there_is_room()
     }
     let Stores { pool, redis, keys } = &app.app.stores;
     let told = async |unchecked| {
-        let report = reconcile::check_as(Kind::Changed, unchecked, pool, redis, keys).await;
+        let report =
+            reconcile::check_as(Kind::Changed, unchecked, pool, redis, keys).bounded().await;
         let report = report.expect("both stores answer");
         let all: Vec<CouponId> = report.sales.iter().map(|sale| sale.coupon).collect();
         assert!(all.is_sorted() && all.len() == 5, "{all:?}");

@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Report};
 use tokio::task::JoinSet;
 
-use crate::support::{TestApp, bounded, eventually, proxy_before};
+use crate::support::{Bounded, TestApp, bounded, eventually, proxy_before};
 
 // The logs of lanes.
 mod lane;
@@ -68,7 +68,7 @@ async fn checked_while(
     let mut checking = JoinSet::new();
     checking.spawn(async move {
         let Stores { pool, redis, keys } = &other.stores;
-        reconcile::check_sale(pool, redis, keys, coupon).await
+        reconcile::check_sale(pool, redis, keys, coupon).bounded().await
     });
     eventually("the sale is about to be counted", async || proxy.held() == 1).await;
     happens().await;

@@ -7,12 +7,12 @@ use flash_sale::sale::reconcile;
 use super::checked_while;
 use crate::faults::recovery::start;
 use crate::support::lines::Lines;
-use crate::support::{TestApp, lane};
+use crate::support::{Bounded, TestApp, lane};
 
 /// Findings about a sale, each with its code and the user.
 async fn found(app: &TestApp, coupon: CouponId) -> Vec<String> {
     let Stores { pool, redis, keys } = &app.app.stores;
-    let report = reconcile::check_sale(pool, redis, keys, coupon).await;
+    let report = reconcile::check_sale(pool, redis, keys, coupon).bounded().await;
     let report = report.expect("both stores answer").expect("it is held");
     let line = |found: &reconcile::Disagreement| {
         let words = found.to_string();
@@ -68,7 +68,7 @@ async fn unmatched_buyers_have_their_own_order_of_this_coupon_or_one_on_its_way(
     ))
     .await;
     let Stores { pool, redis, keys } = &app.app.stores;
-    let report = reconcile::check_sale(pool, redis, keys, coupon).await;
+    let report = reconcile::check_sale(pool, redis, keys, coupon).bounded().await;
     let report = report.expect("both stores answer").expect("it is held");
     assert_eq!(report.sales[0].in_review, 1, "and four others have no order");
     let is_lost = async || found(&app, coupon).await.contains(&"order_lost 10".to_owned());
@@ -91,7 +91,7 @@ async fn in_flight_are_the_claims_of_a_coupon_that_are_not_written() {
         let mut counts = Vec::new();
         for coupon in [coupon, other, none] {
             let Stores { pool, redis, keys } = stores;
-            let standing = reconcile::standing(pool, redis, keys, coupon).await;
+            let standing = reconcile::standing(pool, redis, keys, coupon).bounded().await;
             let standing = standing.expect("both stores answer");
             let count = reconcile::in_flight(stores, coupon).await.expect("both stores answer");
             assert_eq!(count, standing.in_flight);
@@ -118,7 +118,10 @@ async fn read_sale_asks_again_for_a_sale_that_is_missing() {
     let report = report.expect("it was held when it was asked for");
     assert_eq!((report.findings(), report.sales.len()), (0, 0));
     let Stores { pool, redis, keys } = &app.app.stores;
-    let now = reconcile::check_sale(pool, redis, keys, coupon).await.expect("both stores answer");
+    let now = reconcile::check_sale(pool, redis, keys, coupon)
+        .bounded()
+        .await
+        .expect("both stores answer");
     assert!(now.is_none());
 }
 
@@ -129,7 +132,7 @@ async fn sale_or_why_not_finds_nothing_while_redis_refuses_to_tell_of_it() {
     let coupon = app.create_flash(5).await;
     let Stores { pool, redis, keys } = &app.app.stores;
     let _: String = app.redis(&["ACL", "SETUSER", "default", "-hget"]).await;
-    let refused = reconcile::check_sale(pool, redis, keys, coupon).await;
+    let refused = reconcile::check_sale(pool, redis, keys, coupon).bounded().await;
     assert!(refused.is_err(), "{refused:?}");
     let _: String = app.redis(&["ACL", "SETUSER", "default", "+hget"]).await;
     assert_eq!(found(&app, coupon).await, [""; 0]);

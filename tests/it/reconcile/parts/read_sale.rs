@@ -6,11 +6,12 @@ use flash_sale::sale::reconcile::{self, Disagreement};
 
 use super::checked_while;
 use crate::faults::recovery::start;
-use crate::support::{TestApp, script_calls};
+use crate::support::{Bounded, TestApp, script_calls};
 
 async fn codes(app: &TestApp, coupon: CouponId) -> Vec<&'static str> {
     let Stores { pool, redis, keys } = &app.app.stores;
-    let report = reconcile::check_sale(pool, redis, keys, coupon).await.expect("both answer");
+    let report =
+        reconcile::check_sale(pool, redis, keys, coupon).bounded().await.expect("both answer");
     report.expect("it is held").disagreements.iter().map(Disagreement::code).collect()
 }
 

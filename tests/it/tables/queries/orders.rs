@@ -53,7 +53,7 @@ async fn correct_compares_the_orders_of_a_coupon_with_its_own_counts_and_changes
     app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(3, 1, "flash", 3, "paid"), (4, 2, "flash", 4, "unpaid")]).await;
     app.execute("UPDATE order_count_audit SET next_at = now()").await;
-    let audited = app.app.order_counts.audit_next().await.expect("Postgres answers");
+    let audited = app.app.order_counts.audit_next().bounded().await.expect("Postgres answers");
     assert_eq!(audited, Some(sale(1)));
     let changes = "SELECT concat_ws(' ', coupon_id >> 10, status, orders) FROM order_count_changes ORDER BY 1";
     assert_eq!(app.texts(changes).await, ["1 paid 1", "2 unpaid 1"], "nothing is corrected");

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::gauges::side_by_side;
 use flash_sale::sale::reconcile::{Report, check_sale};
 
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 /// Has the audit read this sale, whose last reading is old, as the next one.
 async fn read(app: &TestApp, coupon: CouponId) {
@@ -15,7 +15,7 @@ async fn read(app: &TestApp, coupon: CouponId) {
          UPDATE sale_reading_audit SET next_at = now()"
     ))
     .await;
-    let read = app.app.reconciler.audit_next().await.expect("both stores answer");
+    let read = app.app.reconciler.audit_next().bounded().await.expect("both stores answer");
     assert_eq!(read, Some(coupon));
 }
 
@@ -60,7 +60,7 @@ async fn next_of_audit_is_none_if_another_process_has_had_it_rest_meanwhile() {
     let mut held = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE flash_sales";
     sqlx::raw_sql(lock).execute(&mut *held).await.expect("no other session uses it");
-    let asks = app.app.reconciler.audit_next();
+    let asks = app.app.reconciler.audit_next().bounded();
     let rests = async {
         app.a_session_waits_for_a_row().await;
         app.execute("UPDATE sale_reading_audit SET next_at = now() + interval '30 min'").await;

@@ -230,7 +230,7 @@ async fn acknowledged_logs_and_orders_that_are_listed_cost_one_look_at_pending_e
     })
     .await;
     let Stores { pool, keys, .. } = &app.app.stores;
-    let report = reconcile::check(pool, &played.redis(patience()), keys).await;
+    let report = reconcile::check(pool, &played.redis(patience()), keys).bounded().await;
     assert!(report.expect("both stores answer").agrees());
     let mut asked: Vec<String> =
         played.asked().into_iter().map(|command| command[1].clone()).collect();
