@@ -195,11 +195,11 @@ async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
     keep(&app).await;
     close(&app, coupon).await;
     app.execute("ALTER TABLE lane_keeper RENAME TO aside").await;
-    app.app.keeper.tick().await;
+    app.app.keeper.tick().bounded().await;
     app.execute("ALTER TABLE aside RENAME TO lane_keeper").await;
     let open = "SELECT count(*) FROM lanes WHERE state = 'open'";
     assert_eq!(app.number(open).await, 0);
-    app.app.keeper.tick().await;
+    app.app.keeper.tick().bounded().await;
     assert_eq!(app.number(open).await, 1);
 }
 

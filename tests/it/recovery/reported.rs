@@ -137,7 +137,7 @@ async fn promises_that_a_full_process_no_longer_remembers_are_counted() {
         command(&app, &["recover", "--lane", "0"]).await;
         let handing_in = async {
             loop {
-                hand_in.tick().await.expect("both stores answer");
+                hand_in.tick().bounded().await.expect("both stores answer");
                 sleep(Duration::from_millis(10)).await;
             }
         };

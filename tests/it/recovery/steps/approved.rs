@@ -46,7 +46,7 @@ async fn pass_looks_at_lanes_without_a_sale_and_a_tick_without_a_suspicion_does_
     let other = app.another_instance().await;
     no_process_keeps(&app).await;
     assert!(other.lanes.take_suspicion());
-    other.keeper.tick().await;
+    other.keeper.tick().bounded().await;
     assert_eq!(app.number(closed).await, 0);
     other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.number(closed).await, 1);

@@ -202,7 +202,7 @@ async fn look_and_recover_is_the_work_of_one_process_that_keeps_the_lanes() {
     other.lanes.suspect_sale(sales[1]);
     assert!(other.lanes.take_suspicion());
     let open = "SELECT lane::bigint FROM lanes WHERE state = 'open' ORDER BY lane";
-    other.keeper.tick().await;
+    other.keeper.tick().bounded().await;
     assert_eq!(app.numbers(open).await, [0, 1, 2]);
     other.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(app.numbers(open).await, [0, 2]);
@@ -262,16 +262,16 @@ async fn tick_looks_once_in_a_period_and_at_once_after_a_suspicion() {
     let keeper = &app.app.keeper;
     let beat = async || app.number("SELECT beat FROM lane_beats").await;
     let clock = Still::begin();
-    keeper.tick().await;
+    keeper.tick().bounded().await;
     let first = beat().await;
-    keeper.tick().await;
+    keeper.tick().bounded().await;
     assert!(!app.app.lanes.take_suspicion(), "it has not looked in vain either");
     assert_eq!(beat().await, first);
     app.app.lanes.suspect_all();
-    keeper.tick().await;
+    keeper.tick().bounded().await;
     assert_eq!(beat().await, first + 1);
     clock.advance(u64::try_from(BEAT_PERIOD.as_millis()).expect("a small number")).await;
-    keeper.tick().await;
+    keeper.tick().bounded().await;
     assert_eq!(beat().await, first + 2);
 }
 
@@ -289,7 +289,7 @@ async fn tick_tells_a_failure_and_asks_for_the_next_look() {
     set_epoch("99").await;
     let lines = Lines::heard();
     app.app.lanes.suspect_all();
-    app.app.keeper.tick().await;
+    app.app.keeper.tick().bounded().await;
     assert_eq!(lines.count("ALARM: Redis has a newer epoch of lane"), 1, "the first is enough");
     assert_eq!(lines.count("the lanes can't be looked after; trying again"), 0);
     assert!(!app.app.lanes.take_suspicion());
@@ -297,7 +297,7 @@ async fn tick_tells_a_failure_and_asks_for_the_next_look() {
     close_lanes(&app).await;
     let other = app.another_instance().await;
     no_process_keeps(&app).await;
-    other.keeper.tick().await;
+    other.keeper.tick().bounded().await;
     assert!(other.lanes.take_suspicion());
     let told = lines.with("the lanes can't be looked after; trying again");
     assert_eq!(told.len(), 1);

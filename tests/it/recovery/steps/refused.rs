@@ -58,9 +58,9 @@ async fn retry_all_ends_where_redis_does_not_answer() {
     let [sale] = sold_to_two::<1>(&app).await;
     write_letter(&app, sale, (9, BY_HAND + 9), ("", "")).await;
     permit(&app, "-hget").await;
-    assert!(app.app.retries.retry_all(None, &Actor::command_line()).await.is_err());
+    assert!(app.app.retries.retry_all(None, &Actor::command_line()).bounded().await.is_err());
     permit(&app, "+hget").await;
-    let retried = app.app.retries.retry_all(None, &Actor::command_line()).await;
+    let retried = app.app.retries.retry_all(None, &Actor::command_line()).bounded().await;
     assert_eq!(retried.map(|summary| summary.orders).ok(), Some(1));
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
     app.expect_disagreements();

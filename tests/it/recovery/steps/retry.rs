@@ -80,7 +80,8 @@ async fn retry_makes_an_order_or_keeps_the_letter_for_the_first_reason() {
     ] {
         write_letter(&app, coupon, (user, id), state).await;
         let letter = letter_of(&app, user, id).await;
-        let retried = app.app.retries.retry(letter, &by).await.expect("both stores answer");
+        let retried =
+            app.app.retries.retry(letter, &by).bounded().await.expect("both stores answer");
         assert_eq!(retried, expected, "{what}");
         let is_open = format!(
             "SELECT count(*) FROM dead_letters WHERE id = {letter} AND resolved_at IS NULL"
@@ -89,7 +90,7 @@ async fn retry_makes_an_order_or_keeps_the_letter_for_the_first_reason() {
         assert_eq!(app.number(&is_open).await, i64::from(stays), "{what}");
     }
     let unknown = DeadLetterId::new(9_999).expect("an id");
-    assert_eq!(app.app.retries.retry(unknown, &by).await.ok(), Some(Retried::NotFound));
+    assert_eq!(app.app.retries.retry(unknown, &by).bounded().await.ok(), Some(Retried::NotFound));
     assert_eq!(app.stock(sale).await, 3);
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 4, 8, 9, 10]));
     let book = "SELECT count(*) FROM audit WHERE action = 'retry_dead_letter'";
@@ -136,8 +137,9 @@ async fn retry_all_counts_the_letters_that_stay_by_their_reason() {
          VALUES (0, 1, '5-5', '{}', 'undecodable', 'x')",
     )
     .await;
-    let all =
-        async |reason| app.app.retries.retry_all(reason, &by).await.expect("both stores answer");
+    let all = async |reason| {
+        app.app.retries.retry_all(reason, &by).bounded().await.expect("both stores answer")
+    };
     let told = |summary: &flash_sale::sale::recovery::retry::Summary| {
         let kept: Vec<String> =
             summary.kept.iter().map(|(code, letters)| format!("{code} {letters}")).collect();
@@ -186,10 +188,10 @@ async fn admit_asks_postgres_whether_the_lane_is_open() {
     let other = app.another_instance().await;
     close_lanes(&app).await;
     let by = Actor::command_line();
-    let refused = other.retries.retry(letter, &by).await;
+    let refused = other.retries.retry(letter, &by).bounded().await;
     assert!(refused.is_err_and(|failure| failure.is_recovering()));
     assert_eq!(app.buyers_count(sale).await, 2);
     app.recover().await;
-    assert!(matches!(app.app.retries.retry(letter, &by).await, Ok(Retried::Order(_))));
+    assert!(matches!(app.app.retries.retry(letter, &by).bounded().await, Ok(Retried::Order(_))));
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
 }
