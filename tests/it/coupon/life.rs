@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::bad_input::json_values;
-use crate::support::{Reply, TestApp, eventually, now};
+use crate::support::{Reply, TestApp, bounded, eventually, now};
 
 async fn get(app: &TestApp, coupon: CouponId) -> Value {
     app.get(&format!("/v1/coupons/{coupon}"), "").await.body
@@ -60,17 +60,20 @@ async fn coupons_are_listed_by_kind_and_state_page_by_page() {
             let filters = filters.iter().filter(|(_, value)| !value.is_empty());
             let query: String = filters.map(|(name, value)| format!("&{name}={value}")).collect();
             let (mut listed, mut cursor) = (Vec::new(), String::new());
-            loop {
-                let page = app.get(&format!("/v1/coupons?limit=2{query}{cursor}"), "").await;
-                assert_eq!(page.status, 200, "{query}: {page:?}");
-                for coupon in page.body["coupons"].as_array().expect("a list") {
-                    listed.push(coupon["id"].as_str().expect("an id").to_owned());
+            bounded("the last page", async {
+                loop {
+                    let page = app.get(&format!("/v1/coupons?limit=2{query}{cursor}"), "").await;
+                    assert_eq!(page.status, 200, "{query}: {page:?}");
+                    for coupon in page.body["coupons"].as_array().expect("a list") {
+                        listed.push(coupon["id"].as_str().expect("an id").to_owned());
+                    }
+                    match page.body["next_cursor"].as_str() {
+                        Some(next) => cursor = format!("&cursor={next}"),
+                        None => break,
+                    }
                 }
-                match page.body["next_cursor"].as_str() {
-                    Some(next) => cursor = format!("&cursor={next}"),
-                    None => break,
-                }
-            }
+            })
+            .await;
             assert_eq!(listed, expected, "{query}");
         }
     }

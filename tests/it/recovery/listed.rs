@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use flash_sale::sale::recovery::closures::ClosureReason;
 use serde_json::Value;
 
-use crate::support::TestApp;
 use crate::support::process::{Finished, flash_sale, run};
+use crate::support::{TestApp, bounded};
 
 /// A claim that could not be kept.
 const LOST: &str =
@@ -94,17 +94,20 @@ async fn recoveries_are_paged_by_the_time_of_the_closure() {
     // Ten closures of one moment, and a lane that another attempt recovers: the newer row has the older closure.
     app.execute("UPDATE recoveries SET closed_at = '2026-03-01' WHERE id <= 10 OR id = 40").await;
     let (mut seen, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/v1/recoveries?limit=7{cursor}");
-        let reply = app.get(&path, &app.admin_token()).await;
-        let page = ids(reply.body["recoveries"].as_array().expect("a list"));
-        let last = page.last().copied().expect("no page is empty");
-        let behind = by_command(&app, &format!("&before={last}")).await;
-        assert_eq!(behind.len(), 40 - seen.len() - page.len(), "behind {last}");
-        seen.extend(page);
-        let Some(next) = reply.body["next_cursor"].as_str() else { break };
-        cursor = format!("&cursor={next}");
-    }
+    bounded("the last page", async {
+        loop {
+            let path = format!("/v1/recoveries?limit=7{cursor}");
+            let reply = app.get(&path, &app.admin_token()).await;
+            let page = ids(reply.body["recoveries"].as_array().expect("a list"));
+            let last = page.last().copied().expect("no page is empty");
+            let behind = by_command(&app, &format!("&before={last}")).await;
+            assert_eq!(behind.len(), 40 - seen.len() - page.len(), "behind {last}");
+            seen.extend(page);
+            let Some(next) = reply.body["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+    })
+    .await;
     let expected: Vec<i64> = (11..40).rev().chain([40]).chain((1..=10).rev()).collect();
     assert_eq!(seen, expected);
     assert_eq!(over_http(&app, "&cursor=9000").await, [0_i64; 0], "it has been deleted");
