@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
@@ -138,6 +139,56 @@ async fn a_service_that_has_just_started_stops_at_once() {
         if began.elapsed() < limits::LANES_PERIOD / 2 {
             break;
         }
+    }
+}
+
+/// Runs of a pass that find nothing are a period apart.
+#[tokio::test]
+async fn a_pass_goes_on_with_nothing_only_after_its_period() {
+    let app = TestApp::start().await;
+    let worker = app.another_instance().await;
+    let asked = Lines::down_to(tracing::Level::DEBUG);
+    let expiries =
+        || asked.count("ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED");
+    // Places, and then units.
+    let returns = || asked.count("FROM step LEFT JOIN flash_sales USING (coupon_id)") / 2;
+    let began = Instant::now();
+    worker::start(&worker, &app.config);
+    let again = async || expiries() >= 1 && returns() >= 2;
+    eventually("stock returns are looked for again", again).await;
+    for (runs, period) in
+        [(expiries(), limits::EXPIRY_PERIOD), (returns(), limits::STOCK_RETURN_PERIOD)]
+    {
+        let periods = began.elapsed().as_millis() / period.as_millis();
+        assert!(runs as u128 <= periods + 1, "{runs} runs in {periods} periods");
+    }
+    assert!(worker.shutdown.stop(patience()).await);
+}
+
+/// Each run has a bound of its own.
+#[tokio::test]
+async fn a_service_that_is_stopping_leaves_the_items_of_the_next_run() {
+    for (table, left) in [
+        ("orders", "SELECT count(*) FROM orders WHERE status = 'unpaid'"),
+        ("stock_returns", "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
+    ] {
+        let (app, coupon) = app_with_sale().await;
+        match table {
+            "orders" => late_orders(&app, coupon, 1, 5_001).await,
+            _ => open_returns(&app, coupon, "place", 1, 10_001).await,
+        }
+        let worker = app.another_instance().await;
+        let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+        let lock = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
+            .execute(&mut *locked)
+            .await
+            .expect("no session has it");
+        worker::start(&worker, &app.config);
+        app.a_session_waits_for_a_row().await;
+        let goes_on = async { locked.rollback().await.expect("Postgres answers") };
+        let (stopped, ()) = tokio::join!(worker.shutdown.stop(patience()), goes_on);
+        assert!(stopped && app.number(left).await > 0, "{table}");
     }
 }
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use flash_sale::base::limits;
+use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::LogState;
 use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
 use private_servers::testing::RedisServer;
+use redis::RedisResult;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +21,24 @@ async fn clients(app: &TestApp, command: &str) -> usize {
     let list: String = app.redis(&["CLIENT", "LIST"]).await;
     let word = format!("cmd={command}");
     list.lines().filter(|line| line.split(' ').any(|of| of == word)).count()
+}
+
+/// A Redis that notes how logs are looked at.
+async fn watched(app: &TestApp) -> Played {
+    Played::before(app.redis_url(), |command| match &*command[0] {
+        "XREAD" => Play::Heard,
+        _ => Play::Real,
+    })
+    .await
+}
+
+/// The milliseconds for which each look so far was to wait for an entry; none for a look of a lane by itself.
+fn waits(played: &Played) -> Vec<Option<String>> {
+    let wait = |look: &Vec<String>| {
+        let at = look.iter().position(|word| word == "BLOCK")?;
+        look.get(at + 1).cloned()
+    };
+    played.asked().iter().map(wait).collect()
 }
 
 #[tokio::test]
@@ -65,21 +85,24 @@ async fn no_more_entries_are_read_than_a_batch_takes() {
 
 /// One connection for each of several lanes to read over, whatever the number of lanes.
 #[tokio::test]
-async fn the_lanes_of_a_process_read_over_eight_connections() {
+async fn the_lanes_of_a_new_process_read_over_eight_log_readers() {
     let server = RedisServer::start(&[]);
     let app = app_on(&server).await;
-    app.execute("UPDATE settings SET lanes = 20").await;
+    // One more than there are connections.
+    app.execute("UPDATE settings SET lanes = 9").await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
     worker::start(&app.app, &app.config);
-    let groups = async || {
-        let logs: Vec<String> = app.redis(&["KEYS", "*:calls"]).await;
-        logs.len()
+    let are_read = async || {
+        let mut consumers = redis::pipe();
+        for lane in Lane::all(9) {
+            consumers.cmd("XINFO").arg("CONSUMERS").arg(app.log(lane)).arg("order-writers");
+        }
+        let found: RedisResult<Vec<Vec<redis::Value>>> =
+            app.app.stores.redis.query_all(&consumers).await;
+        found.is_ok_and(|lanes| lanes.iter().all(|of| !of.is_empty()))
     };
-    eventually("the lanes have groups", async || groups().await == 20).await;
-    eventually("each connection has been read over", async || {
-        clients(&app, "xreadgroup").await >= limits::LOG_READERS
-    })
-    .await;
+    // A consumer is known once it has read.
+    eventually("each lane has been read", are_read).await;
     assert_eq!(clients(&app, "xreadgroup").await, limits::LOG_READERS);
     assert!(app.app.shutdown.stop(patience()).await);
 }
@@ -90,18 +113,12 @@ async fn the_lanes_of_a_process_read_over_eight_connections() {
 async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks_at_nothing() {
     let app = TestApp::start().await;
     let key = app.log(lane());
-    let played = Played::before(app.redis_url(), |command| match &*command[0] {
-        "XREAD" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await;
+    let played = watched(&app).await;
     let block = Duration::from_millis(50);
     let watch = LaneWatch::new(&played.redis(2 * block));
     let (stop, state) = (CancellationToken::new(), LogState::default());
-    let looks = |of_watch: bool| {
-        let blocks = |look: &Vec<String>| look.iter().any(|word| word == "BLOCK");
-        played.asked().iter().filter(|look| blocks(look) == of_watch).count()
-    };
+    let looks =
+        |of_watch: bool| waits(&played).iter().filter(|wait| wait.is_some() == of_watch).count();
     // The watch doesn't look yet.
     let began = Instant::now();
     tokio::select! {
@@ -132,4 +149,16 @@ async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks
         stop.cancel();
     };
     bounded("the watch ends", async { tokio::join!(watch.run(&stop), rests) }).await;
+    assert!(waits(&played).iter().flatten().all(|wait| wait == "50"), "{:?}", waits(&played));
+}
+
+/// Without it, each lane would go on looking for itself.
+#[tokio::test]
+async fn the_watch_starts_with_the_workers_of_a_process() {
+    let app = TestApp::start().await;
+    let played = watched(&app).await;
+    let process = played.process(&app).await;
+    worker::start(&process, &app.config);
+    eventually("the watch looks", async || waits(&played).iter().any(Option::is_some)).await;
+    assert!(process.shutdown.stop(patience()).await);
 }

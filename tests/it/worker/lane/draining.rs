@@ -66,8 +66,24 @@ async fn a_drain_without_postgres_leaves_the_entries_to_others() {
     assert!(worker.write_pass().bounded().await.is_err());
     let lines = Lines::heard();
     drained(&mut worker).await;
-    assert_eq!(lines.count("the order log can't be drained; the rest stays in it"), 1);
+    let told = lines.with("the order log can't be drained; the rest stays in it");
+    // Known to be away, Postgres is asked for a sign of life, and Redis for nothing.
+    assert!(told.len() == 1 && told[0].contains("error=Postgres doesn't answer"), "{told:?}");
     assert_eq!((pending(&app).await, consumers(&app).await, rows(&app).await), (2, 1, 0));
+}
+
+#[tokio::test]
+async fn a_consumer_that_can_not_be_removed_is_told() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let mut worker = worker_with(&app, |_| {}).await;
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
+    let key = app.log(lane());
+    let _: i64 = app.redis(&["DEL", &key]).await;
+    let _: String = app.redis(&["SET", &key, "no log"]).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    drained(&mut worker).await;
+    assert_eq!(lines.count("the consumer could not be removed"), 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A group of the order log that has vanished: made again, and an alarm where orders may be gone with it.
 
+use std::time::Instant;
+
 use flash_sale::app::App;
 use flash_sale::base::limits;
 use flash_sale::kit::postgres;
@@ -7,9 +9,11 @@ use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::EntryId;
 use flash_sale::worker::{LaneWorker, PassError, consumer_name};
 
-use super::worker_of;
+use super::{HOUR, due_in, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{Bounded, TestApp, bounded, calls, lane, patience};
+use crate::support::{
+    Bounded, TestApp, bounded, calls, eventually, lane, later, patience, proxy_before,
+};
 
 fn data_lost(app: &App) -> f64 {
     number(app, "flash_sale_redis_data_lost_total")
@@ -42,6 +46,7 @@ async fn a_vanished_group_is_an_alarm_if_the_stores_differ() {
     assert_eq!(lines.count("had vanished"), 0, "it is there");
 
     // No sale can have lost an order.
+    let began = Instant::now();
     vanish().await;
     worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
@@ -60,6 +65,9 @@ async fn a_vanished_group_is_an_alarm_if_the_stores_differ() {
     assert_eq!(data_lost(&another), 1.0);
     assert_eq!(lines.count("ALARM: the group of the order log had vanished"), 1);
     assert!(lines.count(&app.inner(order).to_string()) >= 1, "the order is named");
+    if began.elapsed() < limits::LOG_LINE_PAUSE {
+        assert_eq!(lines.count("it begins again at the log's start"), 1, "once a second");
+    }
 }
 
 #[tokio::test]
@@ -80,6 +88,10 @@ async fn a_lost_log_closes_its_lane_and_no_group_is_made() {
         assert!(matches!(refused, Err(PassError::LogLost)), "{refused:?}");
         assert!(another.lanes.take_suspicion(), "the lane is looked at");
     }
+    let missing = worker.write_pass().bounded().await.expect_err("there is no group");
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    worker.heal(missing).bounded().await;
+    assert_eq!(lines.count("the group could not be created yet"), 1);
     let there: i64 = app.redis(&["EXISTS", &key]).await;
     assert_eq!(there, 0);
     worker.log().begin_anew().await.expect("Redis answers");
@@ -172,4 +184,77 @@ async fn a_comparison_of_the_stores_ends_with_the_service() {
     assert!(bounded("the service stops", another.shutdown.stop(patience())).await);
     assert_eq!((data_lost(&another), lines.count("ALARM")), (0.0, 0));
     locked.rollback().await.expect("Postgres answers");
+}
+
+/// Microseconds since 1970 at which the turn to compare was last asked for.
+async fn asked_for_turn(app: &TestApp) -> i64 {
+    app.number(
+        "SELECT coalesce((extract(epoch FROM max(query_start)) * 1000000)::bigint, 0)
+         FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid()
+           AND (query IN ('BEGIN', 'ROLLBACK') OR query LIKE 'SELECT pg_try_advisory_xact_lock%')",
+    )
+    .await
+}
+
+/// It may find that orders are gone, or may have looked at them before.
+#[tokio::test]
+async fn a_vanished_group_is_an_alarm_while_another_comparison_goes_on() {
+    let app = TestApp::start().await;
+    app.create_flash(10).await;
+    let another = app.another_instance().await;
+    let mut worker = worker_of(another.clone(), (&app.config).into());
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    idle(&another).await;
+    let mut compares = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    sqlx::raw_sql(
+        "SET LOCAL idle_in_transaction_session_timeout = 0;
+         SELECT pg_advisory_xact_lock(x'00636f6d70617265'::bigint)",
+    )
+    .execute(&mut *compares)
+    .await
+    .expect("no comparison goes on");
+    let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
+    assert_eq!(gone, 1);
+    let lines = Lines::heard();
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    // It waits a minute for its turn, and asks again and again. Each answer has less time than that.
+    let mut newest = 0;
+    while data_lost(&another) < 1.0 {
+        // The first of two may have been under way while time passed.
+        for _ in 0..2 {
+            eventually("the turn is asked for, or given up", async || {
+                let before = std::mem::replace(&mut newest, asked_for_turn(&app).await);
+                before < newest || data_lost(&another) >= 1.0
+            })
+            .await;
+        }
+        later(limits::TURN_SILENCE_MAX * 3 / 4).await;
+    }
+    idle(&another).await;
+    assert_eq!((data_lost(&another), lines.count("a comparison goes on")), (1.0, 1));
+    compares.rollback().await.expect("Postgres answers");
+}
+
+#[tokio::test]
+async fn a_group_that_vanishes_while_its_lane_comes_to_rest_fails_the_next_turn() {
+    let app = TestApp::start().await;
+    worker_with(&app, |_| {}).await;
+    // The state of the log is asked for by HMGET and others.
+    let proxy = proxy_before(&app, "HMGET").await;
+    let behind = app.another_instance_behind(&proxy).await;
+    let mut worker = worker_of(behind, (&app.config).into());
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    later(limits::LANE_LINGER).await;
+    proxy.hold();
+    let mut due = due_in(HOUR, HOUR);
+    let vanishes = async {
+        eventually("the lane comes to rest", async || proxy.held() > 0).await;
+        let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
+        assert_eq!(gone, 1);
+        proxy.release();
+    };
+    let turn_ends = async { tokio::join!(worker.turn(&mut due), vanishes).0 };
+    bounded("the end of the turn", turn_ends).await.expect("it has read before");
+    assert!(worker.turn(&mut due).bounded().await.is_err());
 }

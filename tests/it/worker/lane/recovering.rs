@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use flash_sale::worker::LaneWorker;
+use flash_sale::worker::{LaneWorker, WorkerSettings};
 use private_servers::testing::RedisServer;
 
-use super::{app_on, claims, consumers, reader, worker_with};
+use super::{HOUR, app_on, claims, consumers, reader, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::{Bounded, TestApp, calls, lane, later, user, write_all};
+use crate::support::{
+    Bounded, TestApp, bounded, calls, eventually, lane, later, proxy_before, user, write_all,
+};
 
 const TOOK_OVER: &str = "took over entries that another worker had left";
 
@@ -56,23 +58,22 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
 /// Redis's idle times stay short here, as after its clock has been set back.
 #[tokio::test]
 async fn a_worker_that_stands_still_by_our_clock_loses_its_entries() {
-    let hour = Duration::from_secs(3_600);
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    let mut worker = worker_with(&app, |with| with.take_over_idle = hour).await;
+    let mut worker = worker_with(&app, |with| with.take_over_idle = HOUR).await;
     let dead = reader(&app);
     claims(&app, coupon, 1..=2).await;
     assert_eq!(dead.read_new(1).await.expect("Redis answers").len(), 1);
     assert_eq!(recovered(&mut worker).await, 0, "it is seen for the first time");
-    later(hour / 2).await;
+    later(HOUR / 2).await;
     assert_eq!(recovered(&mut worker).await, 0);
     // It moves: it holds another entry.
     assert_eq!(dead.read_new(1).await.expect("Redis answers").len(), 1);
-    later(hour * 2 / 3).await;
+    later(HOUR * 2 / 3).await;
     assert_eq!(recovered(&mut worker).await, 0);
-    later(hour * 2 / 3).await;
+    later(HOUR * 2 / 3).await;
     assert_eq!(recovered(&mut worker).await, 0, "it has stood still for less than an hour");
-    later(hour / 2).await;
+    later(HOUR / 2).await;
     assert_eq!(recovered(&mut worker).await, 2);
     assert_eq!(recovered(&mut worker).await, 0, "they are ours now");
     assert_eq!(write_all(&mut worker).await.inserted, 2);
@@ -107,20 +108,32 @@ async fn lost_entries_are_counted_at_once_and_put_aside_once_postgres_takes_them
     assert_eq!(write_all(&mut worker).await.inserted, 2);
 }
 
-/// The same where the entries are taken over by the name of their consumer.
+/// Such an entry was there when entries were taken over by their age.
 #[tokio::test]
-async fn lost_entries_of_a_worker_that_stands_still_are_put_aside() {
+async fn entries_that_are_lost_while_their_worker_stands_still_are_put_aside() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let coupon = app.create_flash(10).await;
-    let hour = Duration::from_secs(3_600);
-    let mut worker = worker_with(&app, |with| with.take_over_idle = hour).await;
+    worker_with(&app, |_| {}).await;
+    // The entries of others are asked for by XPENDING.
+    let proxy = proxy_before(&app, "XPENDING").await;
+    let behind = app.another_instance_behind(&proxy).await;
+    let mut settings = WorkerSettings::from(&app.config);
+    settings.take_over_idle = HOUR;
+    let mut worker = worker_of(behind.clone(), settings);
     claims(&app, coupon, 1..=2).await;
     let held = reader(&app).read_new(10).await.expect("Redis answers");
-    let _: i64 = app.redis(&["XDEL", &app.log(lane()), &held[0].id.to_string()]).await;
     assert_eq!(recovered(&mut worker).await, 0);
-    later(hour).await;
-    assert_eq!((recovered(&mut worker).await, data_lost(&app)), (1, 1.0));
+    later(HOUR).await;
+    proxy.hold();
+    let is_lost = async {
+        eventually("the others are looked at", async || proxy.held() > 0).await;
+        let _: i64 = app.redis(&["XDEL", &app.log(lane()), &held[0].id.to_string()]).await;
+        proxy.release();
+    };
+    let taken = async { tokio::join!(recovered(&mut worker), is_lost).0 };
+    assert_eq!(bounded("the entries are taken over", taken).await, 1);
+    assert_eq!(number(&behind, "flash_sale_redis_data_lost_total"), 1.0);
     let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'";
     assert_eq!(app.number(letters).await, 1);
     assert_eq!(write_all(&mut worker).await.inserted, 1);

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::LaneWorker;
 use flash_sale::worker::write::WriteReport;
 
-use super::{append, worker_with};
+use super::{append, worker_of, worker_with};
 use crate::support::lines::number;
 use crate::support::played::Still;
 use crate::support::{Bounded, TestApp, lane, later, tries, user, write_all};
@@ -156,4 +156,22 @@ async fn batches_of_others_do_not_put_off_a_contended_claim() {
         later(limits::CONTENTION_PAUSE).await;
         write_all(&mut worker).await;
     }
+}
+
+/// Nothing of it is to be written.
+#[tokio::test]
+async fn a_batch_of_contended_claims_does_without_postgres() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    worker_with(&app, |_| {}).await;
+    let another = app.another_instance().await;
+    let mut worker = worker_of(another.clone(), (&app.config).into());
+    let key = app.keys().order_lock(lane(), user(1));
+    let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
+    append(&app, coupon, 1..=1).await;
+    another.stores.pool.close().await;
+    let report = worker.write_pass().bounded().await.expect("Redis answers");
+    assert_eq!((report.positions, report.contended), (1, 1));
+    held.release().await;
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, app_on, append, due_in, reader, rows, worker_of, worker_with};
 use crate::support::lines::number;
+use crate::support::played::{Play, Played};
 use crate::support::{
     Bounded, TestApp, bounded, command_calls, eventually, lane, later, patience, proxy_before,
     tries,
@@ -43,8 +44,18 @@ async fn assert_rests(app: &TestApp, worker: &mut LaneWorker, due: &mut Due, tim
 
 /// The turn comes to rest, and ends once this time has passed.
 async fn assert_gets_up(app: &TestApp, worker: &mut LaneWorker, due: &mut Due, time: Duration) {
+    assert_gets_up_after(looks(app, 2), worker, due, time).await;
+}
+
+/// The same; the turn rests by then.
+async fn assert_gets_up_after(
+    rests: impl Future<Output = ()>,
+    worker: &mut LaneWorker,
+    due: &mut Due,
+    time: Duration,
+) {
     let time_passes = async {
-        looks(app, 2).await;
+        rests.await;
         later(time).await;
     };
     let mut turn = pin!(worker.turn(due));
@@ -165,12 +176,26 @@ async fn a_lane_rests_only_after_a_while_without_an_entry() {
     assert_rests(&app, &mut worker, &mut due_in(HOUR, HOUR), Duration::ZERO).await;
 }
 
+/// Another process may have left some.
+#[tokio::test]
+async fn a_lane_whose_worker_is_new_gets_up_to_tidy_up() {
+    let app = TestApp::start().await;
+    let played = Played::before(app.redis_url(), |command| match &*command[0] {
+        "XREAD" => Play::Heard,
+        _ => Play::Real,
+    })
+    .await;
+    let mut worker = worker_of(played.process(&app).await, (&app.config).into());
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    later(limits::LANE_LINGER).await;
+    let rests = eventually("the lane looks at its log", async || !played.asked().is_empty());
+    assert_gets_up_after(rests, &mut worker, &mut due_in(HOUR, SOON), SOON).await;
+}
+
 #[tokio::test]
 async fn a_lane_gets_up_for_entries_of_others_and_to_tidy_up() {
     let server = RedisServer::start(&[]);
     let (app, coupon, mut worker) = idle_lane(&server).await;
-    // It has not tidied up yet.
-    assert_gets_up(&app, &mut worker, &mut due_in(HOUR, SOON), SOON).await;
     let now = Duration::ZERO;
     // This turn tidies up.
     assert_rests(&app, &mut worker, &mut due_in(now, now), SOON).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::OrderId;
+use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::worker::LaneWorker;
 
 use super::{append, worker_of, worker_with};
@@ -152,10 +152,10 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
     app.expect_disagreements();
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |_| {}).await;
-    append(&app, coupon, 7..=7).await;
+    append(&app, CouponId::compose(999, 1), 7..=7).await;
     let order = OrderId::new(7).expect("a positive number");
     let is_told = Cell::new(false);
-    let _clock = Still::begin();
+    let clock = Still::begin();
     let waits = async {
         let told = app.app.order_waiters.wait(user(7), order, PATIENCE).await;
         is_told.set(true);
@@ -163,6 +163,11 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
     };
     let writes = async {
         soon("the request waits", || app.app.order_waiters.count() == 1).await;
+        assert_eq!(written(&mut worker).await, (0, 1));
+        clock.settle().await;
+        let looks = number(&app.app, "flash_sale_order_looks_total");
+        assert!(looks < 1.0, "a batch without rows is no reason to look");
+        append(&app, coupon, 7..=7).await;
         assert_eq!(written(&mut worker).await, (1, 0));
         soon("the request is told", || is_told.get()).await;
     };
@@ -172,7 +177,7 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
 
 /// The next batch of the same buyers finds no lock of this one.
 #[tokio::test]
-async fn a_batch_ends_when_its_locks_are_released() {
+async fn the_guard_of_a_batch_releases_its_locks_before_a_write_ends() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     worker_with(&app, |_| {}).await;
@@ -205,41 +210,66 @@ async fn a_batch_ends_when_its_locks_are_released() {
     let _: i64 = app.redis(&["DEL", &app.keys().order_lock(lane(), user(1))]).await;
 }
 
-/// The batch of a claim that was followed begins when its entry was read, however long it waits for its locks.
+/// The order of user 1, which was claimed 20 s ago and is followed.
+async fn followed(app: &TestApp, coupon: CouponId) -> OrderId {
+    let order = app.claim_traced(1, coupon, "1").await.order_id();
+    later(Duration::from_secs(20)).await;
+    OrderId::new(app.inner(order)).expect("a positive number")
+}
+
+/// Has the worker write while the lock of user 1 is held, which makes rows of so many others, and 7 s later. The batch of
+/// this order begins when its entry was read.
+async fn assert_noted_from_read(
+    app: &TestApp,
+    worker: &mut LaneWorker,
+    order: OrderId,
+    others: usize,
+) {
+    let key = app.keys().order_lock(lane(), user(1));
+    let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
+    let report = worker.write_pass().bounded().await.expect("both stores answer");
+    assert_eq!((report.inserted, report.contended), (others, 1));
+    held.release().await;
+    later(Duration::from_secs(7)).await;
+    assert_eq!(written(worker).await, (1, 0));
+    let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
+    let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
+    assert_eq!(
+        (&trace["worker"], &trace["batch_claims"]),
+        (&worker.log().consumer().into(), &1.into())
+    );
+    let steps = trace["steps"].as_array().expect("a list");
+    let took = |name: &str| {
+        let step = steps.iter().find(|step| step["name"] == name).expect("a step");
+        step["took_us"].as_u64().unwrap_or_else(|| panic!("{name} has no time: {trace}"))
+    };
+    // On no machine does a read take as long as the wait before it.
+    let waited = took("batch") / 1_000_000;
+    assert!((7..20).contains(&waited), "{trace}");
+    assert!(took("locks") < 7_000_000 && took("acknowledgement") < 7_000_000, "{trace}");
+}
+
+/// However long a claim waits for its lock.
 #[tokio::test]
 async fn a_batch_is_noted_from_the_read_of_its_entries_to_their_acknowledgement() {
-    for is_own in [false, true] {
-        let app = TestApp::start().await;
-        let coupon = app.create_flash(10).await;
-        let mut worker = worker_with(&app, |_| {}).await;
-        let order = app.claim_traced(1, coupon, "1").await.order_id();
-        let order = OrderId::new(app.inner(order)).expect("a positive number");
-        later(Duration::from_secs(20)).await;
-        if is_own {
-            assert_eq!(worker.log().read_new(1).await.expect("Redis answers").len(), 1);
-        }
-        let key = app.keys().order_lock(lane(), user(1));
-        let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
-        assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
-        held.release().await;
-        later(Duration::from_secs(7)).await;
-        assert_eq!(written(&mut worker).await, (1, 0));
-        let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
-        let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
-        assert_eq!(
-            (&trace["worker"], &trace["batch_claims"]),
-            (&worker.log().consumer().into(), &1.into())
-        );
-        let steps = trace["steps"].as_array().expect("a list");
-        let took = |name: &str| {
-            let step = steps.iter().find(|step| step["name"] == name).expect("a step");
-            step["took_us"].as_u64().unwrap_or_else(|| panic!("{name} has no time: {trace}"))
-        };
-        // On no machine does a read take as long as the wait before it.
-        let waited = took("batch") / 1_000_000;
-        assert!((7..20).contains(&waited), "{trace}");
-        assert!(took("locks") < 7_000_000 && took("acknowledgement") < 7_000_000, "{trace}");
-    }
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    let order = followed(&app, coupon).await;
+    assert_noted_from_read(&app, &mut worker, order, 0).await;
+}
+
+/// A later look for more of them, which finds none, is no read.
+#[tokio::test]
+async fn a_batch_of_own_pending_entries_is_noted_from_their_read() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    // The first batch is full, so the end of the pending entries is found by the second one.
+    let mut worker = worker_with(&app, |with| with.batch_orders_max = 2).await;
+    let order = followed(&app, coupon).await;
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    assert_eq!(worker.log().read_new(2).await.expect("Redis answers").len(), 2);
+    assert_noted_from_read(&app, &mut worker, order, 1).await;
 }
 
 #[tokio::test]
