@@ -63,22 +63,13 @@ async fn what_became_of_positions_is_counted() {
     later(limits::CONTENTION_PAUSE).await;
     assert_eq!(written(&mut worker).await.inserted, 1);
     // A second order of a buyer; then one more than there are units.
-    let lines = Lines::heard();
-    let said = || {
-        [
-            "the order log has more claims of a sale than it has units",
-            "claims in the order log contradict orders that are there",
-            "the order log has claims of archived sales",
-        ]
-        .map(|words| lines.count(words))
-    };
     let id = coupon.to_string();
     app.append(lane(), &["coupon", &id, "user", "1", "order", "77"]).await;
     let report = write_all(&mut worker).await;
-    assert_eq!((report.inserted, report.dead_letters, said()), (0, 1, [0, 1, 0]));
+    assert_eq!((report.inserted, report.dead_letters), (0, 1));
     append(&app, coupon, 5..=6).await;
     let report = write_all(&mut worker).await;
-    assert_eq!((report.inserted, report.dead_letters, said()), (1, 1, [1, 1, 0]));
+    assert_eq!((report.inserted, report.dead_letters), (1, 1));
     assert_eq!(metrics(), [5.0, 2.0, 3.0, 1.0]);
 }
 

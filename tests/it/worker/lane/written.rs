@@ -77,6 +77,49 @@ async fn a_sale_that_had_too_few_units_is_written_by_itself_until_it_has_enough(
 }
 
 #[tokio::test]
+async fn a_part_that_overflows_stays_by_itself_when_its_claims_are_written_one_by_one() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [scarce, other] = [app.create_flash(2).await, app.create_flash(100).await];
+    let mut worker = worker_with(&app, |_| {}).await;
+    append(&app, scarce, 1..=3).await;
+    assert_eq!(written(&mut worker).await, (2, 1));
+    app.execute(&format!("UPDATE flash_sales SET total = 100 WHERE coupon_id = {scarce}")).await;
+    app.refuse("INSERT", "orders", "(NEW.user_id = 12)", "23514").await;
+    append(&app, scarce, 11..=12).await;
+    assert_eq!(written(&mut worker).await, (1, 1));
+    app.accept("orders").await;
+    count_inserts(&app).await;
+    append(&app, scarce, 13..=13).await;
+    append(&app, other, 23..=23).await;
+    assert_eq!((written(&mut worker).await, inserts(&app).await), ((2, 0), 2));
+}
+
+#[tokio::test]
+async fn a_conflict_is_written_as_a_letter_and_told_apart_from_a_surplus() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(2).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    let lines = Lines::heard();
+    let told = || {
+        [
+            "claims in the order log contradict orders that are there",
+            "the order log has more claims of a sale than it has units",
+            "the order log has claims of archived sales",
+        ]
+        .map(|words| lines.count(words))
+    };
+    append(&app, coupon, 1..=1).await;
+    assert_eq!((written(&mut worker).await, told()), ((1, 0), [0, 0, 0]));
+    // A second order of a buyer.
+    app.append(lane(), &["coupon", &coupon.to_string(), "user", "1", "order", "77"]).await;
+    assert_eq!((written(&mut worker).await, told()), ((0, 1), [1, 0, 0]));
+    append(&app, coupon, 2..=3).await;
+    assert_eq!((written(&mut worker).await, told()), ((1, 1), [1, 1, 0]));
+}
+
+#[tokio::test]
 async fn a_thousand_letters_are_written_and_told_at_a_time() {
     let app = TestApp::start().await;
     app.expect_disagreements();
