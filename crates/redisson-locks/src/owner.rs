@@ -224,6 +224,7 @@ impl Drop for Guard {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::Bounded;
     use redis::Value;
 
     use super::*;
@@ -282,15 +283,15 @@ mod tests {
         let server = stage.server();
         let scripts = Scripts::new();
         let [short, long] = [5_000, 9_000].map(Duration::from_secs);
-        assert!(scripts.acquire(server, "a", "me", short).await.unwrap());
-        assert!(!scripts.acquire(server, "a", "other", long).await.unwrap());
+        assert!(scripts.acquire(server, "a", "me", short).bounded().await.unwrap());
+        assert!(!scripts.acquire(server, "a", "other", long).bounded().await.unwrap());
         assert_eq!(stage.there().await, ["a=me/5"]);
-        assert!(!scripts.renew(server, "a", "other", long).await.unwrap());
-        assert!(!scripts.release(server, "a", "other").await.unwrap());
+        assert!(!scripts.renew(server, "a", "other", long).bounded().await.unwrap());
+        assert!(!scripts.release(server, "a", "other").bounded().await.unwrap());
         assert_eq!(stage.there().await, ["a=me/5"]);
-        assert!(scripts.renew(server, "a", "me", long).await.unwrap());
+        assert!(scripts.renew(server, "a", "me", long).bounded().await.unwrap());
         assert_eq!(stage.there().await, ["a=me/9"]);
-        assert!(scripts.release(server, "a", "me").await.unwrap());
+        assert!(scripts.release(server, "a", "me").bounded().await.unwrap());
         assert!(stage.there().await.is_empty());
     }
 
@@ -298,29 +299,34 @@ mod tests {
     async fn a_waiter_tries_after_each_pause_while_its_patience_lasts() {
         let held = Played::new(|_| Ok(Value::Nil));
         let began = Instant::now();
-        let guard = locks(&held).acquire("a", Duration::from_millis(100)).await.unwrap();
+        let guard = locks(&held).acquire("a", Duration::from_millis(100)).bounded().await.unwrap();
         assert!(guard.is_none());
         assert_eq!(began.elapsed(), Duration::from_millis(90));
         assert_eq!(held.asked().len(), 4);
 
         // Another pause would just fit.
-        let guard = locks(&held).acquire("a", Duration::from_millis(60)).await.unwrap();
+        let guard = locks(&held).acquire("a", Duration::from_millis(60)).bounded().await.unwrap();
         assert!(guard.is_none());
         assert_eq!(held.asked().len(), 3);
-        assert!(locks(&Played::new(|_| away())).acquire("a", LEASE).await.is_err());
+        assert!(locks(&Played::new(|_| away())).acquire("a", LEASE).bounded().await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_is_renewed_until_it_is_released() {
         let server = free();
-        let guard = locks(&server).acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        let guard = locks(&server)
+            .acquire("a", Duration::ZERO)
+            .bounded()
+            .await
+            .unwrap()
+            .expect("it is free");
         assert_eq!(guard.watched.sure_until(), Instant::now() + LEASE);
         assert_eq!(verbs(&server), [format!("SET a {}", guard.owner)]);
         sleep(LEASE - Duration::from_secs(1)).await;
         assert_eq!(verbs(&server), ["EVALSHA 1 a", "EVALSHA 1 a"], "a third, and two thirds");
         assert!(!guard.lost().is_cancelled());
         let lost = guard.lost().clone();
-        assert!(guard.release().await.unwrap());
+        assert!(guard.release().bounded().await.unwrap());
         settle().await;
         assert_eq!(verbs(&server), ["EVALSHA 1 a"], "released once");
         sleep(3 * LEASE).await;
@@ -333,9 +339,9 @@ mod tests {
         let lost = Played::new(|command| {
             Ok(if command.starts_with("SET") { Value::Okay } else { Value::Int(0) })
         });
-        let guard = locks(&lost).try_acquire("a").await.unwrap().expect("it is free");
-        assert!(!guard.release().await.unwrap());
-        let guard = locks(&lost).try_acquire("a").await.unwrap().expect("it is free");
+        let guard = locks(&lost).try_acquire("a").bounded().await.unwrap().expect("it is free");
+        assert!(!guard.release().bounded().await.unwrap());
+        let guard = locks(&lost).try_acquire("a").bounded().await.unwrap().expect("it is free");
         sleep(LEASE / 2).await;
         assert!(guard.lost().is_cancelled(), "a renewal has said so");
     }
@@ -343,7 +349,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
         let server = free();
-        let guard = locks(&server).try_acquire("a").await.unwrap().expect("it is free");
+        let guard = locks(&server).try_acquire("a").bounded().await.unwrap().expect("it is free");
         let owner = guard.owner.clone();
         server.asked();
         drop(guard);
@@ -357,10 +363,10 @@ mod tests {
     async fn release_ends_the_renewals_before_its_answer_is_there() {
         // Renewals would come after 2 s and 4 s.
         let server = free().slow("EVALSHA", Duration::from_secs(5));
-        let guard = locks(&server).try_acquire("a").await.unwrap().expect("it is free");
+        let guard = locks(&server).try_acquire("a").bounded().await.unwrap().expect("it is free");
         let release = format!("EVALSHA 1 a {}", guard.owner);
         server.asked();
-        assert!(guard.release().await.unwrap());
+        assert!(guard.release().bounded().await.unwrap());
         assert_eq!(server.asked(), [release]);
     }
 
@@ -371,7 +377,7 @@ mod tests {
             let server = Played::new(move |command| {
                 if is_away && command.starts_with("EVALSHA") { away() } else { Ok(Value::Okay) }
             });
-            drop(locks(&server).try_acquire("a").await.unwrap().expect("it is free"));
+            drop(locks(&server).try_acquire("a").bounded().await.unwrap().expect("it is free"));
             settle().await;
             let lines = heard.lines();
             assert_eq!(lines.len(), told, "{lines:?}");

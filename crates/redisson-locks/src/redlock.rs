@@ -371,6 +371,7 @@ fn random_up_to(max: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::Bounded;
     use redis::Value;
 
     use super::*;
@@ -502,7 +503,7 @@ mod tests {
             (vec![yes(), yes(), no(), no()], false),
             (vec![yes()], true),
         ] {
-            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).bounded().await.unwrap();
             assert_eq!(guard.is_some(), is_taken);
             // A lock without a majority is released everywhere.
             let is_release = |command: &String| command.starts_with("EVALSHA 1 a");
@@ -510,7 +511,7 @@ mod tests {
             assert_eq!(releases.count(), if is_taken { 0 } else { servers.len() });
             if let Some(guard) = guard {
                 assert_eq!(guard.valid_until(), Instant::now() + Duration::from_millis(9_898));
-                assert!(guard.release().await);
+                assert!(guard.release().bounded().await);
             }
         }
     }
@@ -520,7 +521,7 @@ mod tests {
         let locks = redlock(&[yes(), yes(), yes()]);
         for (needed_ms, is_taken) in [(9_897, true), (9_898, false), (9_899, false)] {
             let needed = Duration::from_millis(needed_ms);
-            let guard = locks.try_acquire("a", needed).await.unwrap();
+            let guard = locks.try_acquire("a", needed).bounded().await.unwrap();
             assert_eq!(guard.is_some(), is_taken, "{needed_ms}");
         }
     }
@@ -532,6 +533,7 @@ mod tests {
             let server = yes_after(uptime);
             let guard = redlock(std::slice::from_ref(&server))
                 .try_acquire("a", Duration::ZERO)
+                .bounded()
                 .await
                 .unwrap();
             assert_eq!(guard.is_some(), is_taken, "{uptime}");
@@ -543,8 +545,8 @@ mod tests {
         let server = yes();
         let locks = redlock(std::slice::from_ref(&server));
         for _ in 0..2 {
-            let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap();
-            assert!(guard.expect("it is free").release().await);
+            let guard = locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap();
+            assert!(guard.expect("it is free").release().bounded().await);
             let asked = server.asked();
             assert_eq!(asked.len(), 3, "{asked:?}");
             assert_eq!(asked[0], "INFO server");
@@ -560,7 +562,8 @@ mod tests {
         let mut found = Vec::new();
         for ms in [0, 1, 5_999, 6_000, 7_000] {
             tokio::time::sleep_until(began + Duration::from_millis(ms)).await;
-            let is_taken = node.acquire("a", "me", LEASE).await.is_ok_and(|is_taken| is_taken);
+            let is_taken =
+                node.acquire("a", "me", LEASE).bounded().await.is_ok_and(|is_taken| is_taken);
             let asked: Vec<String> = server.asked();
             let verbs: Vec<&str> =
                 asked.iter().filter_map(|command| command.split(' ').next()).collect();
@@ -582,10 +585,11 @@ mod tests {
         let server = yes().slow("EVALSHA", Duration::from_secs(5));
         let settings = Settings { lease: LEASE, node_timeout: 2 * LEASE, ..Settings::default() };
         let locks = Redlock::new(vec![server.clone()], settings, Tasks::default());
-        let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        let guard =
+            locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
         let release = format!("EVALSHA 1 a {}", guard.owner);
         server.asked();
-        assert!(guard.release().await);
+        assert!(guard.release().bounded().await);
         assert_eq!(server.asked(), [release]);
     }
 
@@ -594,12 +598,12 @@ mod tests {
         let locks = redlock(&[no()]);
         let began = Instant::now();
         let patience = Duration::from_millis(100);
-        assert!(locks.acquire("a", Duration::ZERO, patience).await.unwrap().is_none());
+        assert!(locks.acquire("a", Duration::ZERO, patience).bounded().await.unwrap().is_none());
         // A pause takes 20 ms at most.
         let waited = began.elapsed();
         assert!((80..=101).contains(&waited.as_millis()), "{waited:?}");
         let free = redlock(&[yes()]);
-        let guard = free.acquire("a", Duration::ZERO, Duration::ZERO).await.unwrap();
+        let guard = free.acquire("a", Duration::ZERO, Duration::ZERO).bounded().await.unwrap();
         assert!(guard.is_some());
     }
 
@@ -613,7 +617,7 @@ mod tests {
             // Neither: the validity runs out.
             (vec![yes(), yes(), forgetful(), forgetful(), leaving()], Some(9_898)),
         ] {
-            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).bounded().await.unwrap();
             let guard = guard.expect("all have granted it");
             let began = Instant::now();
             let told = tokio::time::timeout(5 * LEASE, guard.lost().cancelled()).await;
@@ -629,7 +633,8 @@ mod tests {
     async fn a_lock_is_renewed_no_more_often_than_is_allowed() {
         let settings = Settings { lease: LEASE, renewals_max: 2, ..Settings::default() };
         let locks = Redlock::new(vec![yes()], settings, Tasks::default());
-        let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+        let guard =
+            locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
         let began = Instant::now();
         let told = tokio::time::timeout(10 * LEASE, guard.lost().cancelled()).await;
         told.expect("it is left to run out");
@@ -646,8 +651,8 @@ mod tests {
             (vec![yes(), forgetful(), forgetful()], false),
             (vec![yes(), leaving(), leaving()], false),
         ] {
-            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).await.unwrap();
-            assert_eq!(guard.expect("all have granted it").release().await, was_held);
+            let guard = redlock(&servers).try_acquire("a", Duration::ZERO).bounded().await.unwrap();
+            assert_eq!(guard.expect("all have granted it").release().bounded().await, was_held);
             settle().await;
             let first = servers[0].asked();
             assert_eq!(first.len(), 3, "taken with INFO, and released once: {first:?}");
@@ -659,8 +664,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
         let server = yes();
-        let guard =
-            redlock(std::slice::from_ref(&server)).try_acquire("a", Duration::ZERO).await.unwrap();
+        let guard = redlock(std::slice::from_ref(&server))
+            .try_acquire("a", Duration::ZERO)
+            .bounded()
+            .await
+            .unwrap();
         server.asked();
         drop(guard.expect("it is free"));
         settle().await;

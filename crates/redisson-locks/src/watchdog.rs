@@ -69,6 +69,7 @@ where
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use private_servers::testing::Bounded;
     use redis::{ErrorKind, RedisError};
 
     use super::*;
@@ -85,7 +86,7 @@ mod tests {
             let n = count.fetch_add(1, Ordering::SeqCst);
             async move { answer(n) }
         };
-        watch(LEASE, renew, watched.clone()).await;
+        watch(LEASE, renew, watched.clone()).bounded().await;
         assert!(watched.lost.is_cancelled());
         (start.elapsed().as_millis(), count.load(Ordering::SeqCst))
     }
@@ -112,7 +113,7 @@ mod tests {
     async fn a_hanging_renewal_does_not_hide_the_end_of_the_lease() {
         let start = Instant::now();
         let watched = Watched::new(start + LEASE);
-        watch(LEASE, std::future::pending, watched.clone()).await;
+        watch(LEASE, std::future::pending, watched.clone()).bounded().await;
         assert!(watched.lost.is_cancelled());
         assert_eq!(start.elapsed(), LEASE);
     }
@@ -121,7 +122,7 @@ mod tests {
     async fn a_released_lock_is_watched_no_more() {
         let watched = Watched::new(Instant::now() + LEASE);
         watched.released.cancel();
-        watch(LEASE, || async { Ok(true) }, watched.clone()).await;
+        watch(LEASE, || async { Ok(true) }, watched.clone()).bounded().await;
         assert!(!watched.lost.is_cancelled());
     }
 
@@ -134,7 +135,7 @@ mod tests {
             watched.released.cancel();
         };
         let watching = async {
-            watch(LEASE, std::future::pending, watched.clone()).await;
+            watch(LEASE, std::future::pending, watched.clone()).bounded().await;
             start.elapsed()
         };
         let (watched_for, ()) = tokio::join!(watching, release);

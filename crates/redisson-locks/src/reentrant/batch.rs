@@ -168,6 +168,7 @@ impl Drop for BatchGuard {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::Bounded;
     use redis::Value;
     use tokio::time::sleep;
 
@@ -225,7 +226,7 @@ mod tests {
             (vec![1, 2, 3, 4, 5], [false; 5]),
         ] {
             let locks = locks(&contended(&elsewhere), None);
-            let guard = locks.batch(names.clone()).try_acquire().await.unwrap();
+            let guard = locks.batch(names.clone()).try_acquire().bounded().await.unwrap();
             assert_eq!([0, 1, 2, 3, 4].map(|at| guard.holds_at(at)), held);
             assert_eq!([0, 1, 2, 3, 4].map(|at| guard.holds(names[at])), held);
             assert!(!guard.holds_at(5) && !guard.holds_at(usize::MAX));
@@ -244,13 +245,13 @@ mod tests {
             for is_dropped in [false, true] {
                 let server = contended(&elsewhere);
                 let batch = locks(&server, None).batch(vec!["a", "b", "c"]);
-                let guard = batch.try_acquire().await.unwrap();
+                let guard = batch.try_acquire().bounded().await.unwrap();
                 assert_eq!(asked(&server), ["EVALSHA 3 a b c 6000 h 0"]);
                 assert!(!guard.lost().is_cancelled());
                 if is_dropped {
                     drop(guard)
                 } else {
-                    guard.release().await
+                    guard.release().bounded().await
                 }
                 settle().await;
                 assert_eq!(asked(&server), release.into_iter().collect::<Vec<_>>());
@@ -264,12 +265,12 @@ mod tests {
     async fn a_volatile_batch_is_so_in_each_call() {
         let server = contended(&[]);
         let locks = locks(&server, None);
-        let guard = locks.batch(vec!["a"]).volatile().try_acquire().await.unwrap();
+        let guard = locks.batch(vec!["a"]).volatile().try_acquire().bounded().await.unwrap();
         assert_eq!(asked(&server), ["EVALSHA 1 a 6000 h 1"]);
-        let short = locks.try_acquire_batch(vec!["b".to_owned()]).await.unwrap();
+        let short = locks.try_acquire_batch(vec!["b".to_owned()]).bounded().await.unwrap();
         assert_eq!(asked(&server), ["EVALSHA 1 b 6000 h 1"]);
         drop(short);
-        guard.release().await;
+        guard.release().bounded().await;
         settle().await;
         let mut releases = asked(&server);
         releases.sort_unstable();
@@ -281,10 +282,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_without_names_asks_nothing() {
         let server = contended(&[]);
-        let guard =
-            locks(&server, Some(LEASE)).batch(Names::default()).try_acquire().await.unwrap();
+        let guard = locks(&server, Some(LEASE))
+            .batch(Names::default())
+            .try_acquire()
+            .bounded()
+            .await
+            .unwrap();
         assert!(!guard.holds_at(0) && !guard.holds(""));
-        guard.release().await;
+        guard.release().bounded().await;
         settle().await;
         assert!(server.asked().is_empty());
     }
@@ -301,9 +306,9 @@ mod tests {
                 Ok(if command.ends_with(" 6000") { Value::Int(1) } else { positions.clone() })
             });
             let batch = locks(&server, lease_max).batch(vec!["a", "b", "c"]);
-            let guard = batch.try_acquire().await.unwrap();
+            let guard = batch.try_acquire().bounded().await.unwrap();
             assert_eq!(asked(&server)[1..], cut.into_iter().collect::<Vec<_>>());
-            guard.release().await;
+            guard.release().bounded().await;
         }
     }
 
@@ -311,7 +316,8 @@ mod tests {
     async fn the_holder_is_told_when_a_batch_is_not_renewed_in_time() {
         // No lock is renewed: the answer has no lock in it.
         let server = contended(&[]);
-        let guard = locks(&server, None).batch(vec!["a", "b"]).try_acquire().await.unwrap();
+        let guard =
+            locks(&server, None).batch(vec!["a", "b"]).try_acquire().bounded().await.unwrap();
         assert!(!guard.lost().is_cancelled());
         sleep(LEASE / 2).await;
         assert!(guard.lost().is_cancelled());
@@ -326,9 +332,10 @@ mod tests {
                     true => Ok(Value::Int(2)),
                     false => Ok(Value::Array(Vec::new())),
                 });
-            let guard = locks(&server, None).batch(vec!["a", "b"]).try_acquire().await.unwrap();
+            let guard =
+                locks(&server, None).batch(vec!["a", "b"]).try_acquire().bounded().await.unwrap();
             let heard = Heard::from_now_on();
-            guard.release().await;
+            guard.release().bounded().await;
             let lines = heard.lines();
             let told_of = |line: &&String| {
                 line.starts_with("DEBUG locks could not be released") && line.ends_with(" locks=2")

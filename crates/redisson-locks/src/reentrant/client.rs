@@ -120,6 +120,7 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::Bounded;
     use redis::Value;
 
     use super::*;
@@ -147,7 +148,7 @@ mod tests {
 
     /// Takes the lock `a` of a server that grants it.
     async fn take(locks: &ReentrantLocks) -> Guard {
-        locks.lock("a").try_acquire(&locks.holder()).await.unwrap().expect("it is free")
+        locks.lock("a").try_acquire(&locks.holder()).bounded().await.unwrap().expect("it is free")
     }
 
     /// A server that grants each lock, and answers requests to unlock like this.
@@ -178,7 +179,7 @@ mod tests {
             });
             let guard = take(&locks_with(&server, settings())).await;
             server.asked();
-            assert_eq!(guard.release().await.unwrap(), released);
+            assert_eq!(guard.release().bounded().await.unwrap(), released);
             settle().await;
             let asked = server.asked();
             let latch = asked[0].split(' ').nth(4).expect("the third key");
@@ -196,7 +197,7 @@ mod tests {
             let guard = take(&locks_with(&server, settings)).await;
             server.asked();
             let began = Instant::now();
-            assert!(guard.release().await.is_err());
+            assert!(guard.release().bounded().await.is_err());
             assert_eq!(server.asked().len(), tries as usize);
             assert_eq!(began.elapsed(), RELEASE_PAUSE * (tries - 1));
         }
@@ -210,7 +211,7 @@ mod tests {
         let guard = take(&locks_with(&server, settings)).await;
         server.asked();
         let began = Instant::now();
-        assert!(guard.release().await.is_err());
+        assert!(guard.release().bounded().await.is_err());
         // One more would come, and be answered, later than the latch.
         assert_eq!(began.elapsed(), 2 * RELEASE_PAUSE);
         assert_eq!(server.asked().len(), 3);
@@ -228,7 +229,7 @@ mod tests {
         sleep(LEASE / 2).await;
         assert!(guard.lost().is_cancelled());
         server.asked();
-        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(guard.release().bounded().await.unwrap(), Released::NotHeld);
         assert!(server.asked().is_empty());
     }
 
@@ -269,7 +270,7 @@ mod tests {
             let settings = Settings { lease_max, ..settings() };
             let locks = locks_with(&server, settings);
             let holder = locks.holder();
-            assert!(locks.lock("a").try_acquire(&holder).await.unwrap().is_none());
+            assert!(locks.lock("a").try_acquire(&holder).bounded().await.unwrap().is_none());
             let expected = if cuts { vec!["EVALSHA 1 a 10000 6000"] } else { Vec::new() };
             assert_eq!(server.asked()[1..], expected, "{lease_max:?} {left_ms}");
         }
@@ -282,7 +283,7 @@ mod tests {
             let server = Played::new(move |_| Ok(Value::Int(cut)));
             let settings = Settings { lease_max: Some(2 * LEASE), ..settings() };
             let client = locks_with(&server, settings).0;
-            client.cut_long_leases(Some(3 * LEASE), &["a", "b"]).await.unwrap();
+            client.cut_long_leases(Some(3 * LEASE), &["a", "b"]).bounded().await.unwrap();
             let lines = heard.lines();
             assert_eq!(lines.len(), usize::from(told.is_some()), "{lines:?}");
             for (line, told) in lines.iter().zip(told) {
@@ -301,7 +302,8 @@ mod tests {
         assert_eq!(guard.fencing_token(), None);
         let lease = Duration::from_secs(2);
         let holder = locks.holder_with_lease(lease);
-        let short = locks.lock("b").try_acquire(&holder).await.unwrap().expect("it is free");
+        let short =
+            locks.lock("b").try_acquire(&holder).bounded().await.unwrap().expect("it is free");
         assert_eq!(short.sure_until(), Instant::now() + lease);
     }
 }

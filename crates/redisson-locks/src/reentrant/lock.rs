@@ -192,6 +192,7 @@ impl Drop for Guard {
 mod tests {
     use std::sync::Mutex;
 
+    use private_servers::testing::Bounded;
     use redis::Value;
     use tokio::time::sleep;
 
@@ -239,7 +240,7 @@ mod tests {
         let (server, air) = (answering(vec![free()]), Broadcast::default());
         let locks = locks(&server, &air);
         let holder = locks.holder();
-        let guard = locks.lock("a").acquire(&holder, LEASE).await.unwrap();
+        let guard = locks.lock("a").acquire(&holder, LEASE).bounded().await.unwrap();
         assert!(guard.is_some());
         assert_eq!(server.asked(), [format!("EVALSHA 1 a 6000 {}", holder.as_str())]);
         assert!(air.asked().is_empty());
@@ -270,7 +271,7 @@ mod tests {
         let acquired = lock.acquire(&holder, Duration::from_millis(patience_ms));
         let (acquired, ()) = tokio::join!(
             async {
-                let acquired = acquired.await.expect("no try fails");
+                let acquired = acquired.bounded().await.expect("no try fails");
                 (acquired.is_some(), began.elapsed().as_millis())
             },
             message
@@ -310,8 +311,8 @@ mod tests {
             air.publish(&layout::channel("a"));
         };
         let (first, second, ()) = tokio::join!(
-            lock.acquire(&holders[0], LEASE),
-            lock.acquire(&holders[1], LEASE),
+            lock.acquire(&holders[0], LEASE).bounded(),
+            lock.acquire(&holders[1], LEASE).bounded(),
             message
         );
         // The one that was woken up first has failed.
@@ -337,7 +338,7 @@ mod tests {
             assert_eq!(air.asked(), ["HELLO 3", &subscribe]);
             assert_eq!(server.asked().len(), 1, "tried once more now that it listens");
         };
-        let (acquired, ()) = tokio::join!(lock.acquire(&holder, LEASE), interruption);
+        let (acquired, ()) = tokio::join!(lock.acquire(&holder, LEASE).bounded(), interruption);
         assert!(acquired.unwrap().is_none());
     }
 
@@ -348,7 +349,8 @@ mod tests {
             let server = answering(vec![free(), Ok(Value::Array(vec![Value::Int(1)]))]);
             let locks = locks(&server, &Broadcast::default());
             let holder = if is_own { locks.holder_with_lease(own) } else { locks.holder() };
-            let guard = locks.lock("a").try_acquire(&holder).await.unwrap().expect("it is free");
+            let guard =
+                locks.lock("a").try_acquire(&holder).bounded().await.unwrap().expect("it is free");
             let began = Instant::now();
             server.asked();
             sleep(Duration::from_millis(4_500)).await;
@@ -357,7 +359,7 @@ mod tests {
             assert_eq!(server.asked(), vec![renewal; renewals]);
             assert!(!guard.lost().is_cancelled());
             if is_own {
-                guard.lost().cancelled().await;
+                guard.lost().cancelled().bounded().await;
                 assert_eq!(began.elapsed(), own);
             }
         }
@@ -370,7 +372,9 @@ mod tests {
             let server = answering(vec![free(), answer]);
             let locks = locks(&server, &Broadcast::default());
             let holder = locks.holder();
-            drop(locks.lock("a").try_acquire(&holder).await.unwrap().expect("it is free"));
+            drop(
+                locks.lock("a").try_acquire(&holder).bounded().await.unwrap().expect("it is free"),
+            );
             settle().await;
             let lines = heard.lines();
             assert_eq!(lines.len(), usize::from(told), "{lines:?}");

@@ -314,6 +314,7 @@ fn hash_tag(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::Bounded;
     use tokio::time::timeout;
 
     use super::*;
@@ -349,10 +350,10 @@ mod tests {
         let hold = enter(&renewals, "a", &first);
         tokio::time::sleep(LEASE / 2).await;
         let later = enter(&renewals, "a", &second);
-        hold.lost.cancelled().await;
+        hold.lost.cancelled().bounded().await;
         assert_eq!(start.elapsed(), LEASE);
         assert!(!later.lost.is_cancelled());
-        later.lost.cancelled().await;
+        later.lost.cancelled().bounded().await;
         assert_eq!(start.elapsed(), LEASE + LEASE / 2);
         assert!(!renewals.leave(&hold), "it had been lost");
     }
@@ -365,7 +366,7 @@ mod tests {
         tokio::task::yield_now().await;
         let soon = start + LEASE / 10;
         let short = renewals.enter(named("b"), &holder(2, false), soon);
-        short.lost.cancelled().await;
+        short.lost.cancelled().bounded().await;
         assert_eq!(start.elapsed(), LEASE / 10);
     }
 
@@ -420,7 +421,7 @@ mod tests {
             renewals.enter(named("a"), &holder(number, false), start + LEASE / part)
         });
         stop.cancel();
-        tasks.ended().await;
+        tasks.ended().bounded().await;
         assert!(holds.iter().all(|hold| hold.lost.is_cancelled()));
         assert_eq!(start.elapsed(), LEASE / 5, "with the last lock, and before the next renewal");
     }

@@ -189,6 +189,7 @@ impl Drop for Listener {
 mod tests {
     use std::time::Duration;
 
+    use private_servers::testing::Bounded;
     use tokio::time::timeout;
 
     use super::*;
@@ -201,12 +202,12 @@ mod tests {
     }
 
     async fn listen(wakes: &Wakes, channel: &str) -> Listener {
-        wakes.listen(channel.to_owned()).await.expect("the server confirms it")
+        wakes.listen(channel.to_owned()).bounded().await.expect("the server confirms it")
     }
 
     /// The answer to a listener within a second; `None` if there is none.
     async fn woken(listener: &Listener) -> Option<bool> {
-        timeout(SECOND, listener.woken()).await.ok()
+        timeout(SECOND, listener.woken()).bounded().await.ok()
     }
 
     fn channels(line: &Line) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use private_servers::testing::{RedisServer, bounded, eventually};
+use private_servers::testing::{Bounded, RedisServer, bounded, eventually};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
@@ -64,13 +64,15 @@ async fn one_of_sixty_four_is_inside(kind: Kind) {
             let mut longest = Duration::ZERO;
             while Instant::now() < until {
                 let began = Instant::now();
-                let Some(guard) = client.acquire(LONG).await else { panic!("never got in") };
+                let Some(guard) = client.acquire(LONG).bounded().await else {
+                    panic!("never got in")
+                };
                 longest = longest.max(began.elapsed());
                 assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
                 pause(Duration::from_millis(2)).await;
                 assert!(!guard.lost().is_cancelled(), "it was not taken away");
                 inside.store(false, Ordering::SeqCst);
-                assert!(guard.release().await, "it was still ours");
+                assert!(guard.release().bounded().await, "it was still ours");
                 entries += 1;
             }
             (entries, longest)
@@ -93,12 +95,12 @@ async fn one_of_sixty_four_is_inside(kind: Kind) {
 
 async fn a_lost_lock_is_not_released_for_its_next_holder(kind: Kind) {
     let lock = AnyLock::new(kind).await;
-    let first = lock.try_acquire().await.expect("it is free");
+    let first = lock.try_acquire().bounded().await.expect("it is free");
     lock.take_away().await;
-    let second = lock.another().await.try_acquire().await.expect("it was taken away");
-    assert!(!first.release().await, "it was another holder's by then");
-    assert!(lock.try_acquire().await.is_none(), "the second one still has it");
-    assert!(second.release().await);
+    let second = lock.another().await.try_acquire().bounded().await.expect("it was taken away");
+    assert!(!first.release().bounded().await, "it was another holder's by then");
+    assert!(lock.try_acquire().bounded().await.is_none(), "the second one still has it");
+    assert!(second.release().bounded().await);
     assert!(!lock.exists().await);
 }
 
@@ -107,34 +109,34 @@ async fn a_lock_whose_holder_died_runs_out_and_not_before(kind: Kind) {
     let began = Instant::now();
     let left = Duration::from_secs(2);
     lock.plant(left).await;
-    assert!(lock.try_acquire().await.is_none());
-    let guard = lock.acquire(LONG).await.expect("it runs out");
+    assert!(lock.try_acquire().bounded().await.is_none());
+    let guard = lock.acquire(LONG).bounded().await.expect("it runs out");
     assert!(began.elapsed() >= left, "{:?}", began.elapsed());
-    assert!(guard.release().await);
+    assert!(guard.release().bounded().await);
 }
 
 async fn a_lock_is_renewed_while_it_is_held(kind: Kind) {
     let lock = AnyLock::new(kind).await;
     let other = lock.another().await;
-    let guard = lock.try_acquire().await.expect("it is free");
+    let guard = lock.try_acquire().bounded().await.expect("it is free");
     let began = Instant::now();
     while began.elapsed() < 2 * LEASE {
-        let entered = other.try_acquire().await;
+        let entered = other.try_acquire().bounded().await;
         assert!(entered.is_none(), "another holder got in after {:?}", began.elapsed());
         sleep(LEASE / 20).await;
     }
     assert!(!guard.lost().is_cancelled());
-    assert!(guard.release().await);
+    assert!(guard.release().bounded().await);
 }
 
 async fn a_waiter_gets_the_lock_or_runs_out_of_patience(kind: Kind) {
     let lock = AnyLock::new(kind).await;
-    let held = lock.try_acquire().await.expect("it is free");
+    let held = lock.try_acquire().bounded().await.expect("it is free");
     let patience = Duration::from_millis(100);
-    assert!(lock.acquire(patience).await.is_none(), "it is held, and renewed");
+    assert!(lock.acquire(patience).bounded().await.is_none(), "it is held, and renewed");
     let (waited, was_ours) = tokio::join!(lock.acquire(LONG), held.release());
     assert!(was_ours);
-    assert!(waited.expect("it was released").release().await);
+    assert!(waited.expect("it was released").release().bounded().await);
 }
 
 /// Futures are dropped wherever they happen to be: before the first try, between the tries, with the lock in hand.
@@ -147,7 +149,7 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind(kind: Kind) {
         async move {
             pause(Duration::from_millis(50)).await;
             let patience = Duration::from_micros(number * 50);
-            if let Ok(Some(guard)) = timeout(patience, lock.acquire(LONG)).await {
+            if let Ok(Some(guard)) = timeout(patience, lock.acquire(LONG)).bounded().await {
                 entered.fetch_add(1, Ordering::SeqCst);
                 drop(guard);
             }
@@ -156,8 +158,8 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind(kind: Kind) {
     join_all(impatient).await;
     println!("{kind:?}: {} of 200 got in", entered.load(Ordering::SeqCst));
     eventually("the lock is free", async || !lock.exists().await).await;
-    let guard = lock.try_acquire().await.expect("it is free");
-    assert!(guard.release().await);
+    let guard = lock.try_acquire().bounded().await.expect("it is free");
+    assert!(guard.release().bounded().await);
     let name = lock.name();
     eventually("no waiter listens", async || listeners(&lock.servers[0], name).await == 0).await;
     lock.stop.cancel();
@@ -166,20 +168,20 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind(kind: Kind) {
 
 async fn a_guard_that_is_dropped_releases_the_lock(kind: Kind) {
     let lock = AnyLock::new(kind).await;
-    let guard = lock.try_acquire().await.expect("it is free");
-    assert!(lock.try_acquire().await.is_none());
+    let guard = lock.try_acquire().bounded().await.expect("it is free");
+    assert!(lock.try_acquire().bounded().await.is_none());
     drop(guard);
-    eventually("it is free", async || lock.try_acquire().await.is_some()).await;
+    eventually("it is free", async || lock.try_acquire().bounded().await.is_some()).await;
 }
 
 async fn the_holder_is_told_when_the_lock_was_taken_away(kind: Kind) {
     let lock = AnyLock::new(kind).await;
-    let guard = lock.try_acquire().await.expect("it is free");
+    let guard = lock.try_acquire().bounded().await.expect("it is free");
     lock.take_away().await;
     lock.plant(LONG).await;
-    let told = timeout(LEASE, guard.lost().cancelled()).await;
+    let told = timeout(LEASE, guard.lost().cancelled()).bounded().await;
     told.expect("at the next renewal, so before the lease ends");
-    assert!(!guard.release().await);
+    assert!(!guard.release().bounded().await);
     assert!(lock.exists().await, "it is another holder's now");
     lock.take_away().await;
 }
@@ -190,7 +192,7 @@ async fn the_holder_is_told_in_time_when_no_server_answers(kind: Kind) {
     let servers: Vec<RedisServer> = (0..count).map(|_| RedisServer::start(&[])).collect();
     let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
     let lock = AnyLock::on(kind, &urls, "a lock".to_owned()).await;
-    let guard = lock.try_acquire().await.expect("it is free");
+    let guard = lock.try_acquire().bounded().await.expect("it is free");
     let began = Instant::now();
     servers.iter().for_each(RedisServer::pause);
     bounded("it is told", guard.lost().cancelled()).await;

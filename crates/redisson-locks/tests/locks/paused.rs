@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::testing::Bounded;
 use redisson_locks::ReentrantLocks;
 use tokio::time::Instant;
 
@@ -111,7 +112,8 @@ async fn a_holder_that_slept_is_told_and_its_late_write_is_refused() {
         sleeper.signal(Signal::SIGSTOP);
         let lock = locks.fenced_lock(name.as_str());
         let holder = locks.holder();
-        let guard = lock.acquire(&holder, 100 * LEASE).await.unwrap().expect("its lease ends");
+        let guard =
+            lock.acquire(&holder, 100 * LEASE).bounded().await.unwrap().expect("its lease ends");
         let token = guard.fencing_token().expect("a fenced lock");
         assert!(token > old);
         assert!(write(&name, token, "ours").await);
@@ -120,7 +122,7 @@ async fn a_holder_that_slept_is_told_and_its_late_write_is_refused() {
         assert_eq!(sleeper.says("child: wrote "), 0, "its token is older than ours");
         told.push(Duration::from_micros(sleeper.says("child: told after us ")));
         assert!(!guard.lost().is_cancelled(), "it is ours");
-        guard.release().await.unwrap();
+        guard.release().bounded().await.unwrap();
     }
     println!("told after waking up: {told:.1?}");
 }
@@ -135,7 +137,8 @@ async fn the_child_holds_the_lock() {
     is_looking.recv().expect("it looks before it may fall asleep");
     let locks = locks().await;
     let holder = locks.holder();
-    let guard = locks.fenced_lock(name.as_str()).try_acquire(&holder).await.unwrap().unwrap();
+    let guard =
+        locks.fenced_lock(name.as_str()).try_acquire(&holder).bounded().await.unwrap().unwrap();
     let token = guard.fencing_token().unwrap();
     println!("\nchild: token {token}");
     let (woke_up, told) = tokio::join!(
@@ -146,7 +149,7 @@ async fn the_child_holds_the_lock() {
             woke_up
         },
         async {
-            guard.lost().cancelled().await;
+            guard.lost().cancelled().bounded().await;
             Instant::now()
         }
     );

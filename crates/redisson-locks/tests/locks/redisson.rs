@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use private_servers::testing::{RedisServer, eventually};
+use private_servers::testing::{Bounded, RedisServer, eventually};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use redisson_locks::{ReentrantLocks, Released};
@@ -69,11 +69,11 @@ async fn java_and_rust_wait_for_each_other_and_are_woken_up() {
         let lock = rig.locks.lock(name.as_str());
         let holder = rig.locks.holder();
         assert_eq!(rig.java.does(&format!("a try {name}")), "true");
-        assert!(lock.try_acquire(&holder).await.unwrap().is_none(), "Java has it");
+        assert!(lock.try_acquire(&holder).bounded().await.unwrap().is_none(), "Java has it");
         let waiting = {
             let lock = lock.clone();
             let holder = holder.clone();
-            let wait = async move { (lock.acquire(&holder, LONG).await, Instant::now()) };
+            let wait = async move { (lock.acquire(&holder, LONG).bounded().await, Instant::now()) };
             TaskTracker::new().spawn(wait)
         };
         rig.is_waited_for(&name).await;
@@ -88,7 +88,7 @@ async fn java_and_rust_wait_for_each_other_and_are_woken_up() {
         rig.java.tell(&format!("b wait {name} 30000"));
         rig.is_waited_for(&name).await;
         let began = Instant::now();
-        assert_eq!(guard.release().await.unwrap(), Released::Freed);
+        assert_eq!(guard.release().bounded().await.unwrap(), Released::Freed);
         assert_eq!(rig.java.answer(), "b true");
         java_woke.push(began.elapsed());
         assert_eq!(rig.java.does(&format!("b unlock {name}")), "unlocked");
@@ -112,31 +112,31 @@ async fn both_count_entries_force_locks_open_and_draw_rising_tokens() {
     for left in [2_i64, 1] {
         assert_eq!(rig.java.does("a unlock a"), "unlocked");
         assert_eq!(rig.ask::<Vec<i64>>(&["HVALS", "a"]).await, [left]);
-        assert!(lock.try_acquire(&holder).await.unwrap().is_none());
+        assert!(lock.try_acquire(&holder).bounded().await.unwrap().is_none());
     }
     assert_eq!(rig.java.does("a unlock a"), "unlocked");
-    let outer = lock.try_acquire(&holder).await.unwrap().expect("it is free");
-    let inner = lock.try_acquire(&holder).await.unwrap().expect("it is ours");
+    let outer = lock.try_acquire(&holder).bounded().await.unwrap().expect("it is free");
+    let inner = lock.try_acquire(&holder).bounded().await.unwrap().expect("it is ours");
     assert_eq!(rig.java.does("a locked a"), "true");
     assert_eq!(rig.java.does("a unlock a"), "not-the-holder");
-    assert_eq!(inner.release().await.unwrap(), Released::StillHeld);
+    assert_eq!(inner.release().bounded().await.unwrap(), Released::StillHeld);
     assert_eq!(rig.java.does("a try a"), "false");
 
     assert_eq!(rig.java.does("a force a"), "true");
-    timeout(LONG, outer.lost().cancelled()).await.expect("told at the next renewal");
-    assert_eq!(outer.release().await.unwrap(), Released::NotHeld);
+    timeout(LONG, outer.lost().cancelled()).bounded().await.expect("told at the next renewal");
+    assert_eq!(outer.release().bounded().await.unwrap(), Released::NotHeld);
     assert_eq!(rig.java.does("a try a"), "true");
-    assert!(lock.force_release().await.unwrap());
-    assert!(lock.try_acquire(&other).await.unwrap().is_some());
+    assert!(lock.force_release().bounded().await.unwrap());
+    assert!(lock.try_acquire(&other).bounded().await.unwrap().is_some());
 
     let fenced = rig.locks.fenced_lock("b");
     for token in [1_u64, 3, 5] {
         assert_eq!(rig.java.does("a fenced b"), token.to_string());
         assert_eq!(rig.java.does("a unfenced b"), "unlocked");
-        let guard = fenced.try_acquire(&holder).await.unwrap().expect("it is free");
+        let guard = fenced.try_acquire(&holder).bounded().await.unwrap().expect("it is free");
         assert_eq!(guard.fencing_token(), Some(token + 1));
         assert_eq!(rig.java.does("a fenced b"), "null");
-        guard.release().await.unwrap();
+        guard.release().bounded().await.unwrap();
     }
 }
 
@@ -145,12 +145,12 @@ async fn a_batch_of_ours_keeps_java_out_and_wakes_it_up() {
     let Some(mut rig) = Rig::start().await else { return };
     assert_eq!(rig.java.does("a try {1}:a"), "true");
     let names = vec!["{1}:a".to_owned(), "{1}:b".to_owned()];
-    let batch = rig.locks.try_acquire_batch(names).await.unwrap();
+    let batch = rig.locks.try_acquire_batch(names).bounded().await.unwrap();
     assert_eq!((batch.holds("{1}:a"), batch.holds("{1}:b")), (false, true));
     rig.java.tell("b wait {1}:b 30000");
     rig.is_waited_for("{1}:b").await;
     let began = Instant::now();
-    batch.release().await;
+    batch.release().bounded().await;
     assert_eq!(rig.java.answer(), "b true");
     assert!(began.elapsed() < LEASE, "woken up, not waited out: {:?}", began.elapsed());
 }
@@ -162,12 +162,12 @@ async fn the_lock_of_a_client_that_was_killed_runs_out() {
     let holder = rig.locks.holder();
     assert_eq!(rig.java.does("a try a"), "true");
     // Its watchdog works: the lock outlives its lease.
-    assert!(lock.acquire(&holder, 2 * LEASE).await.unwrap().is_none());
+    assert!(lock.acquire(&holder, 2 * LEASE).bounded().await.unwrap().is_none());
     rig.java.kill();
     let began = Instant::now();
-    let guard = lock.acquire(&holder, LONG).await.unwrap().expect("no process renews it");
+    let guard = lock.acquire(&holder, LONG).bounded().await.unwrap().expect("no process renews it");
     println!("{LEASE:?} of lease ran out within {:.1?}", began.elapsed());
-    guard.release().await.unwrap();
+    guard.release().bounded().await.unwrap();
 
     let mut java = Peer::start(rig.port, LEASE).expect("it has been there before");
     let mut rust = crate::paused::Holder::on(&rig.server.url(), "b");

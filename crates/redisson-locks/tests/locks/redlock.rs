@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use private_servers::testing::{RedisServer, bounded, eventually};
+use private_servers::testing::{Bounded, RedisServer, bounded, eventually};
 use redisson_locks::Tasks;
 use redisson_locks::redlock::{Redlock, Settings};
 use tokio::time::{Instant, timeout};
@@ -56,8 +56,8 @@ async fn servers_with(key: &str, servers: &[RedisServer]) -> Vec<usize> {
 async fn client(servers: &[RedisServer], settings: Settings) -> Redlock {
     for server in servers {
         let alone = stranger(std::slice::from_ref(server), settings);
-        let guard = alone.acquire("warm-up", Duration::ZERO, LONG).await.unwrap();
-        assert!(guard.expect("it counts").release().await);
+        let guard = alone.acquire("warm-up", Duration::ZERO, LONG).bounded().await.unwrap();
+        assert!(guard.expect("it counts").release().bounded().await);
     }
     stranger(servers, settings)
 }
@@ -74,15 +74,16 @@ async fn a_server_that_hangs_costs_one_time_out() {
     let other = client(&rig.servers, settings()).await;
     rig.servers[2].pause();
     let began = Instant::now();
-    let guard = rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("four of five");
+    let guard =
+        rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("four of five");
     let took = began.elapsed();
     assert!(took >= NODE_TIMEOUT && took < 2 * NODE_TIMEOUT, "{took:?}");
     // The time that asking took is off the validity.
     assert!(guard.valid_until() <= began + LEASE);
     assert!(guard.valid_until() - Instant::now() < LEASE - NODE_TIMEOUT);
-    assert!(other.try_acquire("a", Duration::ZERO).await.unwrap().is_none());
-    assert!(guard.release().await);
-    assert!(other.try_acquire("a", Duration::ZERO).await.unwrap().is_some());
+    assert!(other.try_acquire("a", Duration::ZERO).bounded().await.unwrap().is_none());
+    assert!(guard.release().bounded().await);
+    assert!(other.try_acquire("a", Duration::ZERO).bounded().await.unwrap().is_some());
     rig.servers[2].resume();
 }
 
@@ -91,11 +92,12 @@ async fn a_minority_may_be_down_and_a_majority_may_not() {
     let mut rig = Rig::start().await;
     rig.servers[0].kill();
     rig.servers[1].kill();
-    let guard = rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("three of five");
+    let guard =
+        rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("three of five");
     assert_eq!(rig.keys("a").await, [2, 3, 4]);
-    assert!(guard.release().await);
+    assert!(guard.release().bounded().await);
     rig.servers[2].kill();
-    assert!(rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().is_none());
+    assert!(rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().is_none());
     // The two that said yes have been told to forget it.
     assert!(rig.keys("a").await.is_empty());
 }
@@ -107,7 +109,7 @@ async fn without_a_majority_the_lock_is_released_everywhere() {
         let one = connection(&server.url()).await;
         let _: () = ask(&one, &["SET", "a", "another owner"]).await;
     }
-    assert!(rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().is_none());
+    assert!(rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().is_none());
     assert_eq!(rig.keys("a").await, [0, 1, 2], "another owner's are left alone");
 }
 
@@ -119,7 +121,7 @@ async fn a_lease_that_ended_while_asking_is_released() {
     let slow = Settings { lease, node_timeout: lease, ..settings() };
     let locks = client(&rig.servers, slow).await;
     rig.servers[0].pause();
-    let taken = locks.try_acquire("a", Duration::ZERO).await.unwrap();
+    let taken = locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap();
     assert!(taken.is_none(), "four said yes, and there is no time left");
     rig.servers[0].resume();
     eventually("it is released", async || rig.keys("a").await.is_empty()).await;
@@ -128,12 +130,13 @@ async fn a_lease_that_ended_while_asking_is_released() {
 #[tokio::test]
 async fn too_little_time_for_the_work_is_no_lock() {
     let rig = Rig::start().await;
-    assert!(rig.locks.try_acquire("a", LEASE).await.unwrap().is_none());
+    assert!(rig.locks.try_acquire("a", LEASE).bounded().await.unwrap().is_none());
     assert!(rig.keys("a").await.is_empty());
     let needed = LEASE / 2;
-    let guard = rig.locks.try_acquire("a", needed).await.unwrap().expect("half of it is there");
+    let guard =
+        rig.locks.try_acquire("a", needed).bounded().await.unwrap().expect("half of it is there");
     assert!(guard.valid_until() >= Instant::now() + needed - NODE_TIMEOUT);
-    assert!(guard.release().await);
+    assert!(guard.release().bounded().await);
 }
 
 #[tokio::test]
@@ -141,7 +144,8 @@ async fn a_server_that_restarts_empty_sits_out_for_a_lease() {
     let mut rig = Rig::start().await;
     rig.servers[3].kill();
     rig.servers[4].kill();
-    let guard = rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("three of five");
+    let guard =
+        rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("three of five");
     // One of the three forgets, and the other two are back: three that have never heard of the lock.
     rig.servers[2].kill();
     for server in &mut rig.servers[2..] {
@@ -149,29 +153,30 @@ async fn a_server_that_restarts_empty_sits_out_for_a_lease() {
     }
     let other = stranger(&rig.servers, settings());
     while Instant::now() < guard.valid_until() && !guard.lost().is_cancelled() {
-        let second = other.try_acquire("a", Duration::ZERO).await.unwrap();
+        let second = other.try_acquire("a", Duration::ZERO).bounded().await.unwrap();
         assert!(second.is_none() || guard.lost().is_cancelled(), "two hold it");
         if second.is_some() {
             break;
         }
     }
     bounded("it is told", guard.lost().cancelled()).await;
-    let second = other.acquire("a", Duration::ZERO, LONG).await.unwrap();
-    assert!(second.expect("they count again").release().await);
+    let second = other.acquire("a", Duration::ZERO, LONG).bounded().await.unwrap();
+    assert!(second.expect("they count again").release().bounded().await);
 }
 
 #[tokio::test]
 async fn a_renewal_without_a_majority_leaves_the_lock_until_its_time_is_up() {
     let mut rig = Rig::start().await;
-    let guard = rig.locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+    let guard =
+        rig.locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
     for server in &mut rig.servers[..3] {
         server.kill();
     }
     let until = guard.valid_until();
     // A renewal may have been under way.
-    timeout(LONG, guard.lost().cancelled()).await.expect("told when the time is up");
+    timeout(LONG, guard.lost().cancelled()).bounded().await.expect("told when the time is up");
     assert!(Instant::now() >= until);
-    assert!(!guard.release().await, "two of five had it");
+    assert!(!guard.release().bounded().await, "two of five had it");
     assert!(rig.keys("a").await.is_empty());
 }
 
@@ -180,11 +185,12 @@ async fn renewals_come_to_an_end() {
     let rig = Rig::start().await;
     let locks = client(&rig.servers, Settings { renewals_max: 2, ..settings() }).await;
     let began = Instant::now();
-    let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
-    timeout(LONG, guard.lost().cancelled()).await.expect("no lock is renewed for ever");
+    let guard =
+        locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
+    timeout(LONG, guard.lost().cancelled()).bounded().await.expect("no lock is renewed for ever");
     let held = began.elapsed();
     assert!(held > LEASE && held < 3 * LEASE, "{held:?}: a lease, and two thirds of one");
-    assert!(rig.locks.acquire("a", Duration::ZERO, LONG).await.unwrap().is_some());
+    assert!(rig.locks.acquire("a", Duration::ZERO, LONG).bounded().await.unwrap().is_some());
 }
 
 /// Time up is told in seconds, and a server that started at the end of one would seem to be up for a second too long.
@@ -196,9 +202,10 @@ async fn a_server_does_not_count_before_its_time() {
         let began = Instant::now();
         let server = RedisServer::start(&[]);
         let locks = stranger(std::slice::from_ref(&server), Settings { lease, ..settings() });
-        let guard = locks.acquire("a", Duration::ZERO, LONG).await.unwrap().expect("it counts");
+        let guard =
+            locks.acquire("a", Duration::ZERO, LONG).bounded().await.unwrap().expect("it counts");
         assert!(began.elapsed() >= lease, "it counted after {:?}", began.elapsed());
-        assert!(guard.release().await);
+        assert!(guard.release().bounded().await);
         // The next server starts in another part of a second.
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -211,13 +218,14 @@ async fn a_restart_behind_a_connection_that_reconnects_is_noticed() {
     let one = client(std::slice::from_ref(&server), settings()).await;
     let another = client(std::slice::from_ref(&server), settings()).await;
     // It has found that the server counts.
-    let before = another.try_acquire("b", Duration::ZERO).await.unwrap().expect("it is free");
-    assert!(before.release().await);
-    let guard = one.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
+    let before =
+        another.try_acquire("b", Duration::ZERO).bounded().await.unwrap().expect("it is free");
+    assert!(before.release().bounded().await);
+    let guard = one.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
     let until = guard.valid_until();
     server.kill();
     server.start_again();
-    let second = another.acquire("a", Duration::ZERO, LONG).await.unwrap();
+    let second = another.acquire("a", Duration::ZERO, LONG).bounded().await.unwrap();
     assert!(second.is_some(), "the server counts again");
     assert!(Instant::now() > until, "it was granted twice");
 }
@@ -229,8 +237,9 @@ async fn a_connection_with_one_life_is_asked_once() {
     let lease = Duration::from_secs(1);
     let nodes = vec![connection(&server.url()).await];
     let locks = Redlock::new(nodes, Settings { lease, ..settings() }, Tasks::default());
-    let guard = locks.acquire("a", Duration::ZERO, LONG).await.unwrap().expect("it counts");
-    assert!(guard.release().await);
+    let guard =
+        locks.acquire("a", Duration::ZERO, LONG).bounded().await.unwrap().expect("it counts");
+    assert!(guard.release().bounded().await);
     let observer = connection(&server.url()).await;
     let asked = async || {
         let stats: redis::InfoDict = ask(&observer, &["INFO", "commandstats"]).await;
@@ -239,11 +248,15 @@ async fn a_connection_with_one_life_is_asked_once() {
     };
     let before = asked().await.expect("it has been asked");
     for _ in 0..3 {
-        let guard = locks.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
-        assert!(guard.release().await);
+        let guard =
+            locks.try_acquire("a", Duration::ZERO).bounded().await.unwrap().expect("it is free");
+        assert!(guard.release().bounded().await);
     }
     assert_eq!(asked().await, Some(before + 1), "only this test has asked");
     server.kill();
     server.start_again();
-    assert!(locks.acquire("a", Duration::ZERO, 2 * lease).await.unwrap().is_none(), "it has ended");
+    assert!(
+        locks.acquire("a", Duration::ZERO, 2 * lease).bounded().await.unwrap().is_none(),
+        "it has ended"
+    );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use private_servers::testing::{RedisProxy, RedisServer, eventually};
+use private_servers::testing::{Bounded, RedisProxy, RedisServer, eventually};
 use redis::Client;
 use redisson_locks::{Guard, Holder, Lock, ReentrantLocks, Released, Settings, Tasks};
 use tokio::time::{Instant, timeout};
@@ -22,7 +22,11 @@ async fn client() -> ReentrantLocks {
 }
 
 async fn enter(lock: &Lock, holder: &Holder) -> Guard {
-    lock.try_acquire(holder).await.expect("Redis answers").expect("it is free, or the holder's")
+    lock.try_acquire(holder)
+        .bounded()
+        .await
+        .expect("Redis answers")
+        .expect("it is free, or the holder's")
 }
 
 #[tokio::test]
@@ -37,12 +41,15 @@ async fn two_entries_take_two_releases() {
     let one = connection(&shared()).await;
     let count: i64 = ask(&one, &["HGET", &name, holder.as_str()]).await;
     assert_eq!(count, 2);
-    assert!(lock.try_acquire(&other).await.unwrap().is_none(), "another task of the same client");
-    assert_eq!(inner.release().await.unwrap(), Released::StillHeld);
-    assert!(lock.try_acquire(&other).await.unwrap().is_none());
+    assert!(
+        lock.try_acquire(&other).bounded().await.unwrap().is_none(),
+        "another task of the same client"
+    );
+    assert_eq!(inner.release().bounded().await.unwrap(), Released::StillHeld);
+    assert!(lock.try_acquire(&other).bounded().await.unwrap().is_none());
     assert!(!outer.lost().is_cancelled());
-    assert_eq!(outer.release().await.unwrap(), Released::Freed);
-    assert_eq!(enter(&lock, &other).await.release().await.unwrap(), Released::Freed);
+    assert_eq!(outer.release().bounded().await.unwrap(), Released::Freed);
+    assert_eq!(enter(&lock, &other).await.release().bounded().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]
@@ -53,14 +60,14 @@ async fn waiters_share_a_subscription_and_are_woken_up() {
     let lock = locks.lock(name.as_str());
     let held = enter(&lock, &locks.holder()).await;
     let wait = || async {
-        let guard = lock.acquire(&locks.holder(), LONG).await.unwrap().expect("in time");
-        guard.release().await.unwrap()
+        let guard = lock.acquire(&locks.holder(), LONG).bounded().await.unwrap().expect("in time");
+        guard.release().bounded().await.unwrap()
     };
     let waiting = join_all((0..10).map(|_| wait()));
     let release = async {
         eventually("they listen", async || listeners(&one, &name).await > 0).await;
         assert_eq!(listeners(&one, &name).await, 1, "one subscription for all of a client");
-        assert_eq!(held.release().await.unwrap(), Released::Freed);
+        assert_eq!(held.release().bounded().await.unwrap(), Released::Freed);
     };
     // Each of them wakes up the next one; by the lease alone none would get it in time.
     let (released, ()) = tokio::join!(waiting, release);
@@ -82,8 +89,8 @@ async fn a_waiter_that_leaves_takes_no_wake_up_along() {
         assert_eq!(freed.unwrap(), Released::Freed);
         drop(stays.unwrap().expect("it was woken up"));
         // A lock that the one that gave up had got is released by itself.
-        let last = lock.acquire(&holders[2], LONG).await.unwrap().expect("in time");
-        assert_eq!(last.release().await.unwrap(), Released::Freed);
+        let last = lock.acquire(&holders[2], LONG).bounded().await.unwrap().expect("in time");
+        assert_eq!(last.release().bounded().await.unwrap(), Released::Freed);
     }
 }
 
@@ -99,7 +106,7 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
         let killed: i64 = ask(&one, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
         assert_eq!(killed, 1);
         eventually("it listens anew", async || listeners(&one, "a").await == 1).await;
-        held.release().await.unwrap()
+        held.release().bounded().await.unwrap()
     };
     let lock = locks.lock("a");
     let holder = locks.holder();
@@ -121,13 +128,13 @@ async fn a_connection_that_reconnects_carries_the_locks_over_a_restart() {
     // Its scripts are unknown to the new life of the server, and the connection has to be made anew.
     let mut released = Err(());
     eventually("it answers", async || {
-        let again = locks.lock("b").try_acquire(&locks.holder()).await;
+        let again = locks.lock("b").try_acquire(&locks.holder()).bounded().await;
         released = again.map(|_| ()).map_err(|_| ());
         released.is_ok()
     })
     .await;
     assert!(!guard.lost().is_cancelled(), "the lock was on disk");
-    assert_eq!(guard.release().await.unwrap(), Released::Freed);
+    assert_eq!(guard.release().bounded().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]
@@ -143,16 +150,16 @@ async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
     let holder = locks.holder();
     let outer = enter(&lock, &holder).await;
     // Once in peace, so that the server knows the script.
-    assert_eq!(enter(&lock, &holder).await.release().await.unwrap(), Released::StillHeld);
+    assert_eq!(enter(&lock, &holder).await.release().bounded().await.unwrap(), Released::StillHeld);
 
     let inner = enter(&lock, &holder).await;
     proxy.lose_next_reply();
-    assert_eq!(inner.release().await.unwrap(), Released::StillHeld);
+    assert_eq!(inner.release().bounded().await.unwrap(), Released::StillHeld);
     assert_eq!(proxy.replies_to_lose(), 0);
     let count: i64 = ask(&one, &["HGET", &name, holder.as_str()]).await;
     assert_eq!(count, 1, "a second decrement would have freed the lock under the outer guard");
     proxy.lose_next_reply();
-    assert_eq!(outer.release().await.unwrap(), Released::Freed);
+    assert_eq!(outer.release().bounded().await.unwrap(), Released::Freed);
     let latches = format!("redisson_unlock_latch:{{{name}}}:*");
     eventually("the latches are gone", async || {
         ask::<Vec<String>>(&one, &["KEYS", &latches]).await.is_empty()
@@ -173,12 +180,12 @@ async fn fencing_tokens_rise_also_on_re_entry() {
         let outer = enter(&lock, &holder).await;
         let inner = enter(&lock, &holder).await;
         tokens.extend([outer.fencing_token(), inner.fencing_token()]);
-        assert!(theirs.try_acquire(&other.holder()).await.unwrap().is_none());
-        inner.release().await.unwrap();
-        outer.release().await.unwrap();
+        assert!(theirs.try_acquire(&other.holder()).bounded().await.unwrap().is_none());
+        inner.release().bounded().await.unwrap();
+        outer.release().bounded().await.unwrap();
         let guard = enter(&theirs, &other.holder()).await;
         tokens.push(guard.fencing_token());
-        guard.release().await.unwrap();
+        guard.release().bounded().await.unwrap();
     }
     let expected: Vec<Option<u64>> = (1..=9).map(Some).collect();
     assert_eq!(tokens, expected);
@@ -193,12 +200,13 @@ async fn a_lease_that_was_asked_for_is_not_renewed() {
     let lease = Duration::from_millis(300);
     let began = Instant::now();
     let guard = enter(&lock, &locks.holder_with_lease(lease)).await;
-    let waiting = lock.acquire(&locks.holder(), LONG).await.unwrap().expect("its lease ends");
+    let waiting =
+        lock.acquire(&locks.holder(), LONG).bounded().await.unwrap().expect("its lease ends");
     assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
-    timeout(LONG, guard.lost().cancelled()).await.expect("the holder is told");
+    timeout(LONG, guard.lost().cancelled()).bounded().await.expect("the holder is told");
     assert!(Instant::now() >= guard.sure_until());
-    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
-    assert_eq!(waiting.release().await.unwrap(), Released::Freed);
+    assert_eq!(guard.release().bounded().await.unwrap(), Released::NotHeld);
+    assert_eq!(waiting.release().bounded().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]
@@ -215,17 +223,17 @@ async fn force_takes_the_lock_from_its_holder_and_wakes_up_its_waiters() {
     let waiter = other.holder();
     let force = async {
         eventually("it waits", async || listeners(&one, &name).await == 1).await;
-        assert!(lock.force_release().await.unwrap());
+        assert!(lock.force_release().bounded().await.unwrap());
     };
     let (waited, ()) = tokio::join!(waits.acquire(&waiter, LONG), force);
     let theirs = waited.unwrap().expect("it was woken up");
     for guard in guards {
-        timeout(LONG, guard.lost().cancelled()).await.expect("told at the next renewal");
-        assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+        timeout(LONG, guard.lost().cancelled()).bounded().await.expect("told at the next renewal");
+        assert_eq!(guard.release().bounded().await.unwrap(), Released::NotHeld);
     }
     assert!(!theirs.lost().is_cancelled());
-    assert_eq!(theirs.release().await.unwrap(), Released::Freed);
-    assert!(!lock.force_release().await.unwrap(), "it was free");
+    assert_eq!(theirs.release().bounded().await.unwrap(), Released::Freed);
+    assert!(!lock.force_release().bounded().await.unwrap(), "it was free");
 }
 
 #[tokio::test]

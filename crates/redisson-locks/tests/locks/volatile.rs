@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use private_servers::testing::{RedisServer, eventually};
+use private_servers::testing::{Bounded, RedisServer, eventually};
 use redis::aio::ConnectionManager;
 use redisson_locks::{Connection, ReentrantLocks, Settings, Tasks};
 
@@ -37,7 +37,7 @@ async fn append_only_files(server: &impl Connection) -> String {
 async fn nothing_of_a_volatile_batch_is_in_the_append_only_file() {
     let server = RedisServer::start(&PERSISTENT);
     let (locks, one) = client(&server, LEASE);
-    let other = locks.lock("plain-lock").try_acquire(&locks.holder()).await.unwrap();
+    let other = locks.lock("plain-lock").try_acquire(&locks.holder()).bounded().await.unwrap();
     let other = other.expect("it is free");
     let before = append_only_files(&one).await;
     assert!(
@@ -46,17 +46,17 @@ async fn nothing_of_a_volatile_batch_is_in_the_append_only_file() {
     );
 
     let names = vec!["plain-lock", "volatile-1", "volatile-2", "volatile-2"];
-    let batch = locks.batch(names.clone()).volatile().try_acquire().await.unwrap();
+    let batch = locks.batch(names.clone()).volatile().try_acquire().bounded().await.unwrap();
     assert!(batch.holds("volatile-1") && batch.holds("volatile-2") && !batch.holds("plain-lock"));
-    let again = locks.batch(names).volatile().try_acquire().await.unwrap();
+    let again = locks.batch(names).volatile().try_acquire().bounded().await.unwrap();
     assert!(!again.holds("volatile-1"));
-    again.release().await;
+    again.release().bounded().await;
     let end: i64 = ask(&one, &["PEXPIRETIME", "volatile-2"]).await;
     eventually("it is renewed", async || {
         ask::<i64>(&one, &["PEXPIRETIME", "volatile-2"]).await > end
     })
     .await;
-    batch.release().await;
+    batch.release().bounded().await;
     assert_eq!(ask::<i64>(&one, &["EXISTS", "volatile-1", "volatile-2"]).await, 0);
 
     // Written after all of it, and before its reply.
@@ -64,16 +64,16 @@ async fn nothing_of_a_volatile_batch_is_in_the_append_only_file() {
     let file = append_only_files(&one).await;
     assert!(file.contains("after"), "{file}");
     assert!(!file.contains("volatile"), "{file}");
-    other.release().await.unwrap();
+    other.release().bounded().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_restart_frees_the_locks_of_a_volatile_batch_and_no_others() {
     let mut server = RedisServer::start(&PERSISTENT);
     let (locks, one) = client(&server, Duration::from_mins(10));
-    let volatile = locks.batch(vec!["a", "b"]).volatile().try_acquire().await.unwrap();
-    let kept = locks.batch(vec!["c", "d"]).try_acquire().await.unwrap();
-    let single = locks.lock("e").try_acquire(&locks.holder()).await.unwrap();
+    let volatile = locks.batch(vec!["a", "b"]).volatile().try_acquire().bounded().await.unwrap();
+    let kept = locks.batch(vec!["c", "d"]).try_acquire().bounded().await.unwrap();
+    let single = locks.lock("e").try_acquire(&locks.holder()).bounded().await.unwrap();
     assert!(volatile.holds("a") && volatile.holds("b"));
     assert!(kept.holds("c") && kept.holds("d") && single.is_some());
 
@@ -89,8 +89,8 @@ async fn a_restart_frees_the_locks_of_a_volatile_batch_and_no_others() {
     }
     assert_eq!(there, [0, 0, 1, 1, 1], "the new life has forgotten the volatile batch alone");
     assert_eq!(leases, [false, false, true, true, true], "the others still have their leases");
-    volatile.release().await;
-    kept.release().await;
+    volatile.release().bounded().await;
+    kept.release().bounded().await;
     let left: Vec<String> = ask(&one, &["KEYS", "*"]).await;
     assert_eq!(left, ["e"]);
 }
@@ -107,15 +107,15 @@ async fn replicas_hear_of_a_batch_unless_it_is_volatile() {
         told.get::<String>("master_link_status").as_deref() == Some("up")
     })
     .await;
-    let volatile = locks.batch(vec!["a", "b"]).volatile().try_acquire().await.unwrap();
-    let kept = locks.batch(vec!["c", "d"]).try_acquire().await.unwrap();
+    let volatile = locks.batch(vec!["a", "b"]).volatile().try_acquire().bounded().await.unwrap();
+    let kept = locks.batch(vec!["c", "d"]).try_acquire().bounded().await.unwrap();
     assert!(volatile.holds("b") && kept.holds("d"));
     eventually("the batch is there", async || ask::<i64>(&copy, &["EXISTS", "c", "d"]).await == 2)
         .await;
     // They would have come first.
     assert_eq!(ask::<i64>(&copy, &["EXISTS", "a", "b"]).await, 0);
-    volatile.release().await;
-    kept.release().await;
+    volatile.release().bounded().await;
+    kept.release().bounded().await;
     eventually("the release is there", async || ask::<i64>(&copy, &["DBSIZE"]).await == 0).await;
     assert_eq!(ask::<i64>(&one, &["DBSIZE"]).await, 0);
 }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use private_servers::testing::{PATIENCE, RedisServer};
+use private_servers::testing::{Bounded, PATIENCE, RedisServer};
 use redis::aio::ConnectionManager;
 use redisson_locks::owner::{self, OwnerLocks};
 use redisson_locks::redlock::{self, Redlock, Settings};
@@ -102,8 +102,9 @@ impl AnyLock {
             for server in &servers {
                 let nodes = vec![server.clone()];
                 let alone = Redlock::new(nodes, redlock_settings(), tasks.clone());
-                let guard = alone.acquire(&fresh_name(), Duration::ZERO, PATIENCE).await.unwrap();
-                assert!(guard.expect("it counts").release().await);
+                let guard =
+                    alone.acquire(&fresh_name(), Duration::ZERO, PATIENCE).bounded().await.unwrap();
+                assert!(guard.expect("it counts").release().bounded().await);
             }
         }
         Self { name, locks, servers, tasks, stop }
@@ -127,14 +128,17 @@ impl AnyLock {
     pub async fn try_acquire(&self) -> Option<AnyGuard> {
         match &self.locks {
             Locks::Owner(locks) => {
-                locks.try_acquire(&self.name).await.unwrap().map(AnyGuard::Owner)
+                locks.try_acquire(&self.name).bounded().await.unwrap().map(AnyGuard::Owner)
             }
             Locks::Reentrant(locks, lock) => {
-                lock.try_acquire(&locks.holder()).await.unwrap().map(AnyGuard::Reentrant)
+                lock.try_acquire(&locks.holder()).bounded().await.unwrap().map(AnyGuard::Reentrant)
             }
-            Locks::Redlock(locks) => {
-                locks.try_acquire(&self.name, Duration::ZERO).await.unwrap().map(AnyGuard::Redlock)
-            }
+            Locks::Redlock(locks) => locks
+                .try_acquire(&self.name, Duration::ZERO)
+                .bounded()
+                .await
+                .unwrap()
+                .map(AnyGuard::Redlock),
         }
     }
 
@@ -142,13 +146,17 @@ impl AnyLock {
     pub async fn acquire(&self, patience: Duration) -> Option<AnyGuard> {
         match &self.locks {
             Locks::Owner(locks) => {
-                locks.acquire(&self.name, patience).await.unwrap().map(AnyGuard::Owner)
+                locks.acquire(&self.name, patience).bounded().await.unwrap().map(AnyGuard::Owner)
             }
-            Locks::Reentrant(locks, lock) => {
-                lock.acquire(&locks.holder(), patience).await.unwrap().map(AnyGuard::Reentrant)
-            }
+            Locks::Reentrant(locks, lock) => lock
+                .acquire(&locks.holder(), patience)
+                .bounded()
+                .await
+                .unwrap()
+                .map(AnyGuard::Reentrant),
             Locks::Redlock(locks) => locks
                 .acquire(&self.name, Duration::ZERO, patience)
+                .bounded()
                 .await
                 .unwrap()
                 .map(AnyGuard::Redlock),
@@ -203,9 +211,9 @@ impl AnyGuard {
     /// True if the lock was still this guard's.
     pub async fn release(self) -> bool {
         match self {
-            Self::Owner(guard) => guard.release().await.unwrap(),
-            Self::Reentrant(guard) => guard.release().await.unwrap() != Released::NotHeld,
-            Self::Redlock(guard) => guard.release().await,
+            Self::Owner(guard) => guard.release().bounded().await.unwrap(),
+            Self::Reentrant(guard) => guard.release().bounded().await.unwrap() != Released::NotHeld,
+            Self::Redlock(guard) => guard.release().bounded().await,
         }
     }
 }
