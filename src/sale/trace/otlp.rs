@@ -305,7 +305,12 @@ fn number(key: &str, value: usize) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::{LogLines, bounded, tries};
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::routing::post;
+    use private_servers::testing::{LogLines, bounded, patience, tries};
+    use tokio::net::TcpListener;
     use tokio::time::sleep;
 
     use super::super::notes::TracedClaim;
@@ -370,6 +375,71 @@ mod tests {
         let both = async { tokio::join!(sending.run(stop.clone()), tells) };
         bounded("the end of the task", both).await;
         assert_eq!(lost(&metrics), 12);
+    }
+
+    /// Sends the notes of so many claims at once to a collector that takes them. Returns the number of spans in each
+    /// request, and of those lost.
+    async fn sent(claims: usize) -> (Vec<usize>, u64) {
+        let (outbox, mut sending) = to_nowhere();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        sending.url = url.parse().expect("a URL");
+        sending.client = HttpClient::new(patience(), limits::SPANS_REPLY_BYTES_MAX);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let take = {
+            let taken = taken.clone();
+            move |body: String| {
+                let body: Value = serde_json::from_str(&body).expect("JSON");
+                let spans = &body["resourceSpans"][0]["scopeSpans"][0]["spans"];
+                let spans = spans.as_array().expect("a list").len();
+                taken.lock().expect("no holder panics").push(spans);
+                std::future::ready("{}")
+            }
+        };
+        let server = axum::serve(listener, Router::new().route("/", post(take)));
+        let (metrics, stop) = (sending.metrics.clone(), CancellationToken::new());
+        for order in 1..=claims {
+            outbox.answered(answered(i64::try_from(order).expect("a small number")));
+        }
+        stop.cancel();
+        tokio::select! {
+            _ = server.into_future() => panic!("the server ends"),
+            () = bounded("the end of the task", sending.run(stop)) => {}
+        }
+        let taken = std::mem::take(&mut *taken.lock().expect("no holder panics"));
+        (taken, lost(&metrics))
+    }
+
+    #[tokio::test]
+    async fn a_request_has_the_spans_of_a_bounded_number_of_notes_and_a_taken_one_is_not_told_of() {
+        let lines = LogLines::heard();
+        let sent = sent(limits::SPAN_NOTES_AT_A_TIME + 1).await;
+        assert_eq!(sent, (vec![4 * limits::SPAN_NOTES_AT_A_TIME, 4], 0));
+        assert_eq!(lines.count("the collector of --otlp-url"), 0);
+    }
+
+    #[test]
+    fn the_span_of_the_log_begins_with_the_entry_and_one_of_an_acknowledgement_needs_the_entry() {
+        let (at, order) = (Instant::now(), OrderId::new(1).expect("an id"));
+        let time = |ms| DateTime::from_timestamp_millis(ms).expect("a time");
+        let spans = Spans { order, trace: TraceName::of(order), now: (time(1_000_000), at) };
+        let [earlier, later] = [999_000, 1_000_001].map(|ms| EntryId { ms, sequence: 0 });
+        let batch = TracedBatch {
+            worker: "w".into(),
+            read_at: at,
+            taken_at: at,
+            locked_at: at,
+            committed_at: at,
+            acknowledged: (at, vec![earlier]),
+            claims: vec![(order, earlier), (order, later)],
+        };
+        // A clock of Redis that is ahead gives no span that ends before it begins.
+        for (entry, begins, count) in [(earlier, 999_000, 5), (later, 1_000_000, 4)] {
+            let written = spans.written(entry, &batch);
+            assert_eq!(written.len(), count);
+            assert_eq!(written[0]["startTimeUnixNano"], in_ns(time(begins)));
+            assert_eq!(written[0]["endTimeUnixNano"], in_ns(time(1_000_000)));
+        }
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use axum::{Json, Router};
+use flash_sale::base::limits::SPANS_REPLY_BYTES_MAX;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::sale::trace::names::TraceName;
@@ -152,11 +153,18 @@ async fn a_collector_that_does_not_take_spans_costs_no_claim() {
     let refusing = Receiver::start((StatusCode::SERVICE_UNAVAILABLE, json!({}))).await;
     let partial = json!({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "full"}});
     let picky = Receiver::start((StatusCode::OK, partial)).await;
-    for (url, lost) in [("http://127.0.0.1:1/v1/traces", 4), (&refusing.url, 4), (&picky.url, 3)] {
+    // One byte too long, with its quotation marks.
+    let long = json!("x".repeat(SPANS_REPLY_BYTES_MAX - 1));
+    let long = Receiver::start((StatusCode::OK, long)).await;
+    for (user, (url, lost)) in (1..).zip([
+        ("http://127.0.0.1:1/v1/traces", 4),
+        (&refusing.url, 4),
+        (&picky.url, 3),
+        (&long.url, 4),
+    ]) {
         let arguments = ["--roles", "api", "--otlp-url", url, "--otlp-one-in", "1"];
         let service = Process::serve(&app, &arguments);
         let address = service.url().await;
-        let user = lost * 1_000 + url.len() as i64;
         let (status, body) = try_claim(&app, &address, user, coupon).await.expect("a reply");
         assert_eq!(status, 202, "{body}");
         let line = format!("flash_sale_spans_lost_total {lost}\n");
