@@ -15,7 +15,7 @@ mod unpaid;
 // One recovery of each of some lanes.
 mod lane;
 
-// The look at the lanes.
+// Looks at the lanes, one by one and while others are recovered.
 mod keeper;
 
 // Dead letters that are tried again.

@@ -195,3 +195,34 @@ async fn admit_asks_postgres_whether_the_lane_is_open() {
     assert!(matches!(app.app.retries.retry(letter, &by).bounded().await, Ok(Retried::Order(_))));
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
 }
+
+/// A worker writes the order right after the retry has found none.
+#[tokio::test]
+async fn retry_makes_an_order_of_a_claim_that_becomes_a_row_meanwhile() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [sale] = sold_to_two::<1>(&app).await;
+    promise_in_redis(&app, sale, 9, BY_HAND + 9).await;
+    write_letter(&app, sale, (9, BY_HAND + 9), OPEN).await;
+    let letter = letter_of(&app, 9, BY_HAND + 9).await;
+    // All connections but one are in use, so that the two take turns.
+    let pool = &app.app.stores.pool;
+    let mut in_use = Vec::new();
+    for _ in 1..app.config.stores.database_connections {
+        in_use.push(pool.acquire().bounded().await.expect("Postgres answers"));
+    }
+    let writing = async {
+        app.execute(&format!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({BY_HAND} + 9, {sale}, 'flash', 9, now())"
+        ))
+        .await;
+        in_use.clear();
+    };
+    let by = Actor::command_line();
+    let both = async { tokio::join!(app.app.retries.retry(letter, &by), writing) };
+    let (retried, ()) = both.bounded().await;
+    assert_eq!(retried.expect("both stores answer"), Retried::Order(order(BY_HAND + 9)));
+    assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
+    let open = "SELECT count(*) FROM dead_letters WHERE resolved_at IS NULL";
+    assert_eq!(app.number(open).await, 0);
+}

@@ -1,19 +1,15 @@
-//! `keeper`: the look at the lanes, at suspected sales and at late receipts closes those that differ, each for its reason.
+//! The look at the lanes, at suspected sales and at late receipts closes those that differ, each for its reason.
 
 use std::time::Duration;
 
-use flash_sale::base::limits::{BEAT_PERIOD, LOG_LINE_PAUSE};
 use flash_sale::sale::ids::Lane;
-use tokio::time::Instant;
 
-use super::{
-    BY_HAND, add_stock, close_lanes, fate, no_process_keeps, promise_in_redis, sold_to_two,
-    write_letter,
-};
 use crate::faults::recovery::keep;
+use crate::recovery::steps::{
+    BY_HAND, add_stock, fate, no_process_keeps, promise_in_redis, sold_to_two, write_letter,
+};
 use crate::support::lines::{Lines, number};
-use crate::support::played::Still;
-use crate::support::{Bounded, TestApp, tries};
+use crate::support::{Bounded, TestApp};
 
 /// Facts of Postgres about the lanes.
 const FACTS: &str = "
@@ -252,97 +248,4 @@ async fn look_and_recover_notes_the_median_time_of_recoveries_while_a_lane_is_cl
     assert_eq!(back_in(), Some(Duration::from_secs(7)));
     no_process_keeps(&app).await;
     app.recover().await;
-}
-
-/// The clock of the keeper stands still, so that no time passes between two looks.
-#[tokio::test]
-async fn tick_looks_once_in_a_period_and_at_once_after_a_suspicion() {
-    let app = TestApp::start().await;
-    sold_to_two::<1>(&app).await;
-    let keeper = &app.app.keeper;
-    let beat = async || app.number("SELECT beat FROM lane_beats").await;
-    let clock = Still::begin();
-    keeper.tick().bounded().await;
-    let first = beat().await;
-    keeper.tick().bounded().await;
-    assert!(!app.app.lanes.take_suspicion(), "it has not looked in vain either");
-    assert_eq!(beat().await, first);
-    app.app.lanes.suspect_all();
-    keeper.tick().bounded().await;
-    assert_eq!(beat().await, first + 1);
-    clock.advance(u64::try_from(BEAT_PERIOD.as_millis()).expect("a small number")).await;
-    keeper.tick().bounded().await;
-    assert_eq!(beat().await, first + 2);
-}
-
-/// An operator has to decide about lanes of which Redis has a newer epoch.
-#[tokio::test]
-async fn tick_tells_a_failure_and_asks_for_the_next_look() {
-    let app = TestApp::with_lanes(2).await;
-    let sales = sold_to_two::<2>(&app).await;
-    let set_epoch = async |epoch: &str| {
-        for sale in sales {
-            let key = app.keys().lane(sale.lane());
-            let _: i64 = app.redis(&["HSET", &key, "epoch", epoch]).await;
-        }
-    };
-    set_epoch("99").await;
-    let lines = Lines::heard();
-    app.app.lanes.suspect_all();
-    app.app.keeper.tick().bounded().await;
-    assert_eq!(lines.count("ALARM: Redis has a newer epoch of lane"), 1, "the first is enough");
-    assert_eq!(lines.count("the lanes can't be looked after; trying again"), 0);
-    assert!(!app.app.lanes.take_suspicion());
-
-    close_lanes(&app).await;
-    let other = app.another_instance().await;
-    no_process_keeps(&app).await;
-    other.keeper.tick().bounded().await;
-    assert!(other.lanes.take_suspicion());
-    let told = lines.with("the lanes can't be looked after; trying again");
-    assert_eq!(told.len(), 1);
-    assert!(told[0].contains("a newer epoch of lane"), "{told:?}");
-    // All failures of a second are told together.
-    for _ in tries() {
-        let lines = Lines::heard();
-        let began = Instant::now();
-        for _ in 0..2 {
-            other.lanes.suspect_all();
-            other.keeper.tick().bounded().await;
-            assert!(other.lanes.take_suspicion());
-        }
-        if began.elapsed() < LOG_LINE_PAUSE {
-            assert!(lines.count("the lanes can't be looked after; trying again") <= 1);
-            break;
-        }
-    }
-    set_epoch("1").await;
-    no_process_keeps(&app).await;
-    app.recover().await;
-}
-
-/// The lanes will be free in a moment all the same.
-#[tokio::test]
-async fn give_up_that_fails_is_told() {
-    let app = TestApp::start().await;
-    let other = app.another_instance().await;
-    other.stores.pool.close().await;
-    let lines = Lines::down_to(tracing::Level::DEBUG);
-    other.keeper.give_up().bounded().await;
-    assert_eq!(lines.count("the lanes can't be given up; they will be free in a moment"), 1);
-}
-
-/// Again after a lane was added, and after it was begun.
-#[tokio::test]
-async fn look_and_recover_reads_the_lanes_once_while_nothing_changes() {
-    let app = TestApp::start().await;
-    keep(&app).await;
-    for (lanes, reads) in [(1, 1), (2, 3), (2, 1)] {
-        app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
-        let lines = Lines::down_to(tracing::Level::DEBUG);
-        keep(&app).await;
-        assert_eq!(lines.count("replication_id, harvests FROM lanes ORDER BY lane"), reads);
-    }
-    let beats = "SELECT concat_ws(' ', lane, beat) FROM lane_beats ORDER BY lane";
-    assert_eq!(app.texts(beats).await, ["0 4", "1 2"], "the new lane is looked at at once");
 }

@@ -1,0 +1,10 @@
+//! `keeper`: lanes are looked at, closed and recovered.
+
+// The look at the lanes.
+mod looks;
+
+// Ticks, and their failures.
+mod ticks;
+
+// Recoveries that take long, and many of them.
+mod meanwhile;
