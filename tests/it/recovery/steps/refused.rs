@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use flash_sale::sale::audit::Actor;
 
 use super::{
-    BY_HAND, SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
+    BY_HAND, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
 use crate::support::played::{Play, Played, hash};
-use crate::support::{Bounded, TestApp, bounded, proxy_before};
+use crate::support::{Bounded, TestApp, proxy_before};
 
 static ADOPT: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
@@ -64,25 +64,6 @@ async fn retry_all_ends_where_redis_does_not_answer() {
     assert_eq!(retried.map(|summary| summary.orders).ok(), Some(1));
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
     app.expect_disagreements();
-}
-
-/// A recovery that takes long ends with the first look at the other lanes that fails.
-#[tokio::test]
-async fn keep_on_ends_with_a_look_at_other_lanes_that_fails() {
-    let (_server, app) = start(&[]).await;
-    let [sale] = sold_to_two::<1>(&app).await;
-    damage(&app, sale).await;
-    close_lanes(&app).await;
-    let proxy = proxy_before(&app, &SWITCH).await;
-    let mut pass = pass_up_to_command(&app, &proxy).await;
-    permit(&app, "-info").await;
-    let ended = bounded("the end of the pass", pass.join_next()).await;
-    assert!(ended.expect("it was begun").expect("it ends").is_err());
-    permit(&app, "+info").await;
-    proxy.release();
-    no_process_keeps(&app).await;
-    app.recover().await;
-    assert_eq!(fate(&app, sale).await, "built 7 [1, 2]");
 }
 
 /// Redis does not tell of its shards whether the sale has buyers that Postgres does not know.
