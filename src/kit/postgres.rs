@@ -305,7 +305,7 @@ mod tests {
         assert!(pool("nonsense", 7, timeout).is_err());
     }
 
-    /// It takes the connection, and says nothing.
+    /// The server takes the connection, and says nothing.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_hangs_is_waited_for_half_as_long_as_callers_wait_for_a_connection() {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -197,7 +197,7 @@ async fn asked_for_turn(app: &TestApp) -> i64 {
     .await
 }
 
-/// It may find that orders are gone, or may have looked at them before.
+/// The other comparison may find that orders are gone, or may have looked at them before.
 #[tokio::test]
 async fn a_vanished_group_is_an_alarm_while_another_comparison_goes_on() {
     let app = TestApp::start().await;
