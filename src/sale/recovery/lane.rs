@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::build::Builder;
 use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
+use super::log_patience::LogPatience;
 use super::records::{self, LostClaim, Outcome, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
@@ -270,17 +271,13 @@ impl Recoverer {
     async fn wait_for_log(&self, lane: Lane) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
         let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
-        let deadline = Instant::now() + limits::RECOVERY_LOG_MAX;
-        let mut last = (Instant::now(), Vec::new());
+        let mut patience = LogPatience::begin(Instant::now());
         loop {
             let states = LogState::of_all(redis, keys, &logs).await?;
             if states.iter().all(LogState::is_settled) {
                 return Ok(());
             }
-            if states != last.1 {
-                last = (Instant::now(), states);
-            }
-            if last.0.elapsed() >= limits::RECOVERY_LOG_STILL || Instant::now() >= deadline {
+            if patience.is_over(states, Instant::now()) {
                 tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
                 return Err(Failure::NoReply);
             }

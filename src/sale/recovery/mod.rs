@@ -42,6 +42,9 @@ pub mod by_hand;
 // One recovery of one lane.
 mod lane;
 
+// Time that the workers have to write the order log.
+mod log_patience;
+
 // Sales that Redis has not kept.
 mod damage;
 
