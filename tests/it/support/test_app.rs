@@ -158,10 +158,7 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let http = HttpState::new(app.clone(), &config, {
-            Tokens::configured(&config.stores, &SecretString::from(SECRET))
-        });
-        let door = http::api(&http, true);
+        let door = http::api(&http_state(app.clone(), &config), true);
         shutdown.spawn(http::server::run(listener, door, (&config).into(), shutdown.clone()));
         Self { app, url, config, place, client: client(), check_at_end: AtomicBool::new(true) }
     }
@@ -636,6 +633,12 @@ impl Drop for TestApp {
 /// The time, for test data; what is under test gets its clock passed in.
 pub fn now() -> DateTime<Utc> {
     Clock::System.now()
+}
+
+/// State that the doors of a process share, by these settings; its tokens are those of the tests.
+pub fn http_state(app: Arc<App>, config: &Config) -> HttpState {
+    let tokens = Tokens::configured(&config.stores, &SecretString::from(SECRET));
+    HttpState::new(app, config, tokens)
 }
 
 /// A client of any service, whose requests have a bound.

@@ -1,14 +1,11 @@
 //! The board as a stream: the past once, as soon as it is known, and each board behind it.
 
 use axum::body::BodyDataStream;
-use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, Door};
-use flash_sale::kit::jwt::Tokens;
 use futures_util::StreamExt;
-use secrecy::SecretString;
 
 use super::{CLIENT, door, request};
-use crate::support::{SECRET, TestApp, admin_token, bounded, proxy_before};
+use crate::support::{TestApp, admin_token, bounded, http_state, proxy_before};
 
 /// Names of events, as they come.
 struct Names {
@@ -65,8 +62,7 @@ async fn a_past_that_is_known_late_comes_all_the_same_and_once() {
     let proxy = proxy_before(&app, "ZRANGE").await;
     let watched = app.another_instance_behind(&proxy).await;
     proxy.cut().await;
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    let door = http::api(&HttpState::new(watched, &app.config, tokens), true);
+    let door = http::api(&http_state(watched, &app.config), true);
     let mut names = Names::of(&door).await;
     for _ in 0..2 {
         assert_eq!(names.next().await, "board", "Redis has told nothing");

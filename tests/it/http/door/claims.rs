@@ -3,19 +3,16 @@
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, Door};
-use flash_sale::kit::jwt::Tokens;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::trace::Traces;
 use flash_sale::sale::trace::outbox::{Answered, Note, Outbox};
-use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::{door, request, told, with_header};
-use crate::support::{Reply, SECRET, TestApp, eventually, lane, now, patience, token};
+use crate::support::{Reply, TestApp, eventually, http_state, lane, now, patience, token};
 
 /// A sale whose claims are confirmed by Postgres.
 async fn sale(app: &TestApp) -> CouponId {
@@ -106,8 +103,7 @@ async fn an_accepted_claim_is_traced_only_if_its_reply_is_a_success() {
     let app = TestApp::start().await;
     let coupon = sale(&app).await;
     let other = app.another_instance().await;
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    let door = http::api(&HttpState::new(other.clone(), &app.config, tokens), true);
+    let door = http::api(&http_state(other.clone(), &app.config), true);
     let stops = async {
         eventually("the claim waits for its row", async || other.order_waiters.count() == 1).await;
         other.shutdown.stop(patience()).await
@@ -127,21 +123,7 @@ async fn door_with_collector(app: &TestApp) -> (Door, Receiver<Note>) {
     let (outbox, notes) = Outbox::new(1, other.metrics.clone());
     let traces = Traces::new(other.stores.pool.clone(), Some(outbox));
     Arc::get_mut(&mut other).expect("its only holder").traces = Arc::new(traces);
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    (http::api(&HttpState::new(other, &app.config, tokens), true), notes)
-}
-
-#[tokio::test]
-async fn a_door_notes_each_claim_that_it_answers_for_traces_that_leave() {
-    let app = TestApp::start().await;
-    let (door, mut notes) = door_with_collector(&app).await;
-    let path = format!("/v1/coupons/{}/claims", app.create_flash(1).await);
-    let reply = told(&door, request("POST", &path, &token(1))).await;
-    assert_eq!(reply.status, 202, "{reply:?}");
-    let Ok(Note::Answered(Answered { claim, .. })) = notes.try_recv() else {
-        panic!("the collector gets nothing");
-    };
-    assert_eq!(claim.order.get(), reply.order_id());
+    (http::api(&http_state(other, &app.config), true), notes)
 }
 
 /// The collector gets each accepted claim and no other; the client is told the times of those that it asks for.

@@ -37,19 +37,16 @@ use axum::http::{Method, Request, header};
 use flash_sale::base::config::Config;
 use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, Door};
-use flash_sale::kit::jwt::Tokens;
-use secrecy::SecretString;
 use serde_json::Value;
 
-use crate::support::{Reply, SECRET, TestApp, bounded};
+use crate::support::{Reply, TestApp, bounded, http_state};
 
 /// Address of clients, where no other one is given.
 const CLIENT: &str = "192.0.2.7";
 
 /// State that the doors of the service of `app` share, by these settings.
 fn state(app: &TestApp, config: &Config) -> HttpState {
-    let tokens = Tokens::configured(&config.stores, &SecretString::from(SECRET));
-    HttpState::new(app.app.clone(), config, tokens)
+    http_state(app.app.clone(), config)
 }
 
 /// A door to the service of `app`, by its settings, and changes of them.

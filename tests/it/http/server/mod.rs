@@ -9,12 +9,9 @@ use std::time::Instant;
 
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
-use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, server};
-use flash_sale::kit::jwt::Tokens;
 use flash_sale::kit::postgres;
 use nix::sys::socket;
-use secrecy::SecretString;
 use sqlx::{Postgres, Transaction};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,7 +19,7 @@ use tokio::time::sleep;
 
 use super::hoarders::{head, http2, metric, proxied, send, to_the_end, while_busy};
 use crate::support::lines::Lines;
-use crate::support::{SECRET, TestApp, bounded, eventually, patience, token};
+use crate::support::{TestApp, bounded, eventually, http_state, patience, token};
 
 /// Types of frames (RFC 9113, section 6).
 const SETTINGS: u8 = 4;
@@ -140,8 +137,7 @@ async fn a_stop_waits_for_a_request_under_way_and_tells_idle_clients() {
 async fn a_stop_takes_in_the_connections_that_wait_in_the_queue() {
     const CLIENTS: usize = 30;
     let app = TestApp::start().await;
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    let door = http::api(&HttpState::new(app.app.clone(), &app.config, tokens), true);
+    let door = http::api(&http_state(app.app.clone(), &app.config), true);
     let listener = server::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let mut clients = Vec::new();
@@ -166,8 +162,7 @@ async fn a_stop_takes_in_the_connections_that_wait_in_the_queue() {
 #[tokio::test]
 async fn a_listener_that_cannot_accept_pauses_before_each_further_try() {
     let app = TestApp::start().await;
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    let door = http::api(&HttpState::new(app.app.clone(), &app.config, tokens), true);
+    let door = http::api(&http_state(app.app.clone(), &app.config), true);
     let listener = server::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     // Linux accepts nothing on it from now on, and says so at once.
     socket::shutdown(listener.as_raw_fd(), socket::Shutdown::Both).expect("it is open");
@@ -216,8 +211,7 @@ fn outer_address() -> Option<IpAddr> {
 async fn an_address_of_another_machine_has_half_of_the_places_and_loopback_has_all() {
     let mut app = TestApp::configured(&["--connections-max", "4"]).await;
     let Some(outer) = outer_address() else { return };
-    let tokens = Tokens::configured(&app.config.stores, &SecretString::from(SECRET));
-    let door = http::api(&HttpState::new(app.app.clone(), &app.config, tokens), true);
+    let door = http::api(&http_state(app.app.clone(), &app.config), true);
     let listener = server::bind("0.0.0.0:0".parse().expect("an address")).expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let shutdown = app.app.shutdown.clone();
