@@ -9,7 +9,7 @@ use flash_sale::app::App;
 use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::create::Creation;
-use flash_sale::sale::coupon::input::{CouponEdit, NewCoupon, Restock};
+use flash_sale::sale::coupon::input::{CouponEdit, Restock};
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::coupon::stock;
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
 use super::load::only_in_postgres;
+use super::new_coupon;
 use crate::support::lines::{Lines, number};
 use crate::support::played::{Play, Played, Still, hash, list, text};
 use crate::support::{TestApp, bounded, eventually, lane, now};
@@ -293,22 +294,23 @@ async fn change_is_decided_or_changed_by_the_reply() {
     assert_eq!(app.number("SELECT total FROM flash_sales").await, 5 + 1 + 2 + 3 + 4 + 5);
 }
 
+/// The coupon as it is shown.
+async fn shown(app: &TestApp, coupon: CouponId) -> Value {
+    let shown = bounded("a coupon", app.app.coupons.cache.show(coupon)).await;
+    let shown = shown.expect("both stores answer").expect("it is there");
+    serde_json::from_slice(&shown.body).expect("JSON")
+}
+
 /// The first half of a change ends the memory of the older words.
 #[tokio::test]
 async fn decide_forgets_what_was_shown_before() {
     let app = TestApp::start().await;
     let coupon = app.create_regular().await;
     let _still = Still::begin();
-    let title = async || {
-        let shown = bounded("a coupon", app.app.coupons.cache.show(coupon)).await;
-        let shown = shown.expect("both stores answer");
-        let shown: Value = serde_json::from_slice(&shown.expect("it is there").body).expect("JSON");
-        shown["title"].clone()
-    };
-    assert_eq!(title().await, "t");
+    assert_eq!(shown(&app, coupon).await["title"], "t");
     let edit = CouponEdit { title: Some("new".to_owned()), ..CouponEdit::default() };
     app.decide(coupon, Change::Edit(edit)).await.expect("it may");
-    assert_eq!(title().await, "new");
+    assert_eq!(shown(&app, coupon).await["title"], "new");
 }
 
 /// Units that were shown between the two halves of a change may be others at its end.
@@ -317,11 +319,7 @@ async fn change_forgets_what_was_shown_before_its_end() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let coupon = app.create_flash(5).await;
-    let left = async || {
-        let shown = app.app.coupons.cache.show(coupon).await.expect("both stores answer");
-        let shown: Value = serde_json::from_slice(&shown.expect("it is there").body).expect("JSON");
-        shown["sale"]["left"].clone()
-    };
+    let left = async || shown(&app, coupon).await["sale"]["left"].clone();
     // The second half notes the revision in this row.
     let mut holder = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
     let lock = "BEGIN; SELECT FROM flash_sales FOR UPDATE";
@@ -336,19 +334,10 @@ async fn change_forgets_what_was_shown_before_its_end() {
         still
     };
     let (pause, by) = (Change::Move(CouponState::Paused, None), Actor::command_line());
-    let (told, _still) = tokio::join!(app.app.coupon_changes.change(coupon, pause, &by), meanwhile);
+    let change = bounded("an answer", app.app.coupon_changes.change(coupon, pause, &by));
+    let (told, _still) = tokio::join!(change, meanwhile);
     assert_told(&told, "Ok(Changed(", "both halves");
     assert_eq!(left().await, 6);
-}
-
-/// A new coupon.
-fn new_coupon(kind: &str) -> NewCoupon {
-    let sale = (kind == "flash").then(|| {
-        let (opens_at, closes_at) = (now(), now() + TimeDelta::hours(1));
-        json!({"total": 5, "opens_at": opens_at, "closes_at": closes_at})
-    });
-    let new = json!({"kind": kind, "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
-    serde_json::from_value(new).expect("a coupon")
 }
 
 /// Its first claim tries again to load a sale that could not be loaded.
@@ -366,12 +355,14 @@ async fn create_tells_the_other_processes_of_each_coupon_and_loads_those_with_a_
     .await;
     let process = played.process(&app).await;
     let by = Actor::command_line();
-    for (kind, said) in [("regular", 0), ("flash", 1)] {
+    let (opens_at, closes_at) = (now(), now() + TimeDelta::hours(1));
+    let sale = json!({"total": 5, "opens_at": opens_at, "closes_at": closes_at});
+    for (sale, said) in [(Value::Null, 0), (sale, 1)] {
         let lines = Lines::heard();
         played.take_asked();
-        let created = bounded("an answer", process.coupons.create(new_coupon(kind), &by)).await;
+        let created = bounded("an answer", process.coupons.create(new_coupon(&sale), &by)).await;
         let Ok(Creation::Created(coupon)) = created else { panic!("{created:?}") };
-        assert_eq!(lines.count(NOT_LOADED), said, "{kind}");
+        assert_eq!(lines.count(NOT_LOADED), said, "{sale}");
         let publish =
             ["PUBLISH", &app.keys().changes_channel(), &coupon.id.to_string()].map(str::to_owned);
         let is_told = async || played.asked().iter().any(|command| *command == publish);
@@ -381,7 +372,7 @@ async fn create_tells_the_other_processes_of_each_coupon_and_loads_those_with_a_
     // Nothing of a regular coupon is in Redis, so no sale is looked for.
     let lines = Lines::heard();
     app.execute("ALTER TABLE flash_sales RENAME TO away").await;
-    let created = bounded("an answer", process.coupons.create(new_coupon("regular"), &by)).await;
+    let created = bounded("an answer", process.coupons.create(new_coupon(&Value::Null), &by)).await;
     assert!(created.is_err(), "it is there, and can't be read");
     assert_eq!(app.number("SELECT count(*) FROM coupons").await, 3);
     assert_eq!(lines.count(NOT_LOADED), 0);

@@ -1,5 +1,8 @@
 //! Coupons and their sales.
 
+use flash_sale::sale::coupon::input::NewCoupon;
+use serde_json::{Value, json};
+
 // Creations under a key.
 mod creation;
 
@@ -32,3 +35,10 @@ mod shards;
 
 // Coupons and sales in Postgres, query by query.
 mod in_postgres;
+
+/// A coupon to be created: with this sale, or a regular one if that is null.
+fn new_coupon(sale: &Value) -> NewCoupon {
+    let kind = if sale.is_null() { "regular" } else { "flash" };
+    let new = json!({"kind": kind, "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
+    serde_json::from_value(new).expect("a coupon")
+}

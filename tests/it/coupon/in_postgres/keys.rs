@@ -5,13 +5,13 @@ use flash_sale::kit::postgres::{self, Page};
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::creation_keys::{self, CreationKey, Former};
-use flash_sale::sale::coupon::input::NewCoupon;
 use flash_sale::sale::coupon::prices::Prices;
 use flash_sale::sale::coupon::restocks;
-use serde_json::json;
+use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
 use super::shelf;
+use crate::coupon::new_coupon;
 use crate::support::{TestApp, eventually, sale};
 
 async fn with_sales(last: usize) -> TestApp {
@@ -95,11 +95,7 @@ async fn create_once_finds_the_former_creation_before_it_looks_at_the_window() {
     assert!(noted.expect("Postgres answers"));
     tx.commit().await.expect("Postgres answers");
     let window = ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"];
-    let new: NewCoupon = serde_json::from_value(json!({
-        "kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2,
-        "sale": {"total": 1, "opens_at": window[0], "closes_at": window[1]}
-    }))
-    .expect("a coupon");
+    let new = new_coupon(&json!({"total": 1, "opens_at": window[0], "closes_at": window[1]}));
     let by = Actor::command_line();
     for (key, told) in [
         (key(1, "k", "body"), "Created("),
@@ -126,10 +122,7 @@ async fn insert_under_a_key_that_was_noted_meanwhile_gives_its_connection_back()
     let note = "BEGIN; INSERT INTO creation_keys (administrator, key, fingerprint, coupon_id)
         VALUES (1, 'k', sha256('body'), 1024)";
     sqlx::raw_sql(note).execute(&mut other).await.expect("Postgres does it");
-    let new: NewCoupon = serde_json::from_value(
-        json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2}),
-    )
-    .expect("a coupon");
+    let new = new_coupon(&Value::Null);
     let by = Actor::command_line();
     let creation = app.app.coupons.create_once(new, key(1, "k", "body"), &by);
     let waiting = "SELECT count(*) FROM pg_stat_activity
