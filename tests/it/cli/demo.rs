@@ -116,7 +116,7 @@ async fn a_token_of_another_secret_is_told_its_fault() {
         assert!(problem["detail"].as_str().is_some_and(|it| it.contains(cause)), "{problem}");
         assert!(challenge.contains(cause), "{challenge}");
         let page = problem["type"].as_str().expect("a path");
-        let page = reqwest::get(coupons.replace("/v1/coupons", page)).await.expect("a page");
+        let page = client().get(coupons.replace("/v1/coupons", page)).send().await.expect("a page");
         let page = page.text().await.expect("text");
         assert!(page.contains("get a new one from the issuer that shares the service"), "{page}");
     }
@@ -143,7 +143,7 @@ async fn every_address_that_is_printed_can_be_connected_to() {
         let shop = demo.printed("  shop ").await;
         let words: Vec<&str> = shop.split_whitespace().collect();
         assert!(words[1].starts_with(printed) && words[1].contains("/sale/"), "{shop}");
-        let page = reqwest::get(words[1]).await.expect("it can be connected to");
+        let page = client().get(words[1]).send().await.expect("it can be connected to");
         assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
         let (origin, _) = words[1].split_once("/sale/").expect("the page of a sale");
         let entered = client().post(format!("{origin}/demo/shoppers")).send().await;
@@ -166,7 +166,7 @@ async fn every_address_that_is_printed_can_be_connected_to() {
             let url = line.split_whitespace().last().expect("a URL");
             assert!(url.ends_with(path), "{line}");
             assert!(path == "/metrics" || url.starts_with(printed), "{listen}: {line}");
-            let reply = reqwest::get(url).await.expect("it can be connected to");
+            let reply = client().get(url).send().await.expect("it can be connected to");
             assert_eq!(reply.status().as_u16(), 200, "{line}");
         }
         assert!(block(&demo).await.contains(&format!("\"{printed}")), "{listen}");
@@ -197,7 +197,7 @@ async fn links_come_first(demo: &Process) {
     assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{lines:?}");
     let board = lines.iter().find(|line| line.starts_with("  board ")).expect("it has a place");
     let link = board.split_whitespace().nth(1).expect("a link");
-    let page = reqwest::get(link).await.expect("it can be connected to");
+    let page = client().get(link).send().await.expect("it can be connected to");
     assert_eq!(page.status().as_u16(), 200, "{link}");
     let text = page.text().await.expect("a page");
     assert!(text.contains("board/main.js"), "{link}: {text}");

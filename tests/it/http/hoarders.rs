@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use crate::support::process::Process;
-use crate::support::{TestApp, bounded, eventually, patience};
+use crate::support::{TestApp, bounded, eventually, tries};
 
 /// Connections that the service has room for.
 const MAX: usize = 20;
@@ -314,8 +314,7 @@ async fn while_busy_from(app: &TestApp, begin: &[u8], connections: usize, act: i
          content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n",
         app.admin_token()
     );
-    let first = Instant::now();
-    loop {
+    for _ in tries() {
         let began = Instant::now();
         let mut busy = Vec::new();
         for _ in 0..connections {
@@ -325,7 +324,7 @@ async fn while_busy_from(app: &TestApp, begin: &[u8], connections: usize, act: i
         }
         let acted = AssertUnwindSafe(act()).catch_unwind().await;
         // Otherwise the machine was so busy that they have been answered.
-        if began.elapsed() < limits::REQUEST_TIMEOUT || first.elapsed() >= patience() {
+        if began.elapsed() < limits::REQUEST_TIMEOUT {
             return acted.unwrap_or_else(|panic| resume_unwind(panic));
         }
     }
