@@ -86,10 +86,10 @@ async fn rows_of_reads_no_more_of_a_state_than_a_page_has() {
     let filter = CouponFilter { kind: Some(CouponKind::Regular), state: None };
     let listed = reader.list(filter, None, 2).await.expect("both stores answer");
     assert_eq!(numbers(&listed), [310, 309]);
-    let name =
-        "SELECT name FROM pg_prepared_statements WHERE statement LIKE '%one (kind) CROSS JOIN%'";
+    let name = "SELECT name FROM pg_prepared_statements WHERE statement LIKE '%FROM coupons%'";
     let names: Vec<String> =
-        sqlx::query_scalar(name).persistent(false).fetch_all(&pool).await.expect("it is prepared");
+        sqlx::query_scalar(name).persistent(false).fetch_all(&pool).await.expect("a list");
+    assert_eq!(names.len(), 1, "the reader has asked with one statement: {names:?}");
     let explain = format!(
         "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE {}('{{regular}}', '{{active,paused,ended}}', NULL, 2)",
         names[0]

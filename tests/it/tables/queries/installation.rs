@@ -147,7 +147,7 @@ async fn migrate_pauses_between_two_questions_for_the_lock_of_another_process() 
     let lock = sqlx::query("SELECT pg_advisory_lock($1)").bind(MIGRATES);
     lock.execute(&mut *other).await.expect("it is free");
     let lines = Lines::down_to(tracing::Level::DEBUG);
-    let asked = || lines.count("SELECT pg_try_advisory_lock($1)");
+    let asked = || lines.count("pg_try_advisory_lock");
     let clock = Still::begin();
     let waits = async {
         soon("the lock is asked for", || asked() >= 1).await;
@@ -181,10 +181,14 @@ async fn migrate_drops_what_is_left_of_indexes_that_are_built_concurrently_and_n
         }
     }
     assert!(!indexes.is_empty());
-    assert_eq!(lines.count("DROP INDEX CONCURRENTLY IF EXISTS"), indexes.len());
+    let dropped = lines.with("DROP INDEX CONCURRENTLY");
+    assert_eq!(dropped.len(), indexes.len());
     for index in indexes {
-        let dropped = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}\\n");
-        assert_eq!(lines.count(&dropped), 1, "{index}");
+        let names = |line: &&String| {
+            let mut words = line.split(|it: char| !it.is_alphanumeric() && it != '_');
+            words.any(|word| word == index)
+        };
+        assert_eq!(dropped.iter().filter(names).count(), 1, "{index}");
     }
     pool.close().await;
     shared().drop_database(&name).await;
@@ -197,7 +201,7 @@ async fn migrate_ends_its_session_and_drops_no_index_of_a_database_that_is_up_to
     let pool = postgres::pool(&app.database_url(), 1, patience()).expect("a valid URL");
     let lines = Lines::down_to(tracing::Level::DEBUG);
     bounded("the end of the migration", migrate(&pool)).await.expect("it is up to date");
-    assert_eq!(lines.count("SET statement_timeout = 0"), 1);
+    assert_eq!(lines.count("SET statement_timeout"), 1);
     let timeout = sqlx::query_scalar("SELECT current_setting('statement_timeout')");
     let timeout: String = timeout.fetch_one(&pool).await.expect("Postgres answers");
     assert_ne!(timeout, "0");
