@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_quiet_since_its_streaming_reply_was_dropped() {
+    fn a_connection_has_been_quiet_since_its_streaming_reply_was_dropped() {
         let story = Story::begin();
         let under_way = story.at(0).request(Version::HTTP_11);
         let streaming = story.watch.stream();

@@ -194,7 +194,7 @@ async fn a_sale_has_one_producer_until_its_last_watcher_has_gone() {
     drop(second);
     shop.tick().await;
     assert_eq!((shop.live.watched(), shop.live.places().taken()), (0, 0));
-    // The producer has ended, and takes none that comes after it for itself.
+    // The producer has ended, and a later watcher has one that ends with it, too.
     let again = shop.watch(one).await;
     shop.tick().await;
     assert_eq!(shop.live.watched(), 1);
