@@ -8,9 +8,9 @@ use flash_sale::sale::log::backlog::Backlog;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
 use private_servers::testing::RedisServer;
 
-use crate::support::played::{Play, Played};
+use crate::support::played::Played;
 use crate::support::servers::Addresses;
-use crate::support::{PATIENCE, TestApp, calls, command_calls, lane, shared};
+use crate::support::{Bounded, TestApp, calls, command_calls, lane, patience, shared};
 
 #[tokio::test]
 async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread() {
@@ -41,17 +41,13 @@ async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread()
 async fn only_logs_of_which_all_is_written_are_asked_for_a_newer_entry() {
     let app = TestApp::with_lanes(2).await;
     app.expect_disagreements();
-    let played = Played::before(app.redis_url(), |command| match command[0].as_str() {
-        "XREAD" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await;
-    let backlog = Backlog::new(played.redis(PATIENCE), app.keys().clone(), 2, 9);
+    let played = Played::hearing(app.redis_url(), "XREAD").await;
+    let backlog = Backlog::new(played.redis(patience()), app.keys().clone(), 2, 9);
     let logs: Vec<String> = LogId::of_lanes(Lane::all(2)).map(|log| app.keys().log(log)).collect();
     let unwritten = app.log(lane());
     app.append(lane(), &["coupon", "1024", "user", "1", "order", "77"]).await;
     for _ in 0..2 {
-        assert_eq!(backlog.look().await.expect("Redis answers"), 1);
+        assert_eq!(backlog.look().bounded().await.expect("Redis answers"), 1);
     }
     let asked = played.asked().concat();
     let named: Vec<&String> = asked.iter().filter(|word| logs.contains(word)).collect();

@@ -16,7 +16,7 @@ use private_servers::testing::RedisServer;
 use crate::support::played::{Play, Played};
 use crate::support::servers::Addresses;
 use crate::support::{
-    Bounded, PATIENCE, TestApp, bounded, calls, command_calls, done, lane, shared,
+    Bounded, TestApp, bounded, calls, command_calls, done, lane, patience, shared,
 };
 
 fn id(ms: u64, sequence: u64) -> EntryId {
@@ -135,9 +135,9 @@ async fn newer_reads_at_most_one_entry_of_each_log() {
         _ => Play::Real,
     })
     .await;
-    let (redis, logs) = (played.redis(PATIENCE), [("a".to_owned(), id(5, 1))]);
-    for patience in [Duration::ZERO, Duration::from_millis(20)] {
-        let found = bounded("the answer", newer(&redis, &logs, patience)).await;
+    let (redis, logs) = (played.redis(patience()), [("a".to_owned(), id(5, 1))]);
+    for wait in [Duration::ZERO, Duration::from_millis(20)] {
+        let found = bounded("the answer", newer(&redis, &logs, wait)).await;
         assert_eq!(found.expect("it is played"), [""; 0]);
     }
     let at_once = ["XREAD", "COUNT", "1", "STREAMS", "a", "5-1"];

@@ -7,7 +7,7 @@ use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
 use redis::Value;
 
 use crate::support::played::{Play, Played, text};
-use crate::support::{Bounded, PATIENCE, TestApp, bounded, calls, done, lane};
+use crate::support::{Bounded, TestApp, bounded, calls, done, lane, patience};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
@@ -128,7 +128,7 @@ async fn remove_idle_consumers_keeps_one_that_has_been_idle_for_just_as_long() {
         _ => Play::Real,
     })
     .await;
-    let redis = played.redis(PATIENCE);
+    let redis = played.redis(patience());
     let ours = OrderLog::new(redis, app.keys(), calls(lane()), "ours".into());
     let removed = ours.remove_idle_consumers(Duration::from_secs(1));
     bounded("the longer one is removed", removed).await.unwrap();

@@ -4,7 +4,7 @@ use flash_sale::base::limits::BOARD_RECOVERIES_MAX;
 use flash_sale::sale::ids::Lane;
 use serde_json::{Value, json};
 
-use crate::support::played::{Play, Played};
+use crate::support::played::{OTHER_TYPE, Play, Played};
 use crate::support::{TestApp, bounded};
 
 /// The board once it is as expected.
@@ -114,7 +114,7 @@ async fn a_log_that_cannot_be_read_is_unknown_and_hides_no_other() {
     let unreadable = app.log(lanes[0]);
     let played = Played::before(app.redis_url(), move |command| match command {
         [verb, key, ..] if verb == "XRANGE" && *key == unreadable => {
-            Play::Reply("-WRONGTYPE it says\r\n".to_owned())
+            Play::Reply(OTHER_TYPE.to_owned())
         }
         _ => Play::Real,
     })

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::sale::order::model::Order;
 use futures_util::future::join_all;
@@ -25,13 +24,7 @@ const LOOKS: i64 = 20;
 async fn requests_that_wait_hold_one_connection_all_together() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(WAITERS).await;
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::raw_sql(
-        "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
-    )
-    .execute(&mut *lock)
-    .await
-    .expect("no other transaction has it");
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
 
     let began = Instant::now();
     let claims = join_all((1..=WAITERS).map(|id| app.claim_preferring(id, coupon, "wait=10")));
@@ -127,11 +120,7 @@ async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() 
 async fn look_while_requests_wait_pauses_for_nine_times_as_long_as_the_look_has_taken() {
     let app = TestApp::start().await;
     let pool = &app.app.stores.pool;
-    let mut lock = postgres::begin(pool).await.expect("Postgres answers");
-    sqlx::raw_sql("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut *lock)
-        .await
-        .expect("no other transaction has it");
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let period = u64::try_from(limits::PREFER_LOOK_PERIOD.as_millis()).expect("small");
     let pause = 50 * u64::from(limits::PREFER_LOOK_PAUSES);
     let clock = Still::begin();

@@ -26,7 +26,7 @@ async fn last(app: &TestApp) -> Value {
     page.body["runs"][0].clone()
 }
 
-/// Whether the last comparison left the orders of the only sale out, and the codes of its findings.
+/// Number of sales whose orders the last comparison left out, and the codes of its findings.
 async fn left_out(app: &TestApp) -> (i64, Vec<String>) {
     let run = compare_changed(app).await;
     assert_eq!(run["kind"], "changed");

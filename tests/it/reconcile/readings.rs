@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Kind, Report};
@@ -87,9 +86,7 @@ async fn next_of_audit_is_one_row_of_all_sales_that_are_due() {
 async fn audit_rests_for_twenty_times_the_time_of_a_reading() {
     let app = TestApp::start().await;
     let coupon = sale(&app, 1).await;
-    let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let lock = "LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
-    sqlx::query(lock).execute(&mut *locked).await.expect("no session has the table");
+    let locked = app.holding("LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE").await;
     let rests_from = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let (began, before) = (Instant::now(), app.number(rests_from).await);
     let reads = async {

@@ -80,6 +80,12 @@ impl Played {
         Self { url, stage, _accepting: accepting }
     }
 
+    /// Before the Redis at `real`, which answers all commands. Those of this name are noted.
+    pub async fn hearing(real: &str, name: &'static str) -> Self {
+        Self::before(real, move |command| if command[0] == name { Play::Heard } else { Play::Real })
+            .await
+    }
+
     /// A connection of a process, which has so long to be answered.
     pub fn redis(&self, timeout: Duration) -> Redis {
         Redis::with_timeout(&self.url, timeout).expect("a valid URL")
@@ -279,6 +285,13 @@ fn number_in(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let number = std::str::from_utf8(&rest[1..end]).ok()?.parse().ok()?;
     Some((number, at + end + 2))
 }
+
+/// Answer of a Redis that may not tell.
+pub const REFUSED: &str = "-NOPERM this user may not\r\n";
+
+/// Answer of a Redis that has a key of another type.
+pub const OTHER_TYPE: &str =
+    "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
 
 /// A list of texts, as Redis writes it.
 pub fn list(words: &[&str]) -> String {

@@ -1,10 +1,12 @@
-//! The tables as they are, and a Postgres that refuses to write to one of them.
+//! The tables as they are, and a Postgres that refuses to write to one of them, or holds it back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flash_sale::base::limits::LANE_BITS;
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
+use sqlx::{Postgres, Transaction};
 
 use super::{TestApp, eventually};
 
@@ -202,5 +204,30 @@ impl TestApp {
         let waiting = "SELECT count(*) FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'";
         eventually("a session waits for a row", async || self.number(waiting).await > 0).await;
+    }
+
+    /// Waits until a session that is at a statement with these words waits for a row or a table.
+    pub async fn a_session_waits_in(&self, words: &str) {
+        let waiting = format!(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock' AND position('{words}' IN query) > 0"
+        );
+        eventually("a session waits", async || self.number(&waiting).await > 0).await;
+    }
+
+    /// A transaction of another process, which holds what these statements lock until it ends, however slow the machine is.
+    pub async fn holding(&self, statements: &str) -> Transaction<'static, Postgres> {
+        let mut tx = postgres::begin(&self.app.stores.pool).await.expect("Postgres answers");
+        let statements = format!("SET LOCAL idle_in_transaction_session_timeout = 0; {statements}");
+        let statements = sqlx::raw_sql(sqlx::AssertSqlSafe(statements));
+        statements.execute(&mut *tx).await.expect("Postgres does it");
+        tx
+    }
+
+    /// Asks Postgres some questions: time for tasks of this process that wait for a store, while its clock stands still.
+    pub async fn some_replies(&self) {
+        for _ in 0..20 {
+            self.number("SELECT 1::bigint").await;
+        }
     }
 }

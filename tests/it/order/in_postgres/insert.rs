@@ -118,7 +118,7 @@ async fn existing_rows_are_read_by_the_ids_of_the_claims_alone() {
 
 /// A batch that fits is sorted once; none of its claims is refused.
 #[tokio::test]
-async fn overflow_doesn_t_sort_refused_claims_where_there_are_none() {
+async fn overflow_sorts_refused_claims_only_where_there_are_some() {
     let app = TestApp::with_sales(1).await;
     app.write_rows(&[(11, 1, "flash", 1, "unpaid")]).await;
     let lines = Lines::down_to(tracing::Level::DEBUG);

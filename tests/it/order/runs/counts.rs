@@ -5,7 +5,6 @@ use std::time::Duration;
 use flash_sale::base::limits;
 use flash_sale::sale::order::model::OrderStatus;
 
-use super::holding;
 use crate::support::lines::{Lines, number};
 use crate::support::{Bounded, TestApp, bounded, later, sale};
 
@@ -56,8 +55,7 @@ async fn the_audit_rests_after_a_coupon_and_for_longer_after_a_round() {
 #[tokio::test]
 async fn the_audit_pauses_for_twenty_times_as_long_as_the_count_has_taken() {
     let app = counted().await;
-    let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE order_count_changes IN EXCLUSIVE MODE";
-    let other = holding(&app, lock).await;
+    let other = app.holding("LOCK TABLE order_count_changes IN EXCLUSIVE MODE").await;
     let from = app.texts("SELECT clock_timestamp()::text").await.remove(0);
     let ending = async {
         app.a_session_waits_for_a_row().await;

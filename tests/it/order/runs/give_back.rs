@@ -4,7 +4,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::give_back::places::Places;
 use flash_sale::sale::pass::Ran;
 
-use super::{errors, holding, raise_epoch};
+use super::{errors, raise_epoch};
 use crate::support::played::{Play, Played, hash};
 use crate::support::{Bounded, TestApp, bounded, lane, patience};
 
@@ -163,8 +163,8 @@ async fn a_pass_goes_on_if_its_units_do_or_its_places() {
     }
 }
 
-/// An open unit that is postponed, a unit that is done, a place that is postponed, and a unit whose row Postgres can't write at
-/// this moment. The notes of the second and of the third coupon are due.
+/// An open unit that is postponed, a unit that is done, a place that is postponed, and a unit whose row Postgres can't
+/// write at this moment. The notes of the second and of the third coupon are due.
 #[tokio::test]
 async fn work_through_that_is_broken_off_ends_no_tries_of_coupons_without_waiting_rows() {
     let app = TestApp::with_sales(4).await;
@@ -279,7 +279,7 @@ async fn close_leaves_rows_open_if_the_lane_has_another_epoch_by_then() {
     let coupon = app.create_flash(9).await;
     let order = app.order(1, coupon).await;
     assert_eq!(app.cancel(1, order).await.status, 200);
-    let other = holding(&app, "LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
+    let other = app.holding("LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
     let recovering = async {
         app.a_session_waits_for_a_row().await;
         app.execute("UPDATE lanes SET epoch = 2").await;
@@ -301,7 +301,7 @@ async fn units_of_a_sale_that_is_archived_in_their_turn_are_closed_by_the_next_p
     let order = app.order(1, coupon).await;
     assert_eq!(app.cancel(1, order).await.status, 200);
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
-    let other = holding(&app, "LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
+    let other = app.holding("LOCK TABLE dead_letters IN ACCESS EXCLUSIVE MODE").await;
     let archiving = async {
         app.a_session_waits_for_a_row().await;
         app.execute("UPDATE flash_sales SET archived_at = now(), removed_at = now()").await;

@@ -1,8 +1,6 @@
 //! Runs of the passes about orders: results, rounds, and the traces of each.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
-use sqlx::{AssertSqlSafe, Postgres, Transaction, raw_sql};
 
 use crate::support::TestApp;
 
@@ -26,14 +24,6 @@ mod cancellations;
 
 // Running counts of orders.
 mod counts;
-
-/// A transaction of another process, which holds what this statement locks.
-async fn holding(app: &TestApp, statement: &str) -> Transaction<'static, Postgres> {
-    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let statement = raw_sql(AssertSqlSafe(statement.to_owned()));
-    statement.execute(&mut *tx).await.expect("Postgres does it");
-    tx
-}
 
 /// Error of each note about a postponed item, by pass.
 async fn errors(app: &TestApp) -> Vec<String> {

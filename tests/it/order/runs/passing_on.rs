@@ -2,7 +2,7 @@
 
 use flash_sale::sale::ids::CouponId;
 
-use super::{errors, holding, raise_epoch};
+use super::{errors, raise_epoch};
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
 use crate::support::lines::Lines;
 use crate::support::{TestApp, lane};
@@ -89,7 +89,7 @@ async fn pass_while(app: &TestApp, change: Change, coupon: CouponId, base: i64) 
         ),
         _ => format!("SELECT FROM orders WHERE id = {heir} FOR UPDATE"),
     };
-    let other = holding(app, &lock).await;
+    let other = app.holding(&lock).await;
     app.app.lanes.take_suspicion();
     let lines = Lines::heard();
     let changing = async {

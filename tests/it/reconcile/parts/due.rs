@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::lines::{Lines, number, rows_returned};
-use crate::support::{Bounded, PATIENCE, TestApp};
+use crate::support::{Bounded, TestApp, patience};
 
 const UNCHECKED: &str = "SELECT count(*) FROM lane_beats WHERE unchecked_since IS NOT NULL";
 
@@ -142,6 +142,6 @@ async fn compare_if_due_and_audit_next_end_their_turns_and_take_none_while_the_a
 #[tokio::test]
 async fn pass_is_given_up_when_the_service_stops() {
     let place = Place::new().await;
-    assert!(place.app.app.shutdown.stop(PATIENCE).await);
+    assert!(place.app.app.shutdown.stop(patience()).await);
     assert_eq!(place.pass(HOUR).await, (false, 0, 0));
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{CENSUS, OTHER_TYPE, REFUSED};
+use super::CENSUS;
 use crate::faults::recovery::start;
-use crate::support::played::{Play, Played};
+use crate::support::played::{OTHER_TYPE, Play, Played, REFUSED};
 use crate::support::{Bounded, TestApp};
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn not_listed_is_no_order_that_is_paid_before_its_list_is_read() {
     }
 }
 
-/// Whether the bound held before the oldest order on a list was claimed is not known.
+/// The bound may not have held before the oldest order on a list was claimed.
 #[tokio::test]
 async fn not_listed_is_not_the_oldest_order_on_a_list_though_it_leaves_the_list_meanwhile() {
     let (app, _) = with_lists().await;

@@ -50,12 +50,6 @@ static CENSUS: LazyLock<String> = LazyLock::new(|| {
     redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
 });
 
-/// Redis may not tell.
-const REFUSED: &str = "-NOPERM this user may not\r\n";
-
-/// Redis has a key of another type.
-const OTHER_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
-
 /// The comparison of a sale, during which this happens after Postgres has been asked for its terms and before Redis counts.
 async fn checked_while(
     app: &TestApp,

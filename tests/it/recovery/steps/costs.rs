@@ -2,11 +2,11 @@
 
 use super::{BY_HAND, close_lanes, damage, fate, no_process_keeps, promise_in_redis, sold_to_two};
 use crate::support::lines::Lines;
-use crate::support::played::{Play, Played};
+use crate::support::played::Played;
 use crate::support::{TestApp, bounded, lane};
 
-/// Words of the statements that ask for the shards of recoveries that were broken off, for the letters and the newest orders
-/// of buyers without a row, that add lanes, and that write orders.
+/// Words of the statements that ask for the shards of recoveries that were broken off, for the letters and the newest
+/// orders of buyers without a row, that add lanes, and that write orders.
 const STATEMENTS: [&str; 5] = [
     "SELECT total FROM flash_sales WHERE coupon_id = $1",
     "FROM dead_letters WHERE order_id = ANY($1)",
@@ -25,11 +25,7 @@ async fn statements_of_a_recovery_each_have_a_reason_and_lists_that_are_in_use_a
     let app = TestApp::start().await;
     app.expect_disagreements();
     let [sale] = sold_to_two::<1>(&app).await;
-    let played = Played::before(app.redis_url(), |command| match &*command[0] {
-        "UNLINK" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await;
+    let played = Played::hearing(app.redis_url(), "UNLINK").await;
     let other = played.process(&app).await;
     no_process_keeps(&app).await;
     for (epoch, before, expected, built) in

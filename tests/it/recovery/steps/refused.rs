@@ -9,7 +9,7 @@ use super::{
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
-use crate::support::played::{Play, Played, hash};
+use crate::support::played::{Play, Played, REFUSED, hash};
 use crate::support::{Bounded, TestApp, proxy_before};
 
 static ADOPT: LazyLock<String> =
@@ -117,7 +117,7 @@ async fn recover_ends_with_each_refusal_to_tell_the_shards_of_a_sale() {
         close_lanes(&app).await;
         played.take_asked();
         (0..refused).for_each(|_| played.answer(""));
-        played.answer("-NOPERM this user may not\r\n");
+        played.answer(REFUSED);
         let ended = other.keeper.pass().bounded().await;
         played.forget_answers();
         let is_refused = played.take_asked().len() > refused;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{app_on, append, due_in, rows, worker_of, worker_with};
-use crate::support::played::{Play, Played};
+use crate::support::played::Played;
 use crate::support::{Bounded, TestApp, bounded, command_calls, eventually, lane, patience};
 
 /// Number of clients of Redis whose last command was this one.
@@ -23,16 +23,7 @@ async fn clients(app: &TestApp, command: &str) -> usize {
     list.lines().filter(|line| line.split(' ').any(|of| of == word)).count()
 }
 
-/// A Redis that notes how logs are looked at.
-async fn watched(app: &TestApp) -> Played {
-    Played::before(app.redis_url(), |command| match &*command[0] {
-        "XREAD" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await
-}
-
-/// The milliseconds for which each look so far was to wait for an entry; none for a look of a lane by itself.
+/// The milliseconds for which each look at logs so far was to wait for an entry; none for a look of a lane by itself.
 fn waits(played: &Played) -> Vec<Option<String>> {
     let wait = |look: &Vec<String>| {
         let at = look.iter().position(|word| word == "BLOCK")?;
@@ -113,7 +104,7 @@ async fn the_lanes_of_a_new_process_read_over_eight_log_readers() {
 async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks_at_nothing() {
     let app = TestApp::start().await;
     let key = app.log(lane());
-    let played = watched(&app).await;
+    let played = Played::hearing(app.redis_url(), "XREAD").await;
     let block = Duration::from_millis(50);
     let watch = LaneWatch::new(&played.redis(2 * block));
     let (stop, state) = (CancellationToken::new(), LogState::default());
@@ -156,7 +147,7 @@ async fn a_lane_at_rest_stops_to_look_for_itself_and_a_watch_without_lanes_looks
 #[tokio::test]
 async fn the_watch_starts_with_the_workers_of_a_process() {
     let app = TestApp::start().await;
-    let played = watched(&app).await;
+    let played = Played::hearing(app.redis_url(), "XREAD").await;
     let process = played.process(&app).await;
     worker::start(&process, &app.config);
     eventually("the watch looks", async || waits(&played).iter().any(Option::is_some)).await;

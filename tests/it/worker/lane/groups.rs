@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::EntryId;
 use flash_sale::worker::{LaneWorker, PassError, consumer_name};
@@ -171,11 +170,7 @@ async fn a_comparison_of_the_stores_ends_with_the_service() {
     let mut worker = worker_of(another.clone(), (&app.config).into());
     worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
-    let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::query("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut *locked)
-        .await
-        .expect("no session has them");
+    let locked = app.holding("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE").await;
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
     let lines = Lines::heard();
@@ -206,31 +201,27 @@ async fn a_vanished_group_is_an_alarm_while_another_comparison_goes_on() {
     let mut worker = worker_of(another.clone(), (&app.config).into());
     worker.ensure_group().bounded().await.expect("Redis answers");
     idle(&another).await;
-    let mut compares = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::raw_sql(
-        "SET LOCAL idle_in_transaction_session_timeout = 0;
-         SELECT pg_advisory_xact_lock(x'00636f6d70617265'::bigint)",
-    )
-    .execute(&mut *compares)
-    .await
-    .expect("no comparison goes on");
+    let compares = app.holding("SELECT pg_advisory_xact_lock(x'00636f6d70617265'::bigint)").await;
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
     let lines = Lines::heard();
     worker.ensure_group().bounded().await.expect("Redis answers");
     // It waits a minute for its turn, and asks again and again. Each answer has less time than that.
     let mut newest = 0;
-    while data_lost(&another) < 1.0 {
-        // The first of two may have been under way while time passed.
-        for _ in 0..2 {
-            eventually("the turn is asked for, or given up", async || {
-                let before = std::mem::replace(&mut newest, asked_for_turn(&app).await);
-                before < newest || data_lost(&another) >= 1.0
-            })
-            .await;
+    let is_given_up = async {
+        while data_lost(&another) < 1.0 {
+            // The first of two may have been under way while time passed.
+            for _ in 0..2 {
+                eventually("the turn is asked for, or given up", async || {
+                    let before = std::mem::replace(&mut newest, asked_for_turn(&app).await);
+                    before < newest || data_lost(&another) >= 1.0
+                })
+                .await;
+            }
+            later(limits::TURN_SILENCE_MAX / 2).await;
         }
-        later(limits::TURN_SILENCE_MAX * 3 / 4).await;
-    }
+    };
+    bounded("the turn is given up", is_given_up).await;
     idle(&another).await;
     assert_eq!((data_lost(&another), lines.count("a comparison goes on")), (1.0, 1));
     compares.rollback().await.expect("Postgres answers");

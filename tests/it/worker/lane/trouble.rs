@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, append, due_in, rows, worker_of, worker_with};
 use crate::support::lines::Lines;
-use crate::support::{Bounded, PATIENCE, TestApp, bounded, lane};
+use crate::support::{Bounded, TestApp, bounded, lane, patience};
 
 const FAILED: &str = "a pass over the order log failed; trying again";
 
@@ -38,7 +38,7 @@ async fn the_end_of_the_service_ends_a_pause() {
     let mut worker = worker_with(&app, |_| {}).await;
     let mut backoff = HOUR;
     let failed = worker.heal_if_failed(Err(PassError::PostgresAway), &mut backoff);
-    let stops = async { assert!(app.app.shutdown.stop(PATIENCE).await) };
+    let stops = async { assert!(app.app.shutdown.stop(patience()).await) };
     bounded("the pause ends", async { tokio::join!(failed, stops) }).await;
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{HOUR, app_on, append, due_in, reader, rows, worker_of, worker_with};
 use crate::support::lines::number;
-use crate::support::played::{Play, Played};
+use crate::support::played::Played;
 use crate::support::{
     Bounded, TestApp, bounded, command_calls, eventually, lane, later, patience, proxy_before,
     tries,
@@ -180,11 +180,7 @@ async fn a_lane_rests_only_after_a_while_without_an_entry() {
 #[tokio::test]
 async fn a_lane_whose_worker_is_new_gets_up_to_tidy_up() {
     let app = TestApp::start().await;
-    let played = Played::before(app.redis_url(), |command| match &*command[0] {
-        "XREAD" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await;
+    let played = Played::hearing(app.redis_url(), "XREAD").await;
     let mut worker = worker_of(played.process(&app).await, (&app.config).into());
     worker.ensure_group().bounded().await.expect("Redis answers");
     later(limits::LANE_LINGER).await;

@@ -8,7 +8,7 @@ use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::keys::LogId;
 use flash_sale::sale::reconcile::{self, Report};
 
-use crate::support::played::{Play, Played};
+use crate::support::played::Played;
 use crate::support::{Bounded, TestApp, patience};
 
 /// Appends an entry with the order of one made-up user for each number from `first` on.
@@ -224,11 +224,7 @@ async fn acknowledged_logs_and_orders_that_are_listed_cost_one_look_at_pending_e
     app.order(1, coupon).await;
     let listed: i64 = app.redis(&["HLEN", &app.keys().unpaid(coupon.lane())]).await;
     assert_eq!(listed, 1);
-    let played = Played::before(app.redis_url(), |command| match &*command[0] {
-        "XPENDING" => Play::Heard,
-        _ => Play::Real,
-    })
-    .await;
+    let played = Played::hearing(app.redis_url(), "XPENDING").await;
     let Stores { pool, keys, .. } = &app.app.stores;
     let report = reconcile::check(pool, &played.redis(patience()), keys).bounded().await;
     assert!(report.expect("both stores answer").agrees());

@@ -5,8 +5,7 @@ use flash_sale::sale::reconcile::{self, Disagreement};
 
 use super::deliver;
 use crate::faults::recovery::start_with;
-use crate::reconcile::parts::{OTHER_TYPE, REFUSED};
-use crate::support::played::{Play, Played};
+use crate::support::played::{OTHER_TYPE, Play, Played, REFUSED};
 use crate::support::{Bounded, TestApp, patience};
 
 /// A command that Redis refuses for a while is no fault of the lane.
