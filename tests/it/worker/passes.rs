@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
@@ -142,16 +141,19 @@ async fn a_service_that_has_just_started_stops_at_once() {
     }
 }
 
+/// Words of the first statement of a run that expires orders, and of one that gives units and places back.
+const EXPIRES: &str = "ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED";
+const RETURNS: &str = "WITH RECURSIVE step (number, coupon_id)";
+
 /// Runs of a pass that find nothing are a period apart.
 #[tokio::test]
 async fn a_pass_goes_on_with_nothing_only_after_its_period() {
     let app = TestApp::start().await;
     let worker = app.another_instance().await;
     let asked = Lines::down_to(tracing::Level::DEBUG);
-    let expiries =
-        || asked.count("ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED");
+    let expiries = || asked.count(EXPIRES);
     // Places, and then units.
-    let returns = || asked.count("FROM step LEFT JOIN flash_sales USING (coupon_id)") / 2;
+    let returns = || asked.count(RETURNS) / 2;
     let began = Instant::now();
     worker::start(&worker, &app.config);
     let again = async || expiries() >= 1 && returns() >= 2;
@@ -168,9 +170,9 @@ async fn a_pass_goes_on_with_nothing_only_after_its_period() {
 /// Each run has a bound of its own.
 #[tokio::test]
 async fn a_service_that_is_stopping_leaves_the_items_of_the_next_run() {
-    for (table, left) in [
-        ("orders", "SELECT count(*) FROM orders WHERE status = 'unpaid'"),
-        ("stock_returns", "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
+    for (table, words, left) in [
+        ("orders", EXPIRES, "SELECT count(*) FROM orders WHERE status = 'unpaid'"),
+        ("stock_returns", RETURNS, "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
     ] {
         let (app, coupon) = app_with_sale().await;
         match table {
@@ -178,14 +180,10 @@ async fn a_service_that_is_stopping_leaves_the_items_of_the_next_run() {
             _ => open_returns(&app, coupon, "place", 1, 10_001).await,
         }
         let worker = app.another_instance().await;
-        let mut locked = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         let lock = format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(lock))
-            .execute(&mut *locked)
-            .await
-            .expect("no session has it");
+        let locked = app.holding(&lock).await;
         worker::start(&worker, &app.config);
-        app.a_session_waits_for_a_row().await;
+        app.a_session_waits_in(words).await;
         let goes_on = async { locked.rollback().await.expect("Postgres answers") };
         let (stopped, ()) = tokio::join!(worker.shutdown.stop(patience()), goes_on);
         assert!(stopped && app.number(left).await > 0, "{table}");

@@ -212,11 +212,11 @@ async fn a_pass_that_loads_sales_forgets_one_that_was_loaded_by_others_when_it_i
     let app = TestApp::start().await;
     let coupon = only_in_postgres(&app, 3).await;
     let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupon), "x"]).await;
-    let load = async || app.app.loader.pass(Duration::from_secs(3_600)).await;
+    let load = async || app.app.loader.pass(Duration::from_secs(3_600)).bounded().await;
     assert_eq!(load().await.expect("both stores answer"), 0);
     app.let_postponed_wait().await;
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
-    app.app.loader.resolve_now(coupon).await.expect("both stores answer");
+    app.app.loader.resolve_now(coupon).bounded().await.expect("both stores answer");
     assert_eq!(load().await.expect("both stores answer"), 0);
     assert_eq!(app.postponed().await, [format!("warm_up {coupon} 1")], "it isn't due");
     app.let_postponed_be_due().await;

@@ -1,10 +1,12 @@
 //! Marks of a written batch: attempts, letters and lines of a sale that has too few units, times, and news for requests
 //! that wait.
 
+// The note of a batch in the trace of a claim.
+mod noted;
+
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
@@ -16,29 +18,12 @@ use super::{append, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::played::{Play, Played, Still, hash, soon};
 use crate::support::process::pending;
-use crate::support::{
-    Bounded, PATIENCE, TestApp, bounded, eventually, lane, later, now, shared, user,
-};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, now, patience, shared, user};
 
 /// The script that releases the locks of a batch.
 static UNLOCK: LazyLock<String> = LazyLock::new(|| {
-    hash(include_str!("../../../../crates/redisson-locks/lua/reentrant/unlock_batch.lua"))
+    hash(include_str!("../../../../../crates/redisson-locks/lua/reentrant/unlock_batch.lua"))
 });
-
-/// From now on, statements that insert orders are counted, also those of transactions that are rolled back.
-async fn count_inserts(app: &TestApp) {
-    app.execute(
-        "CREATE SEQUENCE inserts;
-         CREATE FUNCTION count_inserts() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN PERFORM nextval('inserts'); RETURN NULL; END $$;
-         CREATE TRIGGER counted BEFORE INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION count_inserts()",
-    )
-    .await;
-}
-
-async fn inserts(app: &TestApp) -> i64 {
-    app.number("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM inserts").await
-}
 
 /// Rows and dead letters of one pass.
 async fn written(worker: &mut LaneWorker) -> (usize, usize) {
@@ -52,28 +37,28 @@ async fn a_sale_that_had_too_few_units_is_written_by_itself_until_it_has_enough(
     app.expect_disagreements();
     let [scarce, other] = [app.create_flash(2).await, app.create_flash(100).await];
     let mut worker = worker_with(&app, |_| {}).await;
-    count_inserts(&app).await;
+    app.count_statements("INSERT", "orders").await;
     let lines = Lines::heard();
     let told = || lines.count("the order log has more claims of a sale than it has units");
     append(&app, scarce, 1..=5).await;
     assert_eq!(written(&mut worker).await, (2, 3));
-    assert_eq!((inserts(&app).await, told()), (2, 1), "all of them, and then those that fit");
+    assert_eq!((app.statements().await, told()), (2, 1), "all of them, and then those that fit");
     let statements = "SELECT count(DISTINCT xmin::text) FROM dead_letters";
     assert_eq!(app.number(statements).await, 1);
     // Without a unit, no insert is tried. The others are written as before.
     append(&app, scarce, 6..=8).await;
     append(&app, other, 21..=22).await;
     assert_eq!(written(&mut worker).await, (2, 3));
-    assert_eq!((inserts(&app).await, told()), (3, 2));
+    assert_eq!((app.statements().await, told()), (1, 2));
     app.execute(&format!("UPDATE flash_sales SET total = 100 WHERE coupon_id = {scarce}")).await;
     append(&app, scarce, 11..=12).await;
     append(&app, other, 23..=24).await;
     assert_eq!(written(&mut worker).await, (4, 0));
-    assert_eq!((inserts(&app).await, told()), (5, 2), "still by itself");
+    assert_eq!((app.statements().await, told()), (2, 2), "still by itself");
     append(&app, scarce, 13..=14).await;
     append(&app, other, 25..=26).await;
     assert_eq!(written(&mut worker).await, (4, 0));
-    assert_eq!((inserts(&app).await, told()), (6, 2), "together");
+    assert_eq!((app.statements().await, told()), (1, 2), "together");
 }
 
 #[tokio::test]
@@ -89,10 +74,10 @@ async fn a_part_that_overflows_stays_by_itself_when_its_claims_are_written_one_b
     append(&app, scarce, 11..=12).await;
     assert_eq!(written(&mut worker).await, (1, 1));
     app.accept("orders").await;
-    count_inserts(&app).await;
+    app.count_statements("INSERT", "orders").await;
     append(&app, scarce, 13..=13).await;
     append(&app, other, 23..=23).await;
-    assert_eq!((written(&mut worker).await, inserts(&app).await), ((2, 0), 2));
+    assert_eq!((written(&mut worker).await, app.statements().await), ((2, 0), 2));
 }
 
 #[tokio::test]
@@ -200,7 +185,7 @@ async fn a_request_that_waits_is_told_of_its_row_at_once() {
     let is_told = Cell::new(false);
     let clock = Still::begin();
     let waits = async {
-        let told = app.app.order_waiters.wait(user(7), order, PATIENCE).await;
+        let told = app.app.order_waiters.wait(user(7), order, patience()).await;
         is_told.set(true);
         told
     };
@@ -238,9 +223,7 @@ async fn the_guard_of_a_batch_releases_its_locks_before_a_write_ends() {
         eventually("the locks are released", async || played.asked().len() == 1).await;
         eventually("the entry is acknowledged", async || pending(&app).await == 0).await;
         // Time for the worker to hear of that.
-        for _ in 0..20 {
-            pending(&app).await;
-        }
+        app.some_replies().await;
     };
     tokio::select! {
         ended = &mut pass => panic!("the locks are not released yet: {ended:?}"),
@@ -251,88 +234,4 @@ async fn the_guard_of_a_batch_releases_its_locks_before_a_write_ends() {
     assert_eq!((report.inserted, played.asked().len()), (1, 1));
     // The answer was made up.
     let _: i64 = app.redis(&["DEL", &app.keys().order_lock(lane(), user(1))]).await;
-}
-
-/// The order of user 1, which was claimed 20 s ago and is followed.
-async fn followed(app: &TestApp, coupon: CouponId) -> OrderId {
-    let order = app.claim_traced(1, coupon, "1").await.order_id();
-    later(Duration::from_secs(20)).await;
-    OrderId::new(app.inner(order)).expect("a positive number")
-}
-
-/// Has the worker write while the lock of user 1 is held, which makes rows of so many others, and 7 s later. The batch of
-/// this order begins when its entry was read.
-async fn assert_noted_from_read(
-    app: &TestApp,
-    worker: &mut LaneWorker,
-    order: OrderId,
-    others: usize,
-) {
-    let key = app.keys().order_lock(lane(), user(1));
-    let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
-    let report = worker.write_pass().bounded().await.expect("both stores answer");
-    assert_eq!((report.inserted, report.contended), (others, 1));
-    held.release().await;
-    later(Duration::from_secs(7)).await;
-    assert_eq!(written(worker).await, (1, 0));
-    let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
-    let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
-    assert_eq!(
-        (&trace["worker"], &trace["batch_claims"]),
-        (&worker.log().consumer().into(), &1.into())
-    );
-    let steps = trace["steps"].as_array().expect("a list");
-    let took = |name: &str| {
-        let step = steps.iter().find(|step| step["name"] == name).expect("a step");
-        step["took_us"].as_u64().unwrap_or_else(|| panic!("{name} has no time: {trace}"))
-    };
-    // On no machine does a read take as long as the wait before it.
-    let waited = took("batch") / 1_000_000;
-    assert!((7..20).contains(&waited), "{trace}");
-    assert!(took("locks") < 7_000_000 && took("acknowledgement") < 7_000_000, "{trace}");
-}
-
-/// However long a claim waits for its lock.
-#[tokio::test]
-async fn a_batch_is_noted_from_the_read_of_its_entries_to_their_acknowledgement() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(10).await;
-    let mut worker = worker_with(&app, |_| {}).await;
-    let order = followed(&app, coupon).await;
-    assert_noted_from_read(&app, &mut worker, order, 0).await;
-}
-
-/// A later look for more of them, which finds none, is no read.
-#[tokio::test]
-async fn a_batch_of_own_pending_entries_is_noted_from_their_read() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(10).await;
-    // The first batch is full, so the end of the pending entries is found by the second one.
-    let mut worker = worker_with(&app, |with| with.batch_orders_max = 2).await;
-    let order = followed(&app, coupon).await;
-    assert_eq!(app.claim(2, coupon).await.status, 202);
-    assert_eq!(worker.log().read_new(2).await.expect("Redis answers").len(), 2);
-    assert_noted_from_read(&app, &mut worker, order, 1).await;
-}
-
-#[tokio::test]
-async fn an_acknowledgement_that_fails_is_none_in_the_note_of_a_batch() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(10).await;
-    let mut worker = worker_with(&app, |_| {}).await;
-    let order = app.claim_traced(1, coupon, "1").await.order_id();
-    let order = OrderId::new(app.inner(order)).expect("a positive number");
-    // No count of written orders can be raised.
-    let of_lane = app.keys().lane(lane());
-    let _: i64 = app.redis(&["HSET", &of_lane, "written", "no number"]).await;
-    assert!(worker.write_pass().bounded().await.is_err());
-    let trace = app.app.traces.follow(order, None).await.expect("Postgres answers");
-    let trace = serde_json::to_value(trace.expect("it is followed")).expect("JSON");
-    let steps = trace["steps"].as_array().expect("a list");
-    let is_known = |name: &str| {
-        let step = steps.iter().find(|step| step["name"] == name).expect("a step");
-        step["took_us"].is_u64()
-    };
-    assert_eq!((is_known("row"), is_known("acknowledgement")), (true, false), "{trace}");
 }
