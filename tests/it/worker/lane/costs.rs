@@ -8,7 +8,6 @@ use flash_sale::sale::log::LogState;
 use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
 use private_servers::testing::RedisServer;
-use redis::RedisResult;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -82,18 +81,12 @@ async fn the_lanes_of_a_new_process_read_over_eight_log_readers() {
     // One more than there are connections.
     app.execute("UPDATE settings SET lanes = 9").await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
+    for lane in Lane::all(9) {
+        app.append(lane, &["x", "y"]).await;
+    }
     worker::start(&app.app, &app.config);
-    let are_read = async || {
-        let mut consumers = redis::pipe();
-        for lane in Lane::all(9) {
-            consumers.cmd("XINFO").arg("CONSUMERS").arg(app.log(lane)).arg("order-writers");
-        }
-        let found: RedisResult<Vec<Vec<redis::Value>>> =
-            app.app.stores.redis.query_all(&consumers).await;
-        found.is_ok_and(|lanes| lanes.iter().all(|of| !of.is_empty()))
-    };
-    // A consumer is known once it has read.
-    eventually("each lane has been read", are_read).await;
+    let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'undecodable'";
+    eventually("each lane has been read", async || app.number(letters).await == 9).await;
     assert_eq!(clients(&app, "xreadgroup").await, limits::LOG_READERS);
     assert!(app.app.shutdown.stop(patience()).await);
 }
