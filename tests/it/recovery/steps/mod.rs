@@ -45,6 +45,9 @@ use crate::support::buyers::FIRST_ORDER_BY_HAND as BY_HAND;
 use crate::support::played::hash;
 use crate::support::{Bounded, TestApp, bounded, eventually};
 
+/// Words of the statement that reads the states of all lanes.
+const READS_LANES: &str = "replication_id, harvests FROM lanes ORDER BY lane";
+
 /// The script that makes Redis use a sale that has been built.
 static SWITCH: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/switch_sale.lua")));

@@ -4,7 +4,7 @@ use flash_sale::base::limits::{BEAT_PERIOD, LOG_LINE_PAUSE};
 use tokio::time::Instant;
 
 use crate::faults::recovery::keep;
-use crate::recovery::steps::{close_lanes, no_process_keeps, sold_to_two};
+use crate::recovery::steps::{READS_LANES, close_lanes, no_process_keeps, sold_to_two};
 use crate::support::lines::Lines;
 use crate::support::played::Still;
 use crate::support::{Bounded, TestApp, tries};
@@ -98,7 +98,7 @@ async fn look_and_recover_reads_the_lanes_once_while_nothing_changes() {
         app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
         let lines = Lines::down_to(tracing::Level::DEBUG);
         keep(&app).await;
-        assert_eq!(lines.count("replication_id, harvests FROM lanes ORDER BY lane"), reads);
+        assert_eq!(lines.count(READS_LANES), reads);
     }
     let beats = "SELECT concat_ws(' ', lane, beat) FROM lane_beats ORDER BY lane";
     assert_eq!(app.texts(beats).await, ["0 4", "1 2"], "the new lane is looked at at once");
