@@ -6,7 +6,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts::{self, LiveOrders};
 
-use super::{begin, pool};
+use super::pool;
 use crate::support::{Bounded, TestApp, lane, sale};
 
 /// Coupons 1 and 2 are sales, 3 is regular and 4 has no row. Half of the orders are added up, and one has moved.
@@ -99,11 +99,8 @@ async fn add_up_takes_a_batch_of_changes_and_leaves_those_of_another_process() {
     app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(2, 2, "flash", 2, "paid"), (3, 1, "flash", 3, "paid")]).await;
     app.write_rows(&[(4, 1, "flash", 4, "unpaid")]).await;
-    let mut other = begin(&app).await;
-    sqlx::query("SELECT FROM order_count_changes WHERE coupon_id = 2048 FOR UPDATE")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other =
+        app.holding("SELECT FROM order_count_changes WHERE coupon_id = 2048 FOR UPDATE").await;
     app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     let left = "SELECT coupon_id >> 10 FROM order_count_changes";
     assert_eq!(app.numbers(left).await, [2], "no pass waits for another");
@@ -125,11 +122,7 @@ async fn add_up_raises_the_counts_in_the_order_of_the_coupons() {
     app.write_rows(&orders).await;
     app.app.order_counts.pass().bounded().await.expect("Postgres answers");
     app.write_rows(&[(3, 2, "flash", 3, "unpaid"), (4, 1, "flash", 4, "unpaid")]).await;
-    let mut other = begin(&app).await;
-    sqlx::query("SELECT FROM order_counts WHERE coupon_id = 1024 FOR UPDATE")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other = app.holding("SELECT FROM order_counts WHERE coupon_id = 1024 FOR UPDATE").await;
     let looking = async {
         app.a_session_waits_for_a_row().await;
         let free =

@@ -331,11 +331,8 @@ async fn orders_leave_with_what_belongs_to_them_and_recall_brings_one_back() {
 #[tokio::test]
 async fn leave_raises_the_counts_in_the_order_of_the_coupons() {
     let app = to_move().await;
-    let mut other = begin(&app).await;
-    raw_sql("SELECT FROM moved_order_counts WHERE coupon_id = 1024 FOR UPDATE")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other =
+        app.holding("SELECT FROM moved_order_counts WHERE coupon_id = 1024 FOR UPDATE").await;
     let looking = async {
         app.a_session_waits_for_a_row().await;
         let free = "SELECT coupon_id >> 10 FROM moved_order_counts ORDER BY coupon_id FOR UPDATE SKIP LOCKED";

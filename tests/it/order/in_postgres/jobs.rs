@@ -198,13 +198,8 @@ async fn a_job_cancels_the_first_claims_first() {
 #[tokio::test]
 async fn close_these_waits_for_locked_orders_in_the_order_of_their_ids() {
     let app = jobs().await;
-    let mut other = super::begin(&app).await;
-    sqlx::query(
-        "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance', updated_at = now() WHERE id = 11",
-    )
-    .execute(&mut *other)
-    .await
-    .expect("Postgres does it");
+    let change = "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance', updated_at = now() WHERE id = 11";
+    let other = app.holding(change).await;
     let paying = async {
         app.a_session_waits_for_a_row().await;
         let free = "SELECT id FROM orders WHERE id IN (11, 12) ORDER BY id FOR UPDATE SKIP LOCKED";
@@ -224,13 +219,8 @@ async fn close_these_waits_for_locked_orders_in_the_order_of_their_ids() {
 #[tokio::test]
 async fn close_these_leaves_an_order_that_its_buyer_has_cancelled_meanwhile() {
     let app = jobs().await;
-    let mut other = super::begin(&app).await;
-    sqlx::query(
-        "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE id = 11",
-    )
-    .execute(&mut *other)
-    .await
-    .expect("Postgres does it");
+    let change = "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE id = 11";
+    let other = app.holding(change).await;
     let ending = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
@@ -246,9 +236,8 @@ async fn close_these_leaves_an_order_that_its_buyer_has_cancelled_meanwhile() {
 async fn finish_leaves_a_job_that_another_process_has_ended() {
     let app = TestApp::with_sales(1).await;
     app.execute("INSERT INTO jobs (coupon_id, key, reason) VALUES (1024, 'key', '')").await;
-    let mut other = super::begin(&app).await;
     let ended = "UPDATE jobs SET finished_at = '2024-01-01T00:00:00Z', updated_at = now()";
-    sqlx::query(ended).execute(&mut *other).await.expect("Postgres does it");
+    let other = app.holding(ended).await;
     let ending = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");

@@ -29,11 +29,7 @@ async fn orders() -> TestApp {
 #[tokio::test]
 async fn lock_locks_the_orders_of_a_user_in_the_order_of_their_ids() {
     let app = orders().await;
-    let mut other = begin(&app).await;
-    sqlx::query("SELECT FROM orders WHERE id = 11 FOR UPDATE")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other = app.holding("SELECT FROM orders WHERE id = 11 FOR UPDATE").await;
     let mut tx = begin(&app).await;
     let free = "SELECT id FROM orders ORDER BY id FOR UPDATE SKIP LOCKED";
     let looking = async {

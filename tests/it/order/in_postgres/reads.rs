@@ -8,7 +8,7 @@ use flash_sale::sale::order::model::{Order, RedemptionCode};
 use flash_sale::sale::order::moves::Moved;
 use flash_sale::sale::order::write::ClosedOrders;
 
-use super::{begin, id, order, user_id};
+use super::{id, order, user_id};
 use crate::support::{TestApp, now, sale, user};
 
 /// Adds regular coupons of these numbers, in these states.
@@ -129,11 +129,9 @@ async fn an_order_is_found_by_its_redemption_code() {
 async fn make_codes_tells_the_code_that_another_request_has_just_made() {
     let app = orders().await;
     app.execute("DELETE FROM redemptions WHERE order_id = 13").await;
-    let mut other = begin(&app).await;
-    sqlx::query("INSERT INTO redemptions (order_id, code) VALUES (13, '0000000000000099')")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other = app
+        .holding("INSERT INTO redemptions (order_id, code) VALUES (13, '0000000000000099')")
+        .await;
     let ending = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");

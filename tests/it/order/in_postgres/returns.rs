@@ -255,13 +255,8 @@ async fn close_leaves_rows_that_another_process_has_closed() {
     let app = archived(1).await;
     app.write_rows(&[(1, 1, "flash", 1, "cancelled"), (2, 1, "flash", 2, "cancelled")]).await;
     write_returns(&app, &[(1, "unit", false), (2, "unit", false)]).await;
-    let mut other = begin(&app).await;
-    sqlx::query(
-        "UPDATE stock_returns SET done_at = '2024-01-01T00:00:00Z', updated_at = now() WHERE order_id = 1",
-    )
-    .execute(&mut *other)
-    .await
-    .expect("Postgres does it");
+    let change = "UPDATE stock_returns SET done_at = '2024-01-01T00:00:00Z', updated_at = now() WHERE order_id = 1";
+    let other = app.holding(change).await;
     let ending = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
@@ -307,9 +302,8 @@ async fn put_last_has_the_rows_of_letters_wait_behind_all_others() {
          UPDATE stock_returns SET updated_at = now() - interval '2 days'"
     ))
     .await;
-    let mut other = begin(&app).await;
     let closing = "UPDATE stock_returns SET done_at = now(), updated_at = now() WHERE what = 'unit' AND user_id = 1";
-    sqlx::query(closing).execute(&mut *other).await.expect("Postgres does it");
+    let other = app.holding(closing).await;
     let closed_at = "SELECT count(*) FROM stock_returns WHERE updated_at = done_at";
     let ending = async {
         app.a_session_waits_for_a_row().await;
@@ -408,13 +402,8 @@ async fn lock_live_holds_the_heirs_alone_in_the_order_of_their_ids() {
     for letter in app.numbers("SELECT id FROM dead_letters").await {
         discard(&app, letter).await;
     }
-    let mut other = begin(&app).await;
-    sqlx::query(
-        "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE user_id = 2",
-    )
-    .execute(&mut *other)
-    .await
-    .expect("Postgres does it");
+    let change = "UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now() WHERE user_id = 2";
+    let other = app.holding(change).await;
     let looking = async {
         app.a_session_waits_for_a_row().await;
         let free = "SELECT user_id FROM orders ORDER BY user_id FOR UPDATE SKIP LOCKED";

@@ -2,7 +2,6 @@
 
 use flash_sale::base::limits;
 
-use crate::order::in_postgres::begin;
 use crate::support::TestApp;
 
 /// Orders 1 to 8 of the sales of their numbers, by what they are about; 1, 3, 7 and 8 are due.
@@ -64,11 +63,7 @@ async fn expire_closes_the_orders_that_are_due() {
 #[tokio::test]
 async fn expire_skips_an_order_that_is_locked() {
     let app = due_orders().await;
-    let mut other = begin(&app).await;
-    sqlx::query("SELECT FROM orders WHERE id = 3 FOR UPDATE")
-        .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let other = app.holding("SELECT FROM orders WHERE id = 3 FOR UPDATE").await;
     assert_eq!((app.expire().await, expired(&app).await), (3, vec![1, 7, 8]));
     other.rollback().await.expect("Postgres answers");
     assert_eq!(app.expire().await, 1);

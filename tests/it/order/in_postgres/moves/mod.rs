@@ -257,9 +257,8 @@ async fn charge_back_and_refunded_end_one_order() {
 async fn cancel_that_comes_second_is_not_entered_in_the_book() {
     let app = TestApp::with_sales(1).await;
     app.write_rows(&[(1, 1, "flash", 1, "unpaid")]).await;
-    let mut other = begin(&app).await;
     let paying = "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance', updated_at = now()";
-    sqlx::query(paying).execute(&mut *other).await.expect("Postgres does it");
+    let other = app.holding(paying).await;
     let ending = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");
