@@ -160,11 +160,11 @@ impl TestApp {
     }
 
     /// From now on [`statements`](Self::statements) tells the number of statements of this kind on a table, also of those
-    /// that change no row or are refused.
+    /// that change no row or are refused. Several tables are counted together.
     pub async fn count_statements(&self, verb: &str, table: &str) {
         self.execute(&format!(
-            "CREATE SEQUENCE statements;
-             CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
+            "CREATE SEQUENCE IF NOT EXISTS statements;
+             CREATE OR REPLACE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
                  BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
              CREATE TRIGGER counted BEFORE {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION count_statement()"
         ))

@@ -1,17 +1,8 @@
 //! Readiness of a process for claims.
 
-use std::task::Poll;
-use std::time::Duration;
-
 use flash_sale::base::clock::Clock;
-use flash_sale::base::shutdown::Shutdown;
-use flash_sale::kit::postgres;
-use flash_sale::sale::Stores;
-use flash_sale::sale::claim::readiness::{Readiness, ReadyReport, ReadyStatus};
-use futures_util::poll;
-use tokio::net::TcpListener;
+use flash_sale::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
-use crate::support::played::Still;
 use crate::support::{OwnServers, TestApp};
 
 #[tokio::test]
@@ -119,24 +110,4 @@ async fn learn_lanes_fails_without_the_settings() {
     app.execute("ALTER TABLE settings RENAME TO away").await;
     assert!(!app.app.readiness.learn_lanes().await);
     assert_eq!(app.app.readiness.check().await.status, ReadyStatus::Degraded);
-}
-
-/// A balancer that asks has an answer long before claims would have given up.
-#[tokio::test]
-async fn learn_lanes_gives_a_postgres_that_hangs_half_the_time_of_other_callers() {
-    let app = TestApp::start().await;
-    // It takes connections, and answers none.
-    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let url = format!("postgres://u@{}/d", silent.local_addr().expect("it is bound"));
-    let pool = postgres::pool(&url, 1, Duration::from_secs(4)).expect("a valid URL");
-    let stores = Stores { pool, ..app.app.stores.clone() };
-    let parts = (&app.app.lanes, &app.app.durability);
-    let readiness = Readiness::new(&stores, &app.app.backlog, parts, &Shutdown::default());
-    let still = Still::begin();
-    let mut learns = Box::pin(readiness.learn_lanes());
-    assert!(poll!(&mut learns).is_pending());
-    still.advance(3_990).await;
-    assert!(poll!(&mut learns).is_pending());
-    still.advance(20).await;
-    assert_eq!(poll!(&mut learns), Poll::Ready(false), "after 4 s of 8");
 }
