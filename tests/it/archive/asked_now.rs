@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use flash_sale::sale::Failure;
 use flash_sale::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, raw_sql};
 
 use crate::support::lines::Lines;
 use crate::support::played::{Play, Played, hash, text};
@@ -98,10 +96,9 @@ async fn while_another_sets<T>(
     set: &str,
     asked: impl Future<Output = T>,
 ) -> T {
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let update =
         format!("UPDATE flash_sales SET {set}, updated_at = now() WHERE coupon_id = {coupon}");
-    raw_sql(AssertSqlSafe(update)).execute(&mut *other).await.expect("Postgres answers");
+    let other = app.holding(&update).await;
     let meanwhile = async {
         app.a_session_waits_for_a_row().await;
         other.commit().await.expect("Postgres answers");

@@ -15,7 +15,6 @@ use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection};
 
 use super::load::only_in_postgres;
 use super::new_coupon;
@@ -321,16 +320,14 @@ async fn change_forgets_what_was_shown_before_its_end() {
     let coupon = app.create_flash(5).await;
     let left = async || shown(&app, coupon).await["sale"]["left"].clone();
     // The second half notes the revision in this row.
-    let mut holder = PgConnection::connect(&app.database_url()).await.expect("Postgres answers");
-    let lock = "BEGIN; SELECT FROM flash_sales FOR UPDATE";
-    sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
+    let holder = app.holding("SELECT FROM flash_sales FOR UPDATE").await;
     let meanwhile = async {
         app.a_session_waits_for_a_row().await;
         let still = Still::begin();
         assert_eq!(left().await, 5);
         let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "stock", "6"]).await;
         assert_eq!(left().await, 5, "it was shown a moment ago");
-        sqlx::raw_sql("COMMIT").execute(&mut holder).await.expect("Postgres answers");
+        holder.commit().await.expect("Postgres answers");
         still
     };
     let (pause, by) = (Change::Move(CouponState::Paused, None), Actor::command_line());

@@ -12,7 +12,6 @@ use flash_sale::sale::{Failure, Stores};
 use futures_util::future::join_all;
 use futures_util::poll;
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection};
 use tracing::Level;
 
 use crate::support::TestApp;
@@ -194,10 +193,7 @@ async fn renew_asks_once_for_readers_who_come_until_the_answer_however_long_it_t
         assert_eq!(reader.title().await, "0");
         reader.entitle("1").await;
         reader.still.advance(1_000).await;
-        let url = reader.app.database_url();
-        let mut holder = PgConnection::connect(&url).await.expect("Postgres answers");
-        let lock = "BEGIN; LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
-        sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
+        let holder = reader.app.holding("LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE").await;
 
         let lines = Lines::down_to(Level::DEBUG);
         let mut first = Box::pin(reader.title());
@@ -206,7 +202,7 @@ async fn renew_asks_once_for_readers_who_come_until_the_answer_however_long_it_t
         let mut second = Box::pin(reader.title());
         assert!(poll!(&mut second).is_pending());
         reader.still.advance(wait).await;
-        sqlx::raw_sql("COMMIT").execute(&mut holder).await.expect("Postgres answers");
+        holder.commit().await.expect("Postgres answers");
         let titles = tokio::join!(first, second);
         assert_eq!(titles, ("1".to_owned(), "1".to_owned()), "{gap} {wait}");
         assert_eq!(lines.count("FROM coupons"), 1, "{gap} {wait}");

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -214,8 +213,7 @@ struct Held {
 impl Held {
     async fn start(lock_table: &'static str, request: &str) -> Self {
         let app = TestApp::start().await;
-        let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-        sqlx::raw_sql(lock_table).execute(&mut *lock).await.expect("Postgres answers");
+        let lock = app.holding(lock_table).await;
         let mut stream = connect(&app).await;
         let request = request.replace("TOKEN", &app.admin_token());
         stream.write_all(request.as_bytes()).await.unwrap();

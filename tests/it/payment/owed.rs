@@ -1,10 +1,8 @@
 //! Money that no order can take, and money that a gateway takes back: each is a row, and none is forgotten.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, raw_sql};
 
 use crate::support::{Bounded, Reply, SECRET, TestApp};
 
@@ -187,17 +185,13 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         app.write_orders().await;
         let (held, ..) = &owed(&app).await[0];
         // What the pass does, half way: the row is locked.
-        let mut pass = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         let accepts = format!(
             "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now(), updated_at = now()
              WHERE id = {order};
              UPDATE payments SET status = 'accepted', refund_reason = NULL, updated_at = now() WHERE id = {held};
              DELETE FROM held_payments WHERE payment_id = {held}"
         );
-        raw_sql(AssertSqlSafe(accepts))
-            .execute(&mut *pass)
-            .await
-            .expect("the order takes the money");
+        let pass = app.holding(&accepts).await;
         let commit = async {
             app.a_session_waits_for_a_row().await;
             pass.commit().await.expect("Postgres answers");

@@ -10,7 +10,6 @@ use std::time::Instant;
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http::{self, server};
-use flash_sale::kit::postgres;
 use nix::sys::socket;
 use sqlx::{Postgres, Transaction};
 use tokio::io::AsyncWriteExt;
@@ -47,9 +46,7 @@ fn was_told_the_end(bytes: &[u8]) -> bool {
 
 /// A client whose request waits for Postgres, and the lock that holds it up.
 async fn held_list(app: &TestApp) -> (Transaction<'static, Postgres>, TcpStream) {
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let locks = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
-    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let list =
         format!("GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token(1));
     let held = send(app, list.as_bytes()).await;

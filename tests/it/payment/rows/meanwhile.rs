@@ -1,7 +1,6 @@
 //! Opened payments and refunds that another process changes while their gateway is asked, the times of its answers, and
 //! the keys of refunds.
 
-use flash_sale::kit::postgres;
 use serde_json::json;
 
 use super::opened::{asked, opened};
@@ -11,9 +10,7 @@ use crate::support::TestApp;
 
 /// Runs the pass; a change of another process is committed when the pass comes upon it, after its gateway has answered.
 async fn pass_beside(app: &TestApp, change: &str) {
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let change = sqlx::raw_sql(sqlx::AssertSqlSafe(change.to_owned()));
-    change.execute(&mut *other).await.expect("Postgres does it");
+    let other = app.holding(change).await;
     let pass = app.app.payments.refund_pass();
     let commits = async {
         app.a_session_waits_for_a_row().await;

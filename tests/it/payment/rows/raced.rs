@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use flash_sale::kit::{id, postgres};
+use flash_sale::kit::id;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::PaymentId;
 use flash_sale::sale::payment::owed::Settled;
@@ -23,9 +23,8 @@ async fn raced<T>(
     (before, meanwhile): (&str, &str),
     request: impl Future<Output = T>,
 ) -> T {
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let before = format!("SET LOCAL application_name TO 'flash-sale test'; {before}");
-    raw_sql(AssertSqlSafe(before)).execute(&mut *other).await.expect("Postgres does it");
+    let mut other = app.holding(&before).await;
     let others = async {
         app.a_session_waits_for_a_row().await;
         let meanwhile = raw_sql(AssertSqlSafe(meanwhile.to_owned()));

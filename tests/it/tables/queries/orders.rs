@@ -1,7 +1,6 @@
 //! `read`, `insert`, `counts`, `moves` and `jobs`: pages of a user's orders, rows that are there already, counts that are
 //! corrected, and orders that are held.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::sale::log::LoggedClaim;
 use serde_json::json;
@@ -95,11 +94,10 @@ async fn paid_at_a_gateway() -> (TestApp, [i64; 2]) {
 #[tokio::test]
 async fn hold_has_a_chargeback_wait_for_the_redemption_of_its_order() {
     let (app, [first, _]) = paid_at_a_gateway().await;
-    let mut clerk = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let redeems = format!(
         "UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now() WHERE id = {first}"
     );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(redeems)).execute(&mut *clerk).await.expect("it is paid");
+    let clerk = app.holding(&redeems).await;
     let notice = json!({"kind": "refund", "payment_id": "g1"});
     let commits = async {
         app.a_session_waits_for_a_row().await;
@@ -114,9 +112,7 @@ async fn hold_has_a_chargeback_wait_for_the_redemption_of_its_order() {
 #[tokio::test]
 async fn hold_is_about_one_order() {
     let (app, [_, second]) = paid_at_a_gateway().await;
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let lock = format!("SELECT FROM orders WHERE id = {second} FOR UPDATE");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut *other).await.expect("it is there");
+    let other = app.holding(&format!("SELECT FROM orders WHERE id = {second} FOR UPDATE")).await;
     let notice = json!({"kind": "refund", "payment_id": "g1"});
     let told = bounded("the answer to the notice", app.confirm(&notice)).await;
     assert_eq!(told.text("outcome"), "charged_back");

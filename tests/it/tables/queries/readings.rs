@@ -1,6 +1,5 @@
 //! `readings` and `terms`: the last reading of each sale, the next one of the audit, and the sale's terms in Postgres.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::gauges::side_by_side;
@@ -57,9 +56,7 @@ async fn next_of_audit_is_none_if_another_process_has_had_it_rest_meanwhile() {
     let app = TestApp::start().await;
     app.create_flash(5).await;
     app.execute("UPDATE sale_reading_audit SET next_at = now()").await;
-    let mut held = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE flash_sales";
-    sqlx::raw_sql(lock).execute(&mut *held).await.expect("no other session uses it");
+    let held = app.holding("LOCK TABLE flash_sales").await;
     let asks = app.app.reconciler.audit_next().bounded();
     let rests = async {
         app.a_session_waits_for_a_row().await;

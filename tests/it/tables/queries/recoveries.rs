@@ -5,7 +5,6 @@ use std::time::Duration;
 use flash_sale::base::limits::{
     RECOVERIES_REMEMBERED, RECOVERING_RETRY_AFTER, UNFINISHED_RECOVERIES,
 };
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::recovery::closures::{self, RecoveryFilter, RecoveryState};
 
@@ -125,10 +124,7 @@ async fn begin_notes_no_recovery_of_an_epoch_that_is_over() {
     app.create_flash(5).await;
     keep(&app).await;
     app.execute("UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x'").await;
-    let mut held = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let lock =
-        "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE recoveries IN SHARE MODE";
-    sqlx::raw_sql(lock).execute(&mut *held).await.expect("no other session writes it");
+    let held = app.holding("LOCK TABLE recoveries IN SHARE MODE").await;
     let raises = async {
         app.a_session_waits_for_a_row().await;
         app.execute("UPDATE lanes SET epoch = epoch + 1").await;
