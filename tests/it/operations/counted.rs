@@ -5,7 +5,6 @@ use std::time::Duration;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits::{DAY_COUNT_KEPT_MIN, DAY_COUNT_PAUSES, DAY_COUNT_TIMEOUT};
 use flash_sale::kit::id::first_at;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::retention::months::{self, Month};
 use flash_sale::sale::statistics::{Day, DayStatistics};
@@ -32,11 +31,7 @@ async fn claims(app: &TestApp, day: Day) -> i64 {
 
 /// The claims of a day, by a count that takes this time by the clock of the process.
 async fn claims_counted_in(app: &TestApp, day: Day, time: Duration) -> i64 {
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::query("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        .execute(&mut *other)
-        .await
-        .expect("it may");
+    let other = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let waiting = async {
         app.a_session_waits_for_a_row().await;
         later(time).await;

@@ -180,10 +180,13 @@ async fn listed_orders_decide_how_many_lists_are_read_at_a_time() {
 /// Without a bound there are no lists.
 #[tokio::test]
 async fn unpaid_orders_are_not_read_where_no_list_is() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(9).await;
-    app.order(1, coupon).await;
-    let lines = Lines::down_to(tracing::Level::DEBUG);
-    assert!(app.reconcile().await.agrees());
-    assert_eq!(lines.count("WHERE status = 'unpaid' AND kind = 'flash'"), 0);
+    for (bound, are_read) in [("0", false), ("5", true)] {
+        let app = TestApp::configured(&["--unpaid-orders-max", bound]).await;
+        let coupon = app.create_flash(9).await;
+        app.order(1, coupon).await;
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        assert!(app.reconcile().await.agrees());
+        let reads = lines.count("WHERE status = 'unpaid' AND kind = 'flash'");
+        assert_eq!(reads > 0, are_read, "{reads} with a bound of {bound}");
+    }
 }

@@ -2,19 +2,13 @@
 //! ID and the connections of the server, as that of a machine does which is set back to a snapshot.
 //! Recoveries that are broken off: the next one believes nothing that they have built.
 
-use std::sync::LazyLock;
-
 use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use tokio::task::JoinSet;
 
+use super::steps::SWITCH;
 use crate::faults::recovery::{code, command, keep, sell, start};
 use crate::support::{Bounded, TestApp, bounded, eventually, lane, proxy_before};
-
-/// Names the script that puts a sale in the place of another one.
-static SWITCH: LazyLock<String> = LazyLock::new(|| {
-    redis::Script::new(include_str!("../../../lua/switch_sale.lua")).get_hash().to_owned()
-});
 
 const LETTERS: &str = "SELECT count(*) FROM dead_letters WHERE resolved_at IS NULL";
 const LETTERS_WITH_UNIT: &str =

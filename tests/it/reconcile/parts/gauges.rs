@@ -77,14 +77,10 @@ async fn look_shows_no_number_while_redis_refuses_to_tell_one() {
     for command in ["xinfo", "hget"] {
         app.app.numbers.pass().bounded().await.expect("both stores answer");
         assert_eq!(shown().await, [true; 3]);
-        let permit = async |rule: &str| {
-            let rule = format!("{rule}{command}");
-            let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
-        };
-        permit("-").await;
+        app.permit(&format!("-{command}")).await;
         let refused = app.app.numbers.pass().bounded().await;
         let side_by_side = app.app.numbers.progress(coupon).await;
-        permit("+").await;
+        app.permit(&format!("+{command}")).await;
         assert!(refused.is_err() && side_by_side.is_err(), "{command}");
         assert_eq!(shown().await, [false; 3], "{command}");
     }

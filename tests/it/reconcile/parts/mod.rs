@@ -7,6 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::{self, Report};
 use tokio::task::JoinSet;
 
+use crate::support::played::hash;
 use crate::support::{Bounded, TestApp, bounded, eventually, proxy_before};
 
 // The logs of lanes.
@@ -46,9 +47,9 @@ mod read_sale;
 const HOLDERS: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
     WHERE locktype = 'advisory' AND granted AND datname = current_database()";
 
-static CENSUS: LazyLock<String> = LazyLock::new(|| {
-    redis::Script::new(include_str!("../../../../lua/census.lua")).get_hash().to_owned()
-});
+/// The script that counts a sale.
+static CENSUS: LazyLock<String> =
+    LazyLock::new(|| hash(include_str!("../../../../lua/census.lua")));
 
 /// The comparison of a sale, during which this happens after Postgres has been asked for its terms and before Redis counts.
 async fn checked_while(

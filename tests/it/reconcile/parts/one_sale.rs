@@ -131,10 +131,10 @@ async fn sale_or_why_not_finds_nothing_while_redis_refuses_to_tell_of_it() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(5).await;
     let Stores { pool, redis, keys } = &app.app.stores;
-    let _: String = app.redis(&["ACL", "SETUSER", "default", "-hget"]).await;
+    app.permit("-hget").await;
     let refused = reconcile::check_sale(pool, redis, keys, coupon).bounded().await;
     assert!(refused.is_err(), "{refused:?}");
-    let _: String = app.redis(&["ACL", "SETUSER", "default", "+hget"]).await;
+    app.permit("+hget").await;
     assert_eq!(found(&app, coupon).await, [""; 0]);
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "shards", "x"]).await;
     assert_eq!(found(&app, coupon).await, ["sale_unreadable -"]);

@@ -3,15 +3,14 @@
 use std::sync::LazyLock;
 
 use super::{
-    SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command, sold_to_two,
+    ADOPT, SWITCH, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
+    sold_to_two,
 };
 use crate::faults::recovery::{keep, start};
 use crate::support::played::hash;
 use crate::support::{Bounded, TestApp, lane, proxy_before};
 
 static FENCE: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../../../lua/fence.lua")));
-static ADOPT: LazyLock<String> =
-    LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
 
 /// The server has the data of another master by now: only the next recovery may approve it.
 #[tokio::test]

@@ -48,8 +48,12 @@ use crate::support::{Bounded, TestApp, bounded, eventually};
 /// Words of the statement that reads the states of all lanes.
 const READS_LANES: &str = "replication_id, harvests FROM lanes ORDER BY lane";
 
+/// The script that takes over a sale that Redis has kept.
+static ADOPT: LazyLock<String> =
+    LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
+
 /// The script that makes Redis use a sale that has been built.
-static SWITCH: LazyLock<String> =
+pub(super) static SWITCH: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/switch_sale.lua")));
 
 /// So many sales of nine units, by lane and age. Users 1 and 2 have an order of each, and the beats are noted.

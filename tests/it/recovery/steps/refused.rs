@@ -1,23 +1,14 @@
 //! A Redis that refuses one command for a while: nothing is taken for lost, and nothing is given up.
 
-use std::sync::LazyLock;
-
 use flash_sale::sale::audit::Actor;
 
 use super::{
-    BY_HAND, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
+    ADOPT, BY_HAND, close_lanes, damage, end_of, fate, no_process_keeps, pass_up_to_command,
     promise_in_redis, sold_to_two, write_letter,
 };
 use crate::faults::recovery::start;
-use crate::support::played::{Play, Played, REFUSED, hash};
+use crate::support::played::{Play, Played, REFUSED};
 use crate::support::{Bounded, TestApp, proxy_before};
-
-static ADOPT: LazyLock<String> =
-    LazyLock::new(|| hash(include_str!("../../../../lua/adopt_sale.lua")));
-/// From now on the app's Redis permits these commands, or doesn't: `+hget`, `-hget`.
-async fn permit(app: &TestApp, rule: &str) {
-    let _: String = app.redis(&["ACL", "SETUSER", "default", rule]).await;
-}
 
 #[tokio::test]
 async fn harvest_builds_no_sale_whose_buyers_redis_does_not_tell_now() {
@@ -26,10 +17,10 @@ async fn harvest_builds_no_sale_whose_buyers_redis_does_not_tell_now() {
     promise_in_redis(&app, sale, 5, BY_HAND + 5).await;
     damage(&app, sale).await;
     close_lanes(&app).await;
-    permit(&app, "-hscan").await;
+    app.permit("-hscan").await;
     assert!(app.app.keeper.pass().bounded().await.is_err());
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
-    permit(&app, "+hscan").await;
+    app.permit("+hscan").await;
     app.recover().await;
     assert_eq!(fate(&app, sale).await, "built 6 [1, 2, 5]");
     // Its claim came through no log.
@@ -44,9 +35,9 @@ async fn are_buyers_takes_no_promise_for_lost_that_redis_does_not_tell_now() {
         "INSERT INTO receipts (order_id, coupon_id, user_id) VALUES ({BY_HAND} + 5, {sale}, 5)"
     ))
     .await;
-    permit(&app, "-hget").await;
+    app.permit("-hget").await;
     assert!(app.app.keeper.pass().bounded().await.is_err());
-    permit(&app, "+hget").await;
+    app.permit("+hget").await;
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 1);
     app.execute("DELETE FROM receipts").await;
@@ -57,9 +48,9 @@ async fn retry_all_ends_where_redis_does_not_answer() {
     let (_server, app) = start(&[]).await;
     let [sale] = sold_to_two::<1>(&app).await;
     write_letter(&app, sale, (9, BY_HAND + 9), ("", "")).await;
-    permit(&app, "-hget").await;
+    app.permit("-hget").await;
     assert!(app.app.retries.retry_all(None, &Actor::command_line()).bounded().await.is_err());
-    permit(&app, "+hget").await;
+    app.permit("+hget").await;
     let retried = app.app.retries.retry_all(None, &Actor::command_line()).bounded().await;
     assert_eq!(retried.map(|summary| summary.orders).ok(), Some(1));
     assert!(app.buyers(sale).await.into_keys().eq([1, 2, 9]));
@@ -77,9 +68,9 @@ async fn harvest_leaves_no_buyers_behind_of_shards_that_redis_does_not_tell_now(
     close_lanes(&app).await;
     let proxy = proxy_before(&app, &ADOPT).await;
     let pass = pass_up_to_command(&app, &proxy).await;
-    permit(&app, "-hget").await;
+    app.permit("-hget").await;
     assert!(end_of(pass, &proxy).await.is_err());
-    permit(&app, "+hget").await;
+    app.permit("+hget").await;
     no_process_keeps(&app).await;
     app.recover().await;
     assert_eq!(fate(&app, sale).await, "built 6 [1, 2, 5]");
@@ -91,9 +82,9 @@ async fn look_at_sales_closes_no_lane_of_a_sale_that_redis_does_not_tell_of_now(
     let (_server, app) = start(&[]).await;
     let [sale] = sold_to_two::<1>(&app).await;
     app.app.lanes.suspect_sale(sale);
-    permit(&app, "-hget").await;
+    app.permit("-hget").await;
     assert!(app.app.keeper.pass().bounded().await.is_err());
-    permit(&app, "+hget").await;
+    app.permit("+hget").await;
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
     assert_eq!(fate(&app, sale).await, "kept 7 [1, 2]");

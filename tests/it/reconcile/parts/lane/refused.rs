@@ -20,13 +20,9 @@ async fn lanes_are_not_compared_while_redis_refuses_to_tell_of_their_logs() {
     app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL").await;
     let Stores { pool, redis, keys } = &app.app.stores;
     for command in ["xinfo", "xrange", "xpending", "hscan"] {
-        let permit = async |rule: &str| {
-            let rule = format!("{rule}{command}");
-            let _: String = app.redis(&["ACL", "SETUSER", "default", &rule]).await;
-        };
-        permit("-").await;
+        app.permit(&format!("-{command}")).await;
         let refused = reconcile::check(pool, redis, keys).bounded().await;
-        permit("+").await;
+        app.permit(&format!("+{command}")).await;
         assert!(refused.is_err(), "{command}: {refused:?}");
         let report =
             reconcile::check(pool, redis, keys).bounded().await.expect("both stores answer");
