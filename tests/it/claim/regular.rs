@@ -99,8 +99,7 @@ async fn a_client_that_goes_away_does_not_leave_its_lock_behind() {
     let coupon = app.create_regular().await;
     let key = app.keys().order_lock(coupon.lane(), user(42));
     // The claim waits for this row's lock when its client gives up.
-    let mut tx = postgres::begin(&app.app.stores.pool).await.unwrap();
-    sqlx::query("LOCK TABLE orders").execute(&mut *tx).await.unwrap();
+    let tx = app.holding("LOCK TABLE orders").await;
     let held = async || app.redis::<bool>(&["EXISTS", &key]).await;
     let gone = async {
         eventually("it has the lock", held).await;

@@ -2,7 +2,6 @@
 
 use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
-use flash_sale::kit::postgres;
 use flash_sale::sale::log::{Entries, Entry};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, PassError, WorkerSettings, consumer_name};
@@ -177,8 +176,7 @@ async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
              FOR EACH ROW EXECUTE FUNCTION wait_for_lock()",
     )
     .await;
-    let mut holder = postgres::begin(&app.app.stores.pool).await.unwrap();
-    sqlx::raw_sql("SELECT pg_advisory_xact_lock(7)").execute(&mut *holder).await.unwrap();
+    let holder = app.holding("SELECT pg_advisory_xact_lock(7)").await;
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted

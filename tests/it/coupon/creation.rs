@@ -1,6 +1,5 @@
 //! A creation that is asked for again under its key (Idempotency-Key).
 
-use flash_sale::kit::postgres;
 use serde_json::{Value, json};
 
 use crate::support::process::Process;
@@ -76,9 +75,7 @@ async fn twenty_requests_at_once_under_a_key_are_one_coupon() {
 async fn a_process_that_is_killed_leaves_the_coupon_with_its_key_or_neither() {
     let app = TestApp::start().await;
     let (admin, body) = (app.admin_token(), coupon("one"));
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let statement = "LOCK TABLE creation_keys IN EXCLUSIVE MODE";
-    sqlx::raw_sql(statement).execute(&mut *lock).await.expect("Postgres answers");
+    let lock = app.holding("LOCK TABLE creation_keys IN EXCLUSIVE MODE").await;
     let mut process = Process::serve(&app, &["--roles", "api"]);
     let request = app.client().post(format!("{}/v1/coupons", process.url().await));
     let request = request.bearer_auth(&admin).header("idempotency-key", "killed").json(&body);
@@ -99,9 +96,7 @@ async fn a_process_that_is_killed_leaves_the_coupon_with_its_key_or_neither() {
 async fn a_client_that_hangs_up_finds_its_coupon_under_the_key() {
     let app = TestApp::start().await;
     let (admin, body) = (app.admin_token(), coupon("one"));
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let statement = "LOCK TABLE creation_keys IN EXCLUSIVE MODE";
-    sqlx::raw_sql(statement).execute(&mut *lock).await.expect("Postgres answers");
+    let lock = app.holding("LOCK TABLE creation_keys IN EXCLUSIVE MODE").await;
     let request = app.client().post(format!("{}/v1/coupons", app.url));
     let request = request.bearer_auth(&admin).header("idempotency-key", "gone").json(&body);
     tokio::select! {

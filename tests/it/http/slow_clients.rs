@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use flash_sale::base::limits;
 use flash_sale::kit::open_files;
-use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,13 +46,7 @@ async fn hang_up(waves: i64) -> Duration {
     let coupon = app.create_flash(waves * WAVE).await;
     // Its order id is of a block that Postgres has granted: the others need nothing of Postgres.
     assert_eq!(app.claim(waves * WAVE + 1, coupon).await.status, 202);
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::raw_sql(
-        "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
-    )
-    .execute(&mut *lock)
-    .await
-    .expect("no other transaction has it");
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let (opened, ended) = &app.app.metrics.tally.connections;
     let mut claimed = 1;
     for wave in 0..waves {

@@ -167,10 +167,9 @@ async fn close_by_hand_waits_for_a_recovery_that_is_at_the_lane_and_tells_what_t
     let (app, [_, one, _]) = app().await;
     let pool = &app.app.stores.pool;
     open_under_5(&app).await;
-    let mut recovery = postgres::begin(pool).await.unwrap();
     let raise = "UPDATE lanes SET epoch = 8, state = 'recovering', closed_at = now(), reason = 'lost', updated_at = now()
                  WHERE lane = 1";
-    sqlx::query(raise).execute(&mut *recovery).await.unwrap();
+    let recovery = app.holding(raise).await;
     let closes = async {
         let mut tx = postgres::begin(pool).await.unwrap();
         let closed = table::close_by_hand(&mut tx, one, 1, true, "a word").await.unwrap();

@@ -1,6 +1,5 @@
 //! Coupons as they are listed, page by page, and as an edit writes them.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::Stores;
 use flash_sale::sale::coupon::input::CouponEdit;
 use flash_sale::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
@@ -198,13 +197,8 @@ async fn an_update_to_another_state_notes_the_time_of_the_end() {
 #[tokio::test]
 async fn a_change_waits_for_the_lock_of_another_and_goes_on_from_its_values() {
     let app = coupons().await;
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    sqlx::query(
-        "UPDATE coupons SET title = 'of the first', revision = revision + 1, updated_at = now() WHERE id = 1024",
-    )
-    .execute(&mut *other)
-        .await
-        .expect("Postgres does it");
+    let update = "UPDATE coupons SET title = 'of the first', revision = revision + 1, updated_at = now() WHERE id = 1024";
+    let other = app.holding(update).await;
     let edit: CouponEdit =
         serde_json::from_value(json!({"sub_title": "of the second"})).expect("an edit");
     let first = async {

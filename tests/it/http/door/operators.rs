@@ -1,6 +1,5 @@
 //! Operations of the staff on single things: found and not found, done at once and going on.
 
-use flash_sale::kit::postgres;
 use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
 
@@ -105,10 +104,8 @@ async fn a_comparison_that_goes_on_is_told_by_its_key_until_it_has_ended() {
     };
     // There is a sale to be read.
     app.create_flash(1).await;
-    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let locks = "SET LOCAL idle_in_transaction_session_timeout = 0;
-        LOCK TABLE coupons, flash_sales, orders, order_counts IN ACCESS EXCLUSIVE MODE";
-    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
+    let locks = "LOCK TABLE coupons, flash_sales, orders, order_counts IN ACCESS EXCLUSIVE MODE";
+    let lock = app.holding(locks).await;
     let repeat = async {
         let waiting = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'

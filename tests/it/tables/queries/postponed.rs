@@ -185,10 +185,9 @@ async fn retry_makes_one_item_due_that_waits_and_enters_it_in_the_book() {
 async fn retry_waits_for_another_retry_and_changes_nothing_then() {
     let app = TestApp::start().await;
     write(&app, &[(101, "expiry", 1, 1, 30)]).await;
-    let mut other = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let makes_due =
         "UPDATE postponed SET next_try_at = now() - interval '1 hour', updated_at = now()";
-    sqlx::query(makes_due).execute(&mut *other).await.expect("Postgres answers");
+    let other = app.holding(makes_due).await;
     let by = Actor::command_line();
     let retries = app.app.postponed.retry(id(101), &by);
     let commits = async {

@@ -412,10 +412,7 @@ async fn a_storm_whose_rows_are_written_is_checking_until_each_order_is_looked_u
     let storms = storms(&app, &Shutdown::default());
     let (coupon, orders) = sold_out(&app).await;
     app.write_orders().await;
-    let mut lock =
-        flash_sale::kit::postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
-    let locks = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
-    sqlx::raw_sql(locks).execute(&mut *lock).await.expect("no other transaction has it");
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let script = prints(&lines_of_three(coupon, orders));
     assert!(storms.start(1, crowd.program(&script), plan(3, 2)));
     eventually("it looks orders up", async || stage(&storms).0 == "checking").await;
