@@ -136,7 +136,6 @@ fn is_unknown_script(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::redis::Redis;
     use crate::kit::redis::fake::Fake;
 
     /// Only a script that is unknown is sent as text: any other refusal may come from the script, which has run.
@@ -150,8 +149,7 @@ mod tests {
                 })
             };
             let server = Fake::master("a", answer).await;
-            let link =
-                Redis::new(&server.url()).expect("a valid URL").link().await.expect("a master");
+            let link = server.link().await;
             let script = VariadicScript::new("return 7");
             let add = |command: &mut Cmd| {
                 command.arg("key").arg("argument");

@@ -294,7 +294,6 @@ mod tests {
     use private_servers::testing::Bounded;
 
     use super::*;
-    use crate::kit::redis::Redis;
     use crate::kit::redis::fake::{Fake, bulk};
 
     fn at(text: &str) -> DateTime<Utc> {
@@ -406,12 +405,7 @@ mod tests {
     async fn server(code: &'static str, last: i64) -> (Fake, Arc<Link>) {
         let reply = format!("*3\r\n{}:{last}\r\n{}", bulk(code), bulk("origin"));
         let server = Fake::master("a", move |_| Some(reply.clone())).await;
-        let link = Redis::new(&server.url())
-            .expect("a valid URL")
-            .link()
-            .bounded()
-            .await
-            .expect("a master");
+        let link = server.link().await;
         (server, link)
     }
 

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use private_servers::testing::Bounded;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+
+use super::{Link, Redis};
 
 /// A listener, and what it answers. Ends, with its connections, when it is dropped.
 pub struct Fake {
@@ -74,6 +77,12 @@ impl Fake {
     /// URL of the server.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// A link to the server, which is a master.
+    pub async fn link(&self) -> Arc<Link> {
+        let redis = Redis::new(&self.url()).expect("a valid URL");
+        redis.link().bounded().await.expect("a master")
     }
 
     /// Connections so far.

@@ -722,12 +722,7 @@ mod tests {
     #[tokio::test]
     async fn a_link_that_has_ended_refuses_queries_at_once() {
         let server = Fake::master("a", answer).await;
-        let link = Redis::new(&server.url())
-            .expect("a valid URL")
-            .link()
-            .bounded()
-            .await
-            .expect("a master");
+        let link = server.link().await;
         link.line.end();
         let refused = [
             link.query::<Value>(&get()).bounded().await.map(drop),
@@ -806,12 +801,7 @@ mod tests {
             (server_error(ServerErrorKind::NoScript), true),
             (kind(ErrorKind::UnexpectedReturnType), true),
         ] {
-            let link = Redis::new(&server.url())
-                .expect("a valid URL")
-                .link()
-                .bounded()
-                .await
-                .expect("a master");
+            let link = server.link().await;
             link.notice(&error);
             assert_eq!(link.is_alive(), is_alive, "{error:?}");
         }

@@ -80,11 +80,12 @@ impl Archive {
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
             };
             let settled = obstacles.is_empty() && self.note_settled(coupon, by).await?;
-            if !accept_loss && !self.is_archived(coupon).await? {
-                return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
-            }
-            if !settled && accept_loss {
-                self.give_up(coupon, &mut archived, by).await?;
+            if !settled {
+                if accept_loss {
+                    self.give_up(coupon, &mut archived, by).await?;
+                } else if !self.is_archived(coupon).await? {
+                    return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
+                }
             }
             let counted = standing.and_then(|standing| standing.sale);
             archived.buyers_dropped = counted.as_ref().map(|sale| sale.buyers);

@@ -1,5 +1,6 @@
 //! A group of the order log that has vanished: made again, and an alarm where orders may be gone with it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use flash_sale::app::App;
@@ -23,6 +24,15 @@ async fn idle(app: &App) {
     app.shutdown.tracker().close();
     bounded("the stores are compared", app.shutdown.tracker().wait()).await;
     app.shutdown.tracker().reopen();
+}
+
+/// Another instance, and a worker of it that has seen its group.
+async fn worker_with_its_group(app: &TestApp) -> (Arc<App>, LaneWorker) {
+    let another = app.another_instance().await;
+    let mut worker = worker_of(another.clone(), (&app.config).into());
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    idle(&another).await;
+    (another, worker)
 }
 
 #[tokio::test]
@@ -104,10 +114,7 @@ async fn a_lost_log_closes_its_lane_and_no_group_is_made() {
 async fn a_log_that_vanished_is_an_alarm_in_any_case() {
     let app = TestApp::start().await;
     app.create_flash(10).await;
-    let another = app.another_instance().await;
-    let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().bounded().await.expect("Redis answers");
-    idle(&another).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
     let lines = Lines::heard();
     let key = app.log(lane());
     let mut vanish = async || {
@@ -166,10 +173,7 @@ async fn the_first_log_of_a_lane_with_a_sale_is_an_alarm_if_the_stores_differ() 
 async fn a_comparison_of_the_stores_ends_with_the_service() {
     let app = TestApp::start().await;
     app.create_flash(10).await;
-    let another = app.another_instance().await;
-    let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().bounded().await.expect("Redis answers");
-    idle(&another).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
     let locked = app.holding("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE").await;
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
@@ -197,10 +201,7 @@ async fn asked_for_turn(app: &TestApp) -> i64 {
 async fn a_vanished_group_is_an_alarm_while_another_comparison_goes_on() {
     let app = TestApp::start().await;
     app.create_flash(10).await;
-    let another = app.another_instance().await;
-    let mut worker = worker_of(another.clone(), (&app.config).into());
-    worker.ensure_group().bounded().await.expect("Redis answers");
-    idle(&another).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
     let compares = app.holding("SELECT pg_advisory_xact_lock(x'00636f6d70617265'::bigint)").await;
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);

@@ -94,19 +94,28 @@ async fn due_orders_are_closed_beside_one_that_cannot_be() {
     assert_eq!(app.number(cancelled).await, 0);
 }
 
-/// The oldest order is one of an older version, whose time counts from its row on.
-#[tokio::test]
-async fn expire_takes_those_first_that_have_been_due_for_longest() {
-    let app = TestApp::with_sales(1).await;
+/// Writes one due order more than a pass closes; the nth has to be paid by this time. Returns how many it closes.
+async fn write_more_than_a_pass(app: &TestApp, pay_by: &str) -> i64 {
     let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
     let orders = batches * i64::from(limits::EXPIRY_BATCH);
     app.execute(&format!(
         "UPDATE flash_sales SET total = 10000, sold = 10000;
          INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by, created_at)
-         SELECT n, 1024, 'flash', n, now(), CASE WHEN n > 1 THEN now() - interval '2 days' + n * interval '1 s' END,
-                now() - interval '3 days'
+         SELECT n, 1024, 'flash', n, now(), {pay_by}, now() - interval '3 days'
          FROM generate_series(1, {orders} + 1) AS n"
     ))
+    .await;
+    orders
+}
+
+/// The oldest order is one of an older version, whose time counts from its row on.
+#[tokio::test]
+async fn expire_takes_those_first_that_have_been_due_for_longest() {
+    let app = TestApp::with_sales(1).await;
+    let orders = write_more_than_a_pass(
+        &app,
+        "CASE WHEN n > 1 THEN now() - interval '2 days' + n * interval '1 s' END",
+    )
     .await;
     assert_eq!(i64::try_from(app.expire().await).expect("some"), orders, "a pass has a bound");
     let left = app.numbers("SELECT id FROM orders WHERE status = 'unpaid'").await;
@@ -117,15 +126,8 @@ async fn expire_takes_those_first_that_have_been_due_for_longest() {
 #[tokio::test]
 async fn due_orders_are_closed_oldest_first_beside_one_that_cannot_be() {
     let app = TestApp::with_sales(1).await;
-    let batches = i64::try_from(limits::PASS_BATCHES_MAX).expect("a small number");
-    let orders = batches * i64::from(limits::EXPIRY_BATCH);
-    app.execute(&format!(
-        "UPDATE flash_sales SET total = 10000, sold = 10000;
-         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by)
-         SELECT n, 1024, 'flash', n, now(), now() - interval '2 days' + n * interval '1 s'
-         FROM generate_series(1, {orders} + 1) AS n"
-    ))
-    .await;
+    let orders =
+        write_more_than_a_pass(&app, "now() - interval '2 days' + n * interval '1 s'").await;
     app.refuse("UPDATE", "orders", "OLD.id = 2", "23514").await;
     assert_eq!(i64::try_from(app.expire().await).expect("some"), orders - 1);
     let left = app.numbers("SELECT id FROM orders WHERE status = 'unpaid' ORDER BY id").await;
