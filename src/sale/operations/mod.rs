@@ -15,7 +15,7 @@ use sqlx::PgPool;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::fence::table;
-use crate::sale::ids::{DeadLetterId, JobId, PaymentId, PostponedId, RecoveryId, RunId};
+use crate::sale::ids::{DeadLetterId, JobId, PaymentId, PostponedId, RecoveryId};
 use crate::sale::order::dead_letter::LetterFilter;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::moves::{OrderMoves, jobs};
@@ -120,12 +120,7 @@ impl Operations {
 
     /// Findings of the newest comparison that has ended, without those that it has repaired.
     async fn findings(&self, behind: Option<Position>, limit: u32) -> sqlx::Result<Vec<Matter>> {
-        let Some(last) = runs::last_finished(&self.pool).await? else {
-            return Ok(Vec::new());
-        };
-        let next = RunId::new(last.get().saturating_add(1)).ok();
-        let run = runs::list(&self.pool, next, 1).await?.pop().filter(|run| run.run_id == last);
-        let Some(run) = run else {
+        let Some(run) = runs::last_finished(&self.pool).await? else {
             return Ok(Vec::new());
         };
         // Behind a finding of an older comparison, all of the newest one stand.
@@ -158,7 +153,7 @@ mod tests {
     use sqlx::types::Json;
 
     use super::*;
-    use crate::sale::ids::CouponId;
+    use crate::sale::ids::{CouponId, RunId};
     use crate::sale::reconcile::Kind;
     use crate::sale::reconcile::runs::{AskedBy, Finding};
 

@@ -236,10 +236,7 @@ impl Reconciler {
         if !period.is_zero() {
             self.audit_next().await?;
         }
-        let Some(last) = runs::last_finished(pool).await? else {
-            return Ok(());
-        };
-        if let Some(run) = self.get(last).await? {
+        if let Some(run) = runs::last_finished(pool).await? {
             self.show(run);
         }
         Ok(())

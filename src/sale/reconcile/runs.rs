@@ -289,26 +289,34 @@ pub async fn unfinished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
 
 /// Comparisons, newest first, from before the given one on.
 pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
+    read(pool, before, limit, false).await
+}
+
+/// The last comparison that didn't fail.
+pub async fn last_finished(pool: &PgPool) -> sqlx::Result<Option<Run>> {
+    Ok(read(pool, None, 1, true).await?.pop())
+}
+
+/// Comparisons from before the given one on; on request those alone that have compared to the end.
+async fn read(
+    pool: &PgPool,
+    before: Option<RunId>,
+    limit: u32,
+    has_compared: bool,
+) -> sqlx::Result<Vec<Run>> {
     sqlx::query_as!(
         Run,
         r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", kind AS "kind: Kind",
                   started_at, finished_at, failure, unchanged, waiting, oldest_reading_at,
                   at_rest, sales, in_flight, orders AS "orders: Json<BTreeMap<String, i64>>", disagreements,
                   findings AS "findings: Json<Vec<Finding>>", repairs AS "repairs: Json<Vec<Repair>>"
-           FROM reconcile_runs WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+           FROM reconcile_runs
+           WHERE id < coalesce($1, 9223372036854775807) AND (disagreements IS NOT NULL OR NOT $3)
+           ORDER BY id DESC LIMIT $2"#,
         before.map(RunId::get),
         i64::from(limit),
+        has_compared,
     )
     .fetch_all(pool)
-    .await
-}
-
-/// The last comparison that didn't fail.
-pub async fn last_finished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
-    sqlx::query_scalar!(
-        r#"SELECT id AS "id: RunId" FROM reconcile_runs WHERE disagreements IS NOT NULL
-           ORDER BY id DESC LIMIT 1"#
-    )
-    .fetch_optional(pool)
     .await
 }

@@ -1,8 +1,10 @@
 //! The tables as they are, and a Postgres that refuses to write to one of them, or holds it back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use flash_sale::app::App;
 use flash_sale::base::limits::LANE_BITS;
 use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
@@ -94,6 +96,37 @@ impl TestApp {
     /// Postgres writes to `table` again.
     pub async fn accept(&self, table: &str) {
         self.execute(&format!("DROP TRIGGER refused ON {table}")).await;
+    }
+
+    /// From now on a statement that reads a row of `table` for which `rows` holds fails.
+    pub async fn forbid_reading(&self, table: &str, rows: &str) {
+        self.execute(&format!(
+            "ALTER TABLE {table} RENAME TO {table}_kept;
+             CREATE FUNCTION refuse_to_read() RETURNS boolean LANGUAGE plpgsql AS $$
+                 BEGIN RAISE EXCEPTION 'a row was read that is of no use'; END $$;
+             CREATE VIEW {table} AS
+                 SELECT * FROM {table}_kept WHERE CASE WHEN {rows} THEN refuse_to_read() ELSE true END"
+        ))
+        .await;
+    }
+
+    /// Connections that begin from now on have these settings.
+    pub async fn set_for_connections(&self, settings: &[(&str, &str)]) {
+        for (setting, value) in settings {
+            self.execute(&format!(
+                "DO $$ BEGIN
+                     EXECUTE format('ALTER DATABASE %I SET {setting} = {value}', current_database());
+                 END $$"
+            ))
+            .await;
+        }
+    }
+
+    /// A process that finds rows by indexes and in their order, as in tables that are large.
+    pub async fn another_instance_by_indexes(&self) -> Arc<App> {
+        let unused = ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
+        self.set_for_connections(&unused.map(|setting| (setting, "off"))).await;
+        self.another_instance().await
     }
 
     /// Writes sales with the numbers 1 to `last` by hand: of lane 0, active, open, in Redis by what Postgres has noted, and

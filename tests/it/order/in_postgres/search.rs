@@ -153,9 +153,10 @@ async fn a_search_finds_the_same_orders_half_of_which_are_in_the_history() {
 #[tokio::test]
 async fn a_search_reads_a_page_and_one_order_more() {
     let app = TestApp::with_sales(6).await;
-    // Of user 1, and of sale 1.
+    // Of user 1, and of sale 1: of either status as many as are read.
     let of_user = (1..=6).map(|n| (numbered(n), n, "flash", 1, "cancelled"));
-    let of_sale = (7..=9).map(|n| (numbered(n), 1, "flash", n, "cancelled"));
+    let statuses = ["cancelled", "expired"].into_iter().cycle();
+    let of_sale = (7..=12).zip(statuses).map(|(n, status)| (numbered(n), 1, "flash", n, status));
     app.write_rows(&of_user.chain(of_sale).collect::<Vec<_>>()).await;
     for (of, coupon, words) in [
         (Some(1), None, "WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)"),
@@ -168,6 +169,49 @@ async fn a_search_reads_a_page_and_one_order_more() {
         assert_eq!(listed.orders.len(), 2, "{asked:?}");
         assert_eq!(rows_returned(&lines, words), [3], "{asked:?}");
         assert_eq!(rows_returned(&lines, "FROM orders WHERE id = ANY($1)"), [3], "{asked:?}");
+    }
+}
+
+/// From now on a process that starts fails where it reads this order in the history: its id can't be compared. (With a view
+/// in its place, the history would have no months.)
+async fn forbid_comparing(app: &TestApp, order: i64) {
+    app.execute(&format!(
+        "CREATE SCHEMA refusing;
+         CREATE FUNCTION refusing.is_at_least(id bigint, lowest bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF id = {order} THEN RAISE EXCEPTION 'a row was read that is of no use'; END IF;
+                 RETURN id OPERATOR(pg_catalog.>=) lowest;
+             END $$;
+         CREATE OPERATOR refusing.>= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = refusing.is_at_least)"
+    ))
+    .await;
+    app.set_for_connections(&[("search_path", "refusing, public, pg_catalog")]).await;
+}
+
+/// Asked for one, a search reads the two newest of a status at most, and none behind them.
+#[tokio::test]
+async fn a_search_reads_no_row_behind_its_page() {
+    for has_moved in [false, true] {
+        let app = orders().await;
+        let last = numbered(2);
+        if has_moved {
+            move_rows(&app, &[2, 5, 7].map(numbered)).await;
+            forbid_comparing(&app, last).await;
+        } else {
+            app.forbid_reading("orders", &format!("id = {last}")).await;
+        }
+        let other = app.another_instance_by_indexes().await;
+        for coupon in [None, Some(1)] {
+            let asked = filter((None, coupon, Some("cancelled"), None, None));
+            let listed = other.orders.search(&asked, None, 1).await;
+            let listed = listed.expect("no row is read that is of no use");
+            let found: Vec<i64> =
+                listed.orders.iter().map(|it| id(it.order_id) - numbered(0)).collect();
+            assert_eq!(found, [7], "{coupon:?} {has_moved}");
+            let behind = Some(order(numbered(7)));
+            let refused = other.orders.search(&asked, behind, 1).await;
+            assert!(refused.is_err(), "the next page reads it: {coupon:?} {has_moved}");
+        }
     }
 }
 

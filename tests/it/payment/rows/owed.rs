@@ -96,6 +96,25 @@ async fn waiting_and_settled_payments_are_listed_by_part_reason_and_order() {
     assert_eq!(may_be_back[0].payment_id.get(), 104);
 }
 
+#[tokio::test]
+async fn a_list_of_waiting_payments_reads_none_behind_its_page() {
+    for (part, table, rows, page) in [
+        (PaymentPart::Refunding, "payments", "id = 101", 102),
+        (PaymentPart::Held, "held_payments", "payment_id < 105", 109),
+    ] {
+        let app = prepared().await;
+        app.expect_disagreements();
+        app.forbid_reading(table, rows).await;
+        let other = app.another_instance_by_indexes().await;
+        let filter = OwedFilter { part, ..OwedFilter::default() };
+        let listed = other.payments.owed.list(&filter, None, 1).await;
+        let listed = listed.expect("no row is read that is of no use");
+        assert_eq!(listed.iter().map(|one| one.payment_id.get()).collect::<Vec<_>>(), [page]);
+        let refused = other.payments.owed.list(&filter, None, 9).await;
+        assert!(refused.is_err(), "a page of all reads it: {table}");
+    }
+}
+
 /// Of each payment in the lists: hours since when it waits, since when its gateway was asked, and since its end; its
 /// currency, and its advice.
 const LISTED: [(i64, &str, &str, &str); 9] = [

@@ -112,8 +112,6 @@ async fn pending_deleted_is_no_entry_that_is_acknowledged_meanwhile() {
     }
     app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL").await;
     let log = app.log(lane());
-    let proxy = proxy_before(&app, "XRANGE").await;
-    let other = app.another_instance_behind(&proxy).await;
     for (acknowledged, expected) in [(true, false), (false, true)] {
         let group = ["XREADGROUP", "GROUP", "order-writers", "w", "COUNT", "1"];
         let words = [&group[..], &["STREAMS", &log, ">"]].concat();
@@ -121,7 +119,11 @@ async fn pending_deleted_is_no_entry_that_is_acknowledged_meanwhile() {
         let pending: Vec<(String, String, u64, u64)> =
             app.redis(&["XPENDING", &log, "order-writers", "-", "+", "9"]).await;
         let [(entry, ..)] = &pending[..] else { panic!("{pending:?}") };
-        let comparison = compare_up_to_command(other.clone(), &proxy).await;
+        // The first command with an entry as both ends looks for it in the log.
+        let look = format!("{entry}\r\n${}\r\n{entry}", entry.len()).leak();
+        let proxy = proxy_before(&app, look).await;
+        let other = app.another_instance_behind(&proxy).await;
+        let comparison = compare_up_to_command(other, &proxy).await;
         if acknowledged {
             let _: i64 = app.redis(&["XACK", &log, "order-writers", entry]).await;
         }

@@ -1,9 +1,12 @@
 //! `lane`: waits for the receipts of processes, and for a log that is written.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Instant;
 
+use flash_sale::app::App;
 use flash_sale::base::limits::{RECEIPT_WAIT_MAX, RECOVERY_LOG_STILL};
+use flash_sale::sale::ids::CouponId;
 
 use crate::faults::recovery::{keep, sell};
 use crate::recovery::steps::{
@@ -60,9 +63,9 @@ async fn receipts_are_not_waited_for_where_no_process_is_missing() {
     assert_eq!(fate(&app, sales[0]).await, "kept 7 [1, 2]");
 }
 
-/// A worker may be at it for a while.
-#[tokio::test]
-async fn wait_for_log_gives_up_a_log_in_which_nothing_moves() {
+/// A closed lane whose sale is damaged, with an entry in its log that no worker writes; and another process to recover it,
+/// whose looks at the log are heard.
+async fn with_unwritten_entry() -> (TestApp, CouponId, Played, Arc<App>) {
     let app = TestApp::start().await;
     let [sale] = sold_to_two::<1>(&app).await;
     sell(&app, sale, 3..=3).await;
@@ -77,6 +80,31 @@ async fn wait_for_log_gives_up_a_log_in_which_nothing_moves() {
     let other = played.process(&app).await;
     no_process_keeps(&app).await;
     played.take_asked();
+    (app, sale, played, other)
+}
+
+/// The clock stands still, so that no pause ends.
+#[tokio::test]
+async fn wait_for_log_pauses_between_its_looks() {
+    let (app, _, played, other) = with_unwritten_entry().await;
+    app.expect_disagreements();
+    let clock = Still::begin();
+    let looks = async {
+        soon("the log is looked at", || !played.asked().is_empty()).await;
+        app.some_replies().await;
+        played.asked().len()
+    };
+    tokio::select! {
+        ended = other.keeper.pass() => panic!("the log isn't written: {ended:?}"),
+        looks = looks => assert_eq!(looks, 1),
+    }
+    drop(clock);
+}
+
+/// A worker may be at it for a while.
+#[tokio::test]
+async fn wait_for_log_gives_up_a_log_in_which_nothing_moves() {
+    let (app, sale, played, other) = with_unwritten_entry().await;
     let lines = Lines::heard();
     let began = Instant::now();
     let mut pass = pin!(other.keeper.pass());
