@@ -248,7 +248,7 @@ pub async fn waiting(
     let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query_as!(
         Row,
-        // Each part by its own index, in whose order they are merged up to the limit; an OR would read all payments.
+        // Each part by its own index; an OR would read all payments.
         r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
                   order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
@@ -260,13 +260,13 @@ pub async fn waiting(
                (SELECT payments.*, false AS may_be_back FROM payments
                 WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
                   AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
-                ORDER BY id DESC)
+                ORDER BY id DESC LIMIT $2)
                UNION ALL
                (SELECT payments.*, refund_reason = 'unknown_order' AND next_look_at = 'infinity'
                 FROM held_payments JOIN payments ON payments.id = payment_id
                 WHERE $4 AND status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
                   AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
-                ORDER BY payment_id DESC)) AS waiting
+                ORDER BY payment_id DESC LIMIT $2)) AS waiting
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
         i64::from(limit),

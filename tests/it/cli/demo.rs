@@ -37,6 +37,43 @@ async fn the_lines_work_when_they_are_pasted_into_bash_and_into_zsh() {
     stop(&mut demo).await;
 }
 
+/// Words of a line that an interactive zsh takes for something else than bash does: comments and, outside of quotes, signs
+/// of patterns and of its history.
+fn zsh_stumbles_over(line: &str) -> Option<char> {
+    let mut quote = None;
+    line.chars().find(|&sign| match quote {
+        Some(end) => {
+            if sign == end {
+                quote = None;
+            }
+            sign == '!' && end == '"'
+        }
+        None => {
+            if sign == '"' || sign == '\'' {
+                quote = Some(sign);
+            }
+            "#?*[!".contains(sign)
+        }
+    })
+}
+
+#[tokio::test]
+async fn no_line_to_be_pasted_has_a_comment_or_a_pattern() {
+    let folder = DataFolder::new();
+    let mut demo = start(&folder, &["--listen", "127.0.0.1:0"]).await;
+    let mut blocks = vec![block(&demo).await];
+    for readme in [include_str!("../../../README.md"), include_str!("../../../README.zh.md")] {
+        blocks.extend(blocks_of(readme, "http://127.0.0.1:8080/v1", &folder));
+    }
+    for line in blocks.iter().flat_map(|block| block.lines()) {
+        assert_eq!(zsh_stumbles_over(line), None, "{line}");
+    }
+    for line in ["pay # as a buyer; do it", "curl http://x/orders?limit=1", "echo \"done!\""] {
+        assert!(zsh_stumbles_over(line).is_some(), "{line}");
+    }
+    stop(&mut demo).await;
+}
+
 /// The blocks to paste in both READMEs, for this service.
 fn blocks_of(readme: &str, api: &str, folder: &DataFolder) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_flash-sale");

@@ -98,11 +98,12 @@ impl TestApp {
         self.execute(&format!("DROP TRIGGER refused ON {table}")).await;
     }
 
-    /// From now on a statement that reads a row of `table` for which `rows` holds fails.
+    /// Statements of connections that begin from now on fail when they read a row of `table` for which `rows` holds. A row
+    /// that another condition of the statement excludes isn't read.
     pub async fn forbid_reading(&self, table: &str, rows: &str) {
         self.execute(&format!(
             "ALTER TABLE {table} RENAME TO {table}_kept;
-             CREATE FUNCTION refuse_to_read() RETURNS boolean LANGUAGE plpgsql AS $$
+             CREATE OR REPLACE FUNCTION refuse_to_read() RETURNS boolean LANGUAGE plpgsql AS $$
                  BEGIN RAISE EXCEPTION 'a row was read that is of no use'; END $$;
              CREATE VIEW {table} AS
                  SELECT * FROM {table}_kept WHERE CASE WHEN {rows} THEN refuse_to_read() ELSE true END"

@@ -8,9 +8,10 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "mutants", after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Files and folders to be mutated; all of src/sale, src/worker, src/http, src/kit and lua without any
+    /// Files and folders to be mutated; all of src/sale, src/worker, src/http, src/kit, lua and crates/redisson-locks
+    /// without any
     pub paths: Vec<String>,
-    /// Only mutants on lines that have changed since this commit
+    /// Only mutants on lines that have changed since this commit, in files that git knows
     #[arg(long, value_name = "COMMIT")]
     pub changed: Option<String>,
     /// Only mutants in this language; can be repeated

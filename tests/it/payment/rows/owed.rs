@@ -96,22 +96,33 @@ async fn waiting_and_settled_payments_are_listed_by_part_reason_and_order() {
     assert_eq!(may_be_back[0].payment_id.get(), 104);
 }
 
+/// The payments lie in no order on the disk, so it is dear to follow an index through all of them.
 #[tokio::test]
 async fn a_list_of_waiting_payments_reads_none_behind_its_page() {
-    for (part, table, rows, page) in [
-        (PaymentPart::Refunding, "payments", "id = 101", 102),
-        (PaymentPart::Held, "held_payments", "payment_id < 105", 109),
-    ] {
-        let app = prepared().await;
-        app.expect_disagreements();
-        app.forbid_reading(table, rows).await;
-        let other = app.another_instance_by_indexes().await;
+    let app = app_with(&[]).await;
+    app.expect_disagreements();
+    app.execute(
+        "INSERT INTO payments (id, order_id, gateway, gateway_payment_id, method, amount_cents, currency, status,
+                               refund_reason, refunding_at)
+         OVERRIDING SYSTEM VALUE
+         SELECT n, n, 'external', 'g' || n, 'wechat', 1, 'CNY', CASE WHEN n > 2000 THEN 'held' ELSE 'refunding' END,
+                'too_late', CASE WHEN n <= 2000 THEN now() END
+         FROM generate_series(1, 4000) AS n ORDER BY md5(n::text);
+         INSERT INTO held_payments SELECT id, 'infinity' FROM payments WHERE id > 2000 ORDER BY md5(id::text);
+         ANALYZE payments; ANALYZE held_payments",
+    )
+    .await;
+    app.forbid_reading("payments", "id <= 1990").await;
+    app.forbid_reading("held_payments", "payment_id <= 3990").await;
+    app.set_for_connections(&[("random_page_cost", "40")]).await;
+    let other = app.another_instance().await;
+    for (part, newest) in [(PaymentPart::Refunding, 2000), (PaymentPart::Held, 4000)] {
         let filter = OwedFilter { part, ..OwedFilter::default() };
         let listed = other.payments.owed.list(&filter, None, 1).await;
         let listed = listed.expect("no row is read that is of no use");
-        assert_eq!(listed.iter().map(|one| one.payment_id.get()).collect::<Vec<_>>(), [page]);
-        let refused = other.payments.owed.list(&filter, None, 9).await;
-        assert!(refused.is_err(), "a page of all reads it: {table}");
+        assert_eq!(listed.iter().map(|one| one.payment_id.get()).collect::<Vec<_>>(), [newest]);
+        let refused = other.payments.owed.list(&filter, None, 20).await;
+        assert!(refused.is_err(), "a longer page reads such a row: {filter:?}");
     }
 }
 
