@@ -546,6 +546,22 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     })
 }
 
+/// Asks whether the server behind a connection is a master still.
+///
+/// # Errors
+///
+/// When it isn't, or doesn't answer.
+pub async fn check_is_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    let answer: Vec<Value> = redis::cmd("ROLE").query_async(connection).await?;
+    match answer.first() {
+        Some(Value::BulkString(role)) if role == b"master" => Ok(()),
+        _ => Err(RedisError::from((
+            ErrorKind::Server(ServerErrorKind::ReadOnly),
+            "the server has become a replica",
+        ))),
+    }
+}
+
 /// The parts of a URL, with the settings of all connections.
 fn understood(url: &str) -> RedisResult<ConnectionInfo> {
     let info: ConnectionInfo = url.into_connection_info()?;

@@ -9,7 +9,7 @@ use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
 
 use crate::support::servers::{Addresses, connection};
-use crate::support::{TestApp, eventually, patience, shared};
+use crate::support::{TestApp, eventually, patience, shared, user};
 
 /// A service whose Redis is at this URL.
 async fn app_at(url: &str) -> TestApp {
@@ -62,6 +62,13 @@ async fn an_old_master_that_lives_on_as_a_replica_is_left_for_the_new_one() {
         assert_eq!(again.refusal(), (409, "already_claimed"), "user {user}");
     }
     eventually("the worker has followed", async || rows().await == 20).await;
+    // Units that come back are heard of from the new master, so its answers are remembered.
+    let promised = &app.app.memories.promised;
+    eventually("the process listens to the new master", async || {
+        app.claim(20, coupon).await;
+        promised.order_of(coupon, user(20)).is_some()
+    })
+    .await;
     assert!(app.app.shutdown.stop(patience()).await);
 }
 

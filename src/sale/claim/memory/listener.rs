@@ -13,9 +13,11 @@
 //!
 //! * The connection ends, or another master takes the place of its server: the belief in every sale ends in the same
 //!   moment, and another connection is opened.
-//! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
+//! * The connection breaks without a sign: a question on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
 //!   ends the connection, too. Messages and answers arrive in the order in which Redis sends them, so an answer also
 //!   says that every earlier message has been heard.
+//! * The server has become a replica behind the same address, where it says nothing of units that come back to its
+//!   master: the question is for its role, and any other answer than "master" ends the connection.
 //! * The process may not subscribe, or Redis is away: the process tries again and again, with pauses of up to
 //!   [`limits::BACKOFF_MAX`]. Meanwhile each claim asks Redis.
 //!
@@ -32,7 +34,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, check_is_master};
 use crate::sale::claim::memory::Memories;
 use crate::sale::coupon::cache::CouponCache;
 use crate::sale::ids::CouponId;
@@ -124,7 +126,7 @@ impl Listener {
         Ok((connection, connected))
     }
 
-    /// Asks on the connection whether it still works, until it doesn't.
+    /// Asks on the connection whether it still leads to a master, until it doesn't.
     async fn until_it_ends(
         &self,
         mut connection: MultiplexedConnection,
@@ -136,7 +138,7 @@ impl Listener {
                 return RedisError::from((ErrorKind::Io, "the connection has ended"));
             }
             let asked_at = Instant::now();
-            match redis::cmd("PING").query_async::<()>(&mut connection).await {
+            match check_is_master(&mut connection).await {
                 Ok(()) => self.memories.heard(asked_at),
                 Err(error) => return error,
             }

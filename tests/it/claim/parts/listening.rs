@@ -37,6 +37,8 @@ struct Listener {
     refused: Arc<AtomicBool>,
     /// Set while Redis refuses to answer on the connection.
     fails: Arc<AtomicBool>,
+    /// Set while Redis is a replica.
+    demoted: Arc<AtomicBool>,
     still: Still,
 }
 
@@ -44,12 +46,19 @@ impl Listener {
     async fn start(refuse: bool) -> Self {
         let refused = Arc::new(AtomicBool::new(refuse));
         let fails = Arc::new(AtomicBool::new(false));
+        let demoted = Arc::new(AtomicBool::new(false));
         let (refuses, is_failing) = (refused.clone(), fails.clone());
+        let is_replica = demoted.clone();
         let played = Played::before(&shared().redis_url, move |command| match command {
-            [name, ..] if name == "PING" && is_failing.load(Ordering::SeqCst) => {
+            [name, ..] if name == "ROLE" && is_failing.load(Ordering::SeqCst) => {
                 Play::Reply("-ERR it says\r\n".to_owned())
             }
-            [name, ..] if name == "PING" => Play::Reply("+PONG\r\n".to_owned()),
+            [name, ..] if name == "ROLE" && is_replica.load(Ordering::SeqCst) => {
+                Play::Reply("*2\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n".to_owned())
+            }
+            [name, ..] if name == "ROLE" => {
+                Play::Reply("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned())
+            }
             [name, ..] if name == "SUBSCRIBE" && refuses.load(Ordering::SeqCst) => {
                 Play::Reply("-NOPERM this user may not\r\n".to_owned())
             }
@@ -70,7 +79,7 @@ impl Listener {
         let still = Still::begin();
         let own = played.redis(Duration::from_secs(10));
         listen(own, &keys, memories.clone(), coupons, &shutdown);
-        Self { played, redis, keys, server, memories, shutdown, refused, fails, still }
+        Self { played, redis, keys, server, memories, shutdown, refused, fails, demoted, still }
     }
 
     /// Commands of this name that the test has played.
@@ -104,13 +113,13 @@ async fn until_it_ends_the_connection_is_asked_every_quarter_of_a_second_and_bel
     let listener = Listener::start(false).await;
     soon("it listens", || listener.notes(1)).await;
     listener.still.settle().await;
-    assert_eq!(listener.asked("PING"), 0, "not before the time");
+    assert_eq!(listener.asked("ROLE"), 0, "not before the time");
     for times in 1..=8 {
         listener.still.advance(248).await;
-        assert_eq!(listener.asked("PING"), times - 1);
+        assert_eq!(listener.asked("ROLE"), times - 1);
         // A timer may be a millisecond late.
         listener.still.advance(3).await;
-        soon("it is asked", || listener.asked("PING") == times).await;
+        soon("it is asked", || listener.asked("ROLE") == times).await;
         // Until the answer has come, an older one counts.
         assert!(listener.believes(1), "question {times}");
         listener.still.settle().await;
@@ -146,7 +155,7 @@ async fn run_believes_nothing_from_the_end_of_a_connection_to_the_next_one_and_s
     listener.still.advance(251).await;
     soon("the end is found", || lines.count(HAS_ENDED) == 1).await;
     assert_eq!(lines.with(HAS_ENDED)[0].matches("the connection has ended").count(), 1);
-    assert_eq!(listener.asked("PING"), 0, "no connection that has ended is asked");
+    assert_eq!(listener.asked("ROLE"), 0, "no connection that has ended is asked");
     assert!(!listener.notes(1), "nothing is noted meanwhile");
     let connections = listener.played.connections();
     listener.still.advance(48).await;
@@ -156,18 +165,21 @@ async fn run_believes_nothing_from_the_end_of_a_connection_to_the_next_one_and_s
     assert_eq!(listener.played.connections(), connections + 1);
 }
 
-/// The connection is there, and messages may be held up behind the question that was refused.
+/// The connection is there. Messages may be held up behind a question that was refused, and a replica has none.
 #[tokio::test]
-async fn run_ends_listening_and_all_belief_with_a_question_that_is_refused() {
-    let lines = Lines::heard();
-    let listener = Listener::start(false).await;
-    soon("it listens", || listener.notes(1)).await;
-    listener.still.settle().await;
-    listener.fails.store(true, Ordering::SeqCst);
-    listener.still.advance(251).await;
-    soon("the end is found", || lines.count(HAS_ENDED) == 1).await;
-    assert!(!listener.believes(1), "units may come back unheard");
-    assert!(!listener.notes(2), "nothing is noted meanwhile");
+async fn run_ends_listening_and_all_belief_with_a_refusal_and_with_a_server_that_is_a_replica() {
+    for is_refused in [true, false] {
+        let lines = Lines::heard();
+        let listener = Listener::start(false).await;
+        soon("it listens", || listener.notes(1)).await;
+        listener.still.settle().await;
+        let trouble = if is_refused { &listener.fails } else { &listener.demoted };
+        trouble.store(true, Ordering::SeqCst);
+        listener.still.advance(251).await;
+        soon("the end is found", || lines.count(HAS_ENDED) == 1).await;
+        assert!(!listener.believes(1), "units may come back unheard");
+        assert!(!listener.notes(2), "nothing is noted meanwhile");
+    }
 }
 
 /// The pauses are 50, 100 and 200 ms, and so on up to a second.
