@@ -40,26 +40,6 @@ impl Unpaid {
 /// A live order, and the order by which its user is a buyer in Redis, if any.
 pub type Missing = ((UserId, OrderId), Option<OrderId>);
 
-/// Live orders of a sale whose users are no buyers in Redis, up to `max`. Reads all live orders if there are fewer.
-pub async fn forgotten(
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-    coupon: CouponId,
-    max: usize,
-) -> Result<Vec<(UserId, OrderId)>, Failure> {
-    let mut forgotten = Vec::new();
-    let mut after = None;
-    while forgotten.len() < max
-        && let Some(missing) = missing_page(pool, redis, keys, coupon, &mut after).await?
-    {
-        let gone = missing.into_iter().filter(|(_, in_redis)| in_redis.is_none());
-        forgotten.extend(gone.map(|(order, _)| order));
-    }
-    forgotten.truncate(max);
-    Ok(forgotten)
-}
-
 /// The orders of the next page of live orders without a buyer in Redis, or with one under another id. `None` when all
 /// pages have been read.
 pub async fn missing_page(

@@ -1,11 +1,13 @@
 //! The place of a discarded dead letter: its unit is offered again only if no live order needs it.
 
 use flash_sale::app::start_housekeeping;
+use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::dead_letter::LetterFilter;
 use futures_util::future::join_all;
 
+use crate::support::lines::Lines;
 use crate::support::{Bounded, TestApp, eventually, lane, user, write_all};
 
 /// An app that asks Redis about every claim, with one sale of which all units are sold and written: to users 1, 2, 3 ...
@@ -80,6 +82,59 @@ async fn after_a_roll_back_a_discarded_promise_offers_no_unit_that_is_not_there(
         assert_eq!(app.claim(n, coupon).await.refusal(), (410, "sold_out"));
     }
     assert_eq!((app.write_orders().await.positions, app.give_back().await), (0, 0));
+}
+
+/// Also where a page in between has a forgotten order, to which the place goes.
+#[tokio::test]
+async fn other_sales_wait_for_a_few_pages_of_a_search_for_heirs_and_not_for_its_end() {
+    for is_forgotten in [false, true] {
+        let (app, large) = sold_out(1).await;
+        let small = app.create_flash(1).await;
+        assert!(large < small, "the large one has the first turn");
+        let order = app.order(1, small).await;
+        assert_eq!(app.cancel(1, order).await.status, 200);
+        app.append(lane(), &["coupon", &large.to_string(), "user", "7", "order", "77"]).await;
+        app.set_buyer(large, 7, 77).await;
+        assert_eq!(app.write_orders().await.dead_letters, 1);
+        discard_all(&app).await;
+        let pages = i64::try_from(limits::FORGOTTEN_PAGES).expect("a few");
+        let last = live_orders(&app, large, pages * 1_000).await;
+        if is_forgotten {
+            app.forget_buyer(large, last).await;
+        }
+        let lines = Lines::down_to(tracing::Level::DEBUG);
+        assert_eq!(app.give_back().await, 2);
+        let is_page = |line: &String| line.contains("ORDER BY user_id LIMIT $3");
+        let is_closing = |line: &String| {
+            line.contains("UPDATE stock_returns SET done_at") && line.contains("rows_affected=1 ")
+        };
+        let all = lines.with("");
+        let first_closed = all.iter().position(is_closing).expect("both are closed");
+        let before = all[..first_closed].iter().filter(|line| is_page(line)).count();
+        assert_eq!(before, limits::FORGOTTEN_PAGES);
+        let buyers = app.buyers(large).await;
+        assert!(buyers.contains_key(&last) && !buyers.contains_key(&7));
+        assert_eq!(app.stock(small).await, 1);
+        assert_eq!(app.stock(large).await, 0, "no unit was left");
+        app.expect_disagreements();
+    }
+}
+
+/// Live orders of users behind all others, and these users as buyers in Redis. Returns the last user.
+async fn live_orders(app: &TestApp, coupon: CouponId, orders: i64) -> i64 {
+    let first = 1_000_000;
+    let last = first + orders - 1;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT n, {coupon}, 'flash', n, now() FROM generate_series({first}, {last}) AS n"
+    ))
+    .await;
+    let [shard] = &app.shard_keys(coupon).await[..] else { panic!("a small sale has one shard") };
+    let pairs = (first..=last).flat_map(|user| [user.to_string(), user.to_string()]);
+    let words: Vec<String> = ["HSET".to_owned(), shard.clone()].into_iter().chain(pairs).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(app.redis::<i64>(&words).await, orders);
+    last
 }
 
 #[tokio::test]

@@ -114,6 +114,8 @@ struct Turn {
 struct Letters {
     /// Rows that have to wait.
     waiting: Vec<Open>,
+    /// Whether an heir is being looked for still.
+    seeks: bool,
     /// Failure for which they wait, if none could be dealt with.
     tried: Result<(), Failure>,
 }
@@ -198,6 +200,7 @@ impl StockReturns {
                 let failed = run.tries.settle(coupon.get(), turn.tried).await?.is_none();
                 goes_on |= turn.is_full && turn.closed > 0 && !failed;
                 if let Some(letters) = turn.letters {
+                    goes_on |= letters.seeks;
                     run.letters.settle(coupon.get(), letters.tried).await?;
                     let put_last = put_last(&self.pool, coupon, &letters.waiting).await;
                     run.letters.settle(coupon.get(), put_last.map_err(Failure::from)).await?;
@@ -305,19 +308,24 @@ impl StockReturns {
     ) -> Letters {
         let fates = match self.fates(coupon, &letters).await {
             Ok(fates) => fates,
-            Err(failure) => return Letters { waiting: letters, tried: Err(failure) },
+            Err(failure) => {
+                return Letters { waiting: letters, seeks: false, tried: Err(failure) };
+            }
         };
         let of = |fate| -> Vec<Open> {
             letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
         };
         let mut settled = self.give_all_back(coupon, &of(Fate::ToStock), true).await;
         settled.done.extend(of(Fate::Done));
-        let waiting = of(Fate::Waits);
-        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
+        let mut waiting = of(Fate::Waits);
+        let sought = of(Fate::Sought);
+        let seeks = !sought.is_empty();
+        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() && !seeks {
             settled.tried = Err(Failure::NoUnit(coupon));
         }
         done.extend(settled.done);
-        Letters { waiting, tried: settled.tried }
+        waiting.extend(sought);
+        Letters { waiting, seeks, tried: settled.tried }
     }
 
     /// The fate of the place of each of these letters.

@@ -43,8 +43,9 @@
 //!
 //! # What is not promised
 //!
-//! A place may be passed on late: looking for heirs may read every live order of the sale, a thousand at a time, so
-//! places that wait are tried less and less often. Units of closed orders of the same sale don't wait for them.
+//! A place may be passed on late: looking for heirs may read every live order of the sale, some thousands in each turn
+//! (`forgotten.rs`), and places that wait are tried less and less often. Units of closed orders and other sales don't
+//! wait for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;
@@ -64,7 +65,7 @@ use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
-use crate::sale::order::live::forgotten;
+use crate::sale::order::give_back::forgotten::Searches;
 use crate::sale::{Failure, Stores};
 
 /// A buyer, and the order by which the user is one.
@@ -79,6 +80,8 @@ pub(super) enum Fate {
     ToStock,
     /// The fate can't be told now.
     Waits,
+    /// An heir is being looked for still.
+    Sought,
 }
 
 /// A sale in Redis, in units.
@@ -95,6 +98,7 @@ pub(super) struct Withdrawals {
     redis: Redis,
     keys: Keys,
     pass_on: VariadicScript,
+    searches: Searches,
     loader: Arc<Loader>,
     lanes: Arc<LaneStates>,
 }
@@ -104,7 +108,8 @@ impl Withdrawals {
     pub(super) fn new(stores: &Stores, loader: Arc<Loader>, lanes: Arc<LaneStates>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let pass_on = VariadicScript::new(include_str!("../../../../lua/pass_on.lua"));
-        Self { pool, redis, keys, pass_on, loader, lanes }
+        let searches = Searches::default();
+        Self { pool, redis, keys, pass_on, searches, loader, lanes }
     }
 
     /// Passes places on. Returns the fate of each, by order.
@@ -123,9 +128,12 @@ impl Withdrawals {
         };
         let mut fates: BTreeMap<OrderId, Fate> = all(Fate::Done);
         let held = self.held(coupon, places).await?;
-        let heirs = self.heirs(coupon, &held).await?;
+        let (heirs, has_all) = self.heirs(coupon, &held).await?;
         let (inherited, mut left): (Vec<Place>, Vec<Place>) =
             held.into_iter().partition(|(_, order)| heirs.contains_key(order));
+        if !has_all {
+            fates.extend(left.drain(..).map(|(_, order)| (order, Fate::Sought)));
+        }
         let to_nobody: Vec<Place> = left.drain(..count.surplus.min(left.len())).collect();
         for part in inherited.chunks(limits::GIVE_BACK_UNITS_MAX) {
             fates.extend(self.pass_on(coupon, part, &heirs).await?);
@@ -161,20 +169,22 @@ impl Withdrawals {
         Ok(held.map(|(place, _)| *place).collect())
     }
 
-    /// The live orders that these places go to, by the order of the place.
+    /// The live orders that these places go to, by the order of the place; and false while there may be others.
     async fn heirs(
         &self,
         coupon: CouponId,
         places: &[Place],
-    ) -> Result<HashMap<OrderId, Place>, Failure> {
+    ) -> Result<(HashMap<OrderId, Place>, bool), Failure> {
         let own = self.live_orders_of(coupon, places).await?;
         let own_of = |(user, order): &Place| Some((*order, (*user, *own.get(user)?)));
         let mut heirs: HashMap<OrderId, Place> = places.iter().filter_map(own_of).collect();
         let others = places.len() - heirs.len();
-        let forgotten = forgotten(&self.pool, &self.redis, &self.keys, coupon, others).await?;
+        let stores = (&self.pool, &self.redis, &self.keys);
+        let epoch = self.lanes.epoch(coupon.lane());
+        let found = self.searches.go_on(stores, (coupon, epoch), others).await?;
         let without = places.iter().filter(|(user, _)| !own.contains_key(user));
-        heirs.extend(without.map(|(_, order)| *order).zip(forgotten));
-        Ok(heirs)
+        heirs.extend(without.map(|(_, order)| *order).zip(found.forgotten));
+        Ok((heirs, found.is_all))
     }
 
     async fn live_orders_of(

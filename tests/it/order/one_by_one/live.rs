@@ -1,7 +1,11 @@
 //! Live orders whose users are no buyers in Redis, or buyers by another order: all of them, in pages, up to a number.
 
+use flash_sale::app::App;
+use flash_sale::base::limits::FORGOTTEN_PAGES;
+use flash_sale::sale::Failure;
 use flash_sale::sale::ids::{CouponId, OrderId, UserId};
-use flash_sale::sale::order::live::{Missing, PAGE, forgotten, missing_page};
+use flash_sale::sale::order::give_back::forgotten::{Found, Searches};
+use flash_sale::sale::order::live::{Missing, PAGE, missing_page};
 
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
 use crate::support::{TestApp, bounded, eventually, proxy_before, user};
@@ -19,6 +23,52 @@ async fn sold_out(app: &TestApp, units: i64) -> CouponId {
     coupon
 }
 
+/// A turn of this search in an epoch.
+async fn turn(
+    searches: &Searches,
+    app: &App,
+    (coupon, epoch): (CouponId, i64),
+    max: usize,
+) -> Result<Found, Failure> {
+    let stores = &app.stores;
+    let found = searches.go_on((&stores.pool, &stores.redis, &stores.keys), (coupon, epoch), max);
+    bounded("a turn of the search", found).await
+}
+
+/// A search that begins, in its first turn.
+async fn forgotten(
+    app: &App,
+    coupon: CouponId,
+    max: usize,
+) -> Result<Vec<(UserId, OrderId)>, Failure> {
+    Ok(turn(&Searches::default(), app, (coupon, 1), max).await?.forgotten)
+}
+
+#[tokio::test]
+async fn a_search_goes_on_behind_the_orders_whose_users_are_all_known_in_this_epoch() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let page = i64::try_from(PAGE).expect("a small number");
+    let pages = i64::try_from(FORGOTTEN_PAGES).expect("a small number");
+    let coupon = sold_out(&app, pages * page + 2).await;
+    let last = pages * page + 1;
+    app.forget_buyer(coupon, last).await;
+    let searches = Searches::default();
+    let found = async |epoch| {
+        let found = turn(&searches, &app.app, (coupon, epoch), 2).await;
+        let found = found.expect("both stores answer");
+        (found.forgotten.iter().map(|(user, _)| user.get()).collect::<Vec<_>>(), found.is_all)
+    };
+    assert_eq!(found(1).await, (vec![], false));
+    assert_eq!(found(1).await, (vec![last], true), "to the end");
+    assert_eq!(found(1).await, (vec![], false), "from the first order again");
+    app.forget_buyer(coupon, 5).await;
+    assert_eq!(found(2).await, (vec![5], false), "another epoch has begun");
+    assert_eq!(found(2).await, (vec![5], false), "it is found until it is a buyer");
+    app.forget_buyer(coupon, 2 * page).await;
+    assert_eq!(found(2).await, (vec![5, 2 * page], true), "as many as were asked for");
+}
+
 #[tokio::test]
 async fn live_orders_that_redis_has_forgotten_are_found_in_all_pages_up_to_a_number() {
     let app = TestApp::start().await;
@@ -27,7 +77,7 @@ async fn live_orders_that_redis_has_forgotten_are_found_in_all_pages_up_to_a_num
     let coupon = sold_out(&app, 2 * page + 1).await;
     let (pool, redis, keys) = (&app.app.stores.pool, &app.app.stores.redis, app.keys());
     let find = async |max| {
-        let found = forgotten(pool, redis, keys, coupon, max).await.expect("both stores answer");
+        let found = forgotten(&app.app, coupon, max).await.expect("both stores answer");
         let user = |(user, order): (UserId, OrderId)| {
             assert_eq!(order.get(), FIRST_ORDER_BY_HAND + user.get());
             user.get()
@@ -76,7 +126,6 @@ async fn missing_orders_are_those_that_are_live_after_redis_has_answered() {
     for id in 1..=3 {
         app.forget_buyer(coupon, id).await;
     }
-    let stores = &other.stores;
     proxy.hold();
     let changing = async {
         eventually("Redis is asked", async || proxy.held() > 0).await;
@@ -87,8 +136,7 @@ async fn missing_orders_are_those_that_are_live_after_redis_has_answered() {
         .await;
         proxy.release();
     };
-    let (found, ()) =
-        tokio::join!(forgotten(&stores.pool, &stores.redis, &stores.keys, coupon, 9), changing);
+    let (found, ()) = tokio::join!(forgotten(&other, coupon, 9), changing);
     let third = OrderId::new(FIRST_ORDER_BY_HAND + 3).expect("an id");
     assert_eq!(found.expect("both stores answer"), [(user(3), third)]);
 }
@@ -103,9 +151,8 @@ async fn forgotten_orders_are_looked_for_on_no_more_pages_than_it_takes() {
     app.forget_buyer(coupon, 2).await;
     let shard = app.shard_of(coupon, last).await;
     let _: i64 = app.redis(&["HSET", &shard, &last.to_string(), "junk"]).await;
-    let (pool, redis, keys) = (&app.app.stores.pool, &app.app.stores.redis, app.keys());
     for (max, expected) in [(0, Some(0)), (1, Some(1)), (2, None)] {
-        let found = forgotten(pool, redis, keys, coupon, max).await;
+        let found = forgotten(&app.app, coupon, max).await;
         assert_eq!(found.ok().map(|found| found.len()), expected, "up to {max}");
     }
 }
