@@ -2,16 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flash_sale::kit::jwt::Scope;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, TestApp, lane};
+use super::{OTHER, OWNER};
+use crate::support::{Reply, TestApp, lane, scoped_token};
 
 /// An action, its answers, and behind each answer the states in which it is given, with blanks between.
 ///
 /// An answer is the HTTP status; then the problem's code, or the status of the order or coupon in the body, and the reason
 /// if there is one; then `, unchanged` if a success leaves both stores as they were. A refusal always does.
 pub type Row = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The request of an action: its method, its path as `/openapi.json` names it, and its body.
+pub type Call = (&'static str, String, Value);
 
 /// A thing on which an action is tried.
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +98,7 @@ pub struct Snapshot(BTreeSet<String>);
 impl Snapshot {
     /// Rows of all tables, and keys of the thing's sale.
     pub async fn of(app: &TestApp, thing: &Thing) -> Self {
-        let query = "SELECT schema_to_xml('public', false, true, '')::text";
-        let rows = sqlx::query_scalar(query).fetch_one(&app.app.stores.pool).await;
-        let rows: String = rows.expect("Postgres answers");
-        let mut all: BTreeSet<String> = rows.split("\n\n").map(without_times).collect();
+        let mut all: BTreeSet<String> = rows(app).await.into_iter().collect();
         if let Some(coupon) = thing.coupon {
             let sale: BTreeMap<String, String> =
                 app.redis(&["HGETALL", &app.keys().coupon(coupon)]).await;
@@ -115,9 +117,45 @@ impl Snapshot {
     }
 }
 
-fn without_times(row: &str) -> String {
-    let lines = row.lines().filter(|line| !line.contains("<updated_at>"));
-    lines.collect::<Vec<_>>().join("\n")
+/// The rows of all tables, each behind the name of its table.
+async fn rows(app: &TestApp) -> Vec<String> {
+    let queries = "SELECT format('SELECT %L || (to_jsonb(line) - ''updated_at'')::text FROM %I AS line',
+                                 relname || ' ', relname)
+                   FROM pg_class
+                   WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition";
+    app.texts(&app.texts(queries).await.join(" UNION ALL ")).await
+}
+
+/// The verb of an action, and the role that asks for it.
+pub fn verb_and_role<'a>(action: &'a str, by_default: &'a str) -> (&'a str, &'a str) {
+    action.split_once(", by ").unwrap_or((action, by_default))
+}
+
+/// The token of a role.
+pub fn token_of(app: &TestApp, role: &str) -> Option<String> {
+    match role {
+        "the owner" | "a user" => Some(app.token(OWNER)),
+        "another user" => Some(app.token(OTHER)),
+        "a clerk" => Some(scoped_token(OTHER, Scope::Clerk)),
+        "an operator" => Some(scoped_token(OTHER, Scope::Operator)),
+        "an administrator" => Some(app.admin_token()),
+        "a caller without token" => None,
+        role => panic!("no role {role}"),
+    }
+}
+
+/// Asks for an action on a thing: its coupon, where the path is that of a coupon.
+pub async fn ask(
+    app: &TestApp,
+    thing: &Thing,
+    (method, path, body): Call,
+    token: Option<&str>,
+) -> Reply {
+    let id = match path.starts_with("/v1/coupons/") {
+        true => thing.coupon.expect("the path is that of a coupon").get(),
+        false => thing.id,
+    };
+    request(app, method, &path.replace("{id}", &id.to_string()), token, &body).await
 }
 
 /// One request. The body `null` means none.
@@ -172,8 +210,8 @@ pub fn listed(mut list: Reply, name: &str, id: i64) -> Reply {
     if list.status == 200 {
         let id = Value::from(id.to_string());
         let things = list.body[name].as_array().expect("a list").iter();
-        let is_there =
-            things.flat_map(|thing| [&thing["id"], &thing["run_id"]]).any(|it| *it == id);
+        let names = ["id", "run_id", "job_id"];
+        let is_there = things.flat_map(|thing| names.map(|name| &thing[name])).any(|it| *it == id);
         let status = if is_there { "listed" } else { "not listed" };
         list.body = json!({ "status": status });
     }

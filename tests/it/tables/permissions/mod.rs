@@ -4,9 +4,13 @@
 //! A refusal changes nothing in either store, and reveals no more about a thing than its role may know: a missing
 //! thing gets the same answer.
 
+mod acting;
 mod answers;
+mod jobs;
 mod operators;
 mod orders;
+mod pages;
+mod payments;
 mod public_ids;
 mod regular;
 mod repeats;

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::answers::{Row, Thing, compare, in_review, notice_of, request};
-use super::{MISSING, OTHER, OWNER};
+use super::answers::{
+    Call, Row, Thing, ask, compare, in_review, notice_of, token_of, verb_and_role,
+};
+use super::{MISSING, OWNER};
 use crate::support::{Reply, SECRET, TestApp};
 
 /// The statuses of an order, with two for `cancelled`: `leaving` before its unit has come back, `cancelled` after.
@@ -25,7 +27,7 @@ const ALL: &str =
     "unpaid paid redeemed leaving cancelled expired refunding refunded in_review none pending";
 const NO_ROW: &str = "in_review none pending";
 
-const ANSWERS: &[Row] = &[
+pub const ANSWERS: &[Row] = &[
     (
         "show",
         &[
@@ -121,7 +123,71 @@ const ANSWERS: &[Row] = &[
             ("404 not_claimed", "none"),
         ],
     ),
+    (
+        "cancel-for-buyer, by an administrator",
+        &[
+            ("200 cancelled", "unpaid"),
+            ("200 cancelled, unchanged", "leaving cancelled"),
+            ("409 invalid_transition", "paid redeemed expired refunding refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "refund-for-buyer, by an administrator",
+        &[
+            ("200 refunding", "paid"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            ("409 invalid_transition", "unpaid redeemed leaving cancelled expired"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    // An order has its code from its payment on, and shows it while it is paid.
+    (
+        "qr",
+        &[
+            ("200, unchanged", "paid"),
+            (
+                "409 no_redemption_code",
+                "unpaid redeemed leaving cancelled expired refunding refunded",
+            ),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "look up the code, by a clerk",
+        &[
+            ("200 paid, unchanged", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            (
+                "404 redemption_code_unknown",
+                "unpaid leaving cancelled expired in_review none pending",
+            ),
+        ],
+    ),
+    (
+        "redeem the code, by a clerk",
+        &[
+            ("200 redeemed", "paid"),
+            ("409 already_redeemed", "redeemed"),
+            ("409 invalid_transition", "refunding refunded"),
+            (
+                "404 redemption_code_unknown",
+                "unpaid leaving cancelled expired in_review none pending",
+            ),
+        ],
+    ),
+    ("cancel-for-buyer", &[("403 forbidden", ALL)]),
+    ("cancel-for-buyer, by an operator", &[("403 forbidden", ALL)]),
+    ("refund-for-buyer", &[("403 forbidden", ALL)]),
+    ("refund-for-buyer, by an operator", &[("403 forbidden", ALL)]),
+    ("look up the code", &[("403 forbidden", ALL)]),
+    ("redeem the code", &[("403 forbidden", ALL)]),
     // Orders of other users don't exist for a user, in any status.
+    ("qr, by another user", &[("404 order_not_found", ALL)]),
+    ("qr, by an administrator", &[("404 order_not_found", ALL)]),
     ("show, by another user", &[("404 order_not_found", ALL)]),
     ("pay, by another user", &[("404 order_not_found", ALL)]),
     ("cancel, by another user", &[("404 order_not_found", ALL)]),
@@ -174,22 +240,42 @@ async fn order(app: &TestApp, state: &str) -> Thing {
     Thing { id, coupon: Some(coupon), order: Some(id) }
 }
 
-async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
-    let (verb, by) = action.split_once(", by ").unwrap_or((action, "the owner"));
-    let token = match by {
-        "the owner" => Some(app.token(OWNER)),
-        "another user" => Some(app.token(OTHER)),
-        "an administrator" => Some(app.admin_token()),
-        "the gateway" => return app.confirm(&notice_of(thing.id)).await,
-        _ => None,
+/// Code of no order.
+const CODE_OF_NONE: &str = "0000000000000000";
+
+/// The request behind an action.
+pub fn call(action: &str) -> Call {
+    let (verb, _) = verb_and_role(action, "the owner");
+    let body = match verb {
+        "pay" => json!({"method": "balance"}),
+        "cancel-for-buyer" | "refund-for-buyer" => json!({"reason": "asked to"}),
+        _ => Value::Null,
     };
-    let coupon = thing.coupon.expect("an order has a coupon");
     let (method, path) = match verb {
-        "show" => ("get", format!("/v1/orders/{}", thing.id)),
-        "claims/me" => ("get", format!("/v1/coupons/{coupon}/claims/me")),
-        "claim" => ("post", format!("/v1/coupons/{coupon}/claims")),
-        verb => ("post", format!("/v1/orders/{}/{verb}", thing.id)),
+        "show" => ("get", "/v1/orders/{id}"),
+        "qr" => ("get", "/v1/orders/{id}/qr"),
+        "claims/me" => ("get", "/v1/coupons/{id}/claims/me"),
+        "claim" => ("post", "/v1/coupons/{id}/claims"),
+        "confirm" => ("post", "/v1/payments/callback"),
+        "look up the code" => ("get", "/v1/redemptions/{code}"),
+        "redeem the code" => ("post", "/v1/redemptions"),
+        verb => return ("post", format!("/v1/orders/{{id}}/{verb}"), body),
     };
-    let body = if verb == "pay" { json!({"method": "balance"}) } else { Value::Null };
-    request(app, method, &path, token.as_deref(), &body).await
+    (method, path.to_owned(), body)
+}
+
+async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
+    let (_, by) = verb_and_role(action, "the owner");
+    if by == "the gateway" {
+        return app.confirm(&notice_of(thing.id)).await;
+    }
+    let (method, mut path, mut body) = call(action);
+    if path.starts_with("/v1/redemptions") {
+        let order = app.inner(thing.id);
+        let code = format!("SELECT code FROM redemptions WHERE order_id = {order}");
+        let code = app.texts(&code).await.pop().unwrap_or_else(|| CODE_OF_NONE.to_owned());
+        path = path.replace("{code}", &code);
+        body = if method == "post" { json!({ "code": code }) } else { Value::Null };
+    }
+    ask(app, &thing, (method, path, body), token_of(app, by).as_deref()).await
 }

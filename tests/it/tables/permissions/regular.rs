@@ -10,7 +10,7 @@ use crate::support::TestApp;
 /// A regular coupon has an order of its buyer, unpaid but for `paid`.
 const REGULAR_STATES: &[&str] = &["active", "paid", "paused", "ended", "none"];
 
-const REGULAR: &[Row] = &[
+pub const REGULAR: &[Row] = &[
     (
         "show",
         &[

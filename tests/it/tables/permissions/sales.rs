@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use super::answers::{Row, Thing, compare, in_review, request};
+use super::answers::{Call, Row, Thing, ask, compare, in_review};
 use super::{MISSING, OTHER, OWNER};
 use crate::support::{Reply, TestApp, now};
 
@@ -25,7 +25,7 @@ const STATES: &[&str] = &[
     "in_flight",
 ];
 
-const FLASH: &[Row] = &[
+pub const FLASH: &[Row] = &[
     (
         "show",
         &[
@@ -270,38 +270,41 @@ pub fn thing(coupon: CouponId) -> Thing {
 /// The key that has added a unit to each sale.
 const KEY: &str = "before";
 
-/// One action, each on the coupon itself.
-pub async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
-    let user = app.token(OTHER);
-    let admin = app.admin_token();
+/// The request behind an action, each on the coupon itself.
+pub fn call(action: &str) -> Call {
     let early = "2000-01-01T00:00:00Z";
-    let (method, route, token, body) = match action {
-        "show" => ("get", "", String::new(), Value::Null),
-        "claim" => ("post", "/claims", user, Value::Null),
-        "claim, by the buyer" => ("post", "/claims", app.token(OWNER), Value::Null),
-        "claims/me" => ("get", "/claims/me", user, Value::Null),
-        "claims/me, by the buyer" => ("get", "/claims/me", app.token(OWNER), Value::Null),
-        "edit to other words" => ("patch", "", admin, json!({"title": "other words"})),
-        "edit to the same words" => ("patch", "", admin, json!({"title": "t"})),
+    let (method, route, body) = match action {
+        "show" => ("get", "", Value::Null),
+        "claim" | "claim, by the buyer" => ("post", "/claims", Value::Null),
+        "claims/me" | "claims/me, by the buyer" => ("get", "/claims/me", Value::Null),
+        "edit to other words" => ("patch", "", json!({"title": "other words"})),
+        "edit to the same words" => ("patch", "", json!({"title": "t"})),
         "edit another revision" => {
-            ("patch", "", admin, json!({"title": "other words", "revision": 1_000}))
+            ("patch", "", json!({"title": "other words", "revision": 1_000}))
         }
-        "edit to more units" => ("patch", "", admin, json!({"sale": {"total": 7}})),
-        "edit to fewer units" => ("patch", "", admin, json!({"sale": {"total": 1}})),
-        "edit to no window" => ("patch", "", admin, json!({"sale": {"closes_at": early}})),
-        "restock" => ("post", "/restock", admin, json!({"units": 1, "key": "now"})),
-        "restock by too many" => {
-            ("post", "/restock", admin, json!({"units": 100_000_000, "key": "now"}))
-        }
-        "restock as before" => ("post", "/restock", admin, json!({"units": 1, "key": KEY})),
-        "restock by another number" => ("post", "/restock", admin, json!({"units": 2, "key": KEY})),
-        "archive" => ("post", "/archive", admin, json!({"accept_loss": false})),
-        "archive with the loss" => ("post", "/archive", admin, json!({"accept_loss": true})),
-        "pause" => ("post", "/pause", admin, Value::Null),
-        "resume" => ("post", "/resume", admin, Value::Null),
-        "end" => ("post", "/end", admin, Value::Null),
+        "edit to more units" => ("patch", "", json!({"sale": {"total": 7}})),
+        "edit to fewer units" => ("patch", "", json!({"sale": {"total": 1}})),
+        "edit to no window" => ("patch", "", json!({"sale": {"closes_at": early}})),
+        "restock" => ("post", "/restock", json!({"units": 1, "key": "now"})),
+        "restock by too many" => ("post", "/restock", json!({"units": 100_000_000, "key": "now"})),
+        "restock as before" => ("post", "/restock", json!({"units": 1, "key": KEY})),
+        "restock by another number" => ("post", "/restock", json!({"units": 2, "key": KEY})),
+        "archive" => ("post", "/archive", json!({"accept_loss": false})),
+        "archive with the loss" => ("post", "/archive", json!({"accept_loss": true})),
+        "pause" => ("post", "/pause", Value::Null),
+        "resume" => ("post", "/resume", Value::Null),
+        "end" => ("post", "/end", Value::Null),
         action => panic!("no action {action}"),
     };
-    let token = Some(token.as_str()).filter(|token| !token.is_empty());
-    request(app, method, &format!("/v1/coupons/{}{route}", thing.id), token, &body).await
+    (method, format!("/v1/coupons/{{id}}{route}"), body)
+}
+
+pub async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
+    let token = match action {
+        "show" => None,
+        "claim" | "claims/me" => Some(app.token(OTHER)),
+        "claim, by the buyer" | "claims/me, by the buyer" => Some(app.token(OWNER)),
+        _ => Some(app.admin_token()),
+    };
+    ask(app, &thing, call(action), token.as_deref()).await
 }
