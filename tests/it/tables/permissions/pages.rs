@@ -36,20 +36,29 @@ const ROUTES: &[([u16; 8], &str, &str, &str)] = &[
     ([200; 8], "get", "/openapi.json", ""),
 ];
 
-/// axum tells the paths of a router in its words for debugging alone.
+/// axum tells the paths of a router in its words for debugging alone, and the methods of a path with the refusal of
+/// another one.
 #[tokio::test]
-async fn the_table_has_the_routes_of_the_pages() {
+async fn the_table_has_the_routes_of_the_pages_with_their_methods() {
     let app = TestApp::demo().await;
     let routes = format!("{:?}", pages::routes(&http_state(app.app.clone(), &app.config)));
     let (routes, _) = routes.split_once("fallback_router").expect("the words name its parts");
     let quoted = routes.split('"').skip(1).step_by(2);
     let served: BTreeSet<&str> = quoted.filter(|text| text.starts_with('/')).collect();
+    let is_page = |path: &str| !path.starts_with("/docs/") && path != "/openapi.json";
     let tabled: BTreeSet<&str> = ROUTES.iter().map(|row| row.2).collect();
-    let tabled: BTreeSet<&str> = tabled
-        .into_iter()
-        .filter(|path| !path.starts_with("/docs/") && *path != "/openapi.json")
-        .collect();
-    assert_eq!(tabled, served, "left: the table; right: the router");
+    let of_pages: BTreeSet<&str> = tabled.iter().copied().filter(|path| is_page(path)).collect();
+    assert_eq!(of_pages, served, "left: the table; right: the router");
+    for path in tabled {
+        let refused = ask(&app, "patch", path, None).await;
+        assert_eq!(refused.refusal(), (405, "method_not_allowed"), "{path}");
+        let allowed: BTreeSet<&str> = refused.header("allow").split(',').map(str::trim).collect();
+        let rows = ROUTES.iter().filter(|row| row.2 == path);
+        let methods: BTreeSet<String> = rows.map(|row| row.1.to_uppercase()).collect();
+        let mut methods: BTreeSet<&str> = methods.iter().map(String::as_str).collect();
+        methods.extend(methods.contains("GET").then_some("HEAD"));
+        assert_eq!(methods, allowed, "{path}; left: the table; right: the service");
+    }
 }
 
 #[tokio::test]
