@@ -210,7 +210,14 @@ impl Pass {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
+
+    #[test]
+    fn all_passes_are_listed() {
+        assert_eq!(Pass::ALL, Pass::value_variants());
+    }
 
     #[test]
     fn every_pass_has_a_name_of_its_own_and_is_found_by_it() {

@@ -381,6 +381,8 @@ fn subject(text: &str) -> Option<i64> {
 mod tests {
     use chrono::TimeDelta;
 
+    use clap::ValueEnum;
+
     use super::key_set::KeySet;
     use super::*;
     use crate::base::clock::Clock;
@@ -400,6 +402,7 @@ mod tests {
 
     #[test]
     fn what_is_issued_is_granted() {
+        assert_eq!(Scope::ALL, Scope::value_variants());
         for scope in [None].into_iter().chain(Scope::ALL.map(Some)) {
             let grants = Grants { subject: 42, scope };
             assert_eq!(tokens().verify(&tokens().issue(grants, in_seconds(60))), Ok(grants));

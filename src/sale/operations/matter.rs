@@ -185,6 +185,8 @@ impl TryFrom<String> for Position {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]
@@ -216,6 +218,7 @@ mod tests {
 
     #[test]
     fn kinds_stand_in_the_order_of_the_list() {
+        assert_eq!(MatterKind::ALL, MatterKind::value_variants());
         assert!(MatterKind::ALL.is_sorted());
         for kind in MatterKind::ALL {
             assert_eq!(serde_json::to_value(kind).expect("a word"), kind.as_str());

@@ -222,7 +222,14 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
+
+    #[test]
+    fn all_statuses_are_listed() {
+        assert_eq!(OrderStatus::ALL, OrderStatus::value_variants());
+    }
 
     #[test]
     fn a_code_is_read_as_people_type_it() {

@@ -48,58 +48,60 @@ pub enum Disagreement {
     Listing(Listing),
 }
 
-impl Disagreement {
-    /// All codes; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 22] = [
-        "sale_missing",
-        "shards_missing",
-        "sale_unreadable",
-        "not_conserved",
-        "negative_stock",
-        "total_differs",
-        "terms_differ",
-        "revision_differs",
-        "epoch_differs",
-        "oversold",
-        "sold_miscounted",
-        "order_lost",
-        "not_given_back",
-        "buyer_missing",
-        "acknowledged_unwritten",
-        "pending_deleted",
-        "numbers_missing",
-        "numbers_repeated",
-        "log_unreadable",
-        "place_not_freed",
-        "place_missing",
-        "places_unreadable",
-    ];
-
-    /// Kind of the disagreement, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::SaleMissing { .. } => "sale_missing",
-            Self::ShardsMissing { .. } => "shards_missing",
-            Self::SaleUnreadable { .. } => "sale_unreadable",
-            Self::NotConserved { .. } => "not_conserved",
-            Self::NegativeStock { .. } => "negative_stock",
-            Self::TotalDiffers { .. } => "total_differs",
-            Self::TermsDiffer { .. } => "terms_differ",
-            Self::RevisionDiffers { .. } => "revision_differs",
-            Self::EpochDiffers { .. } => "epoch_differs",
-            Self::Oversold { .. } => "oversold",
-            Self::SoldMiscounted { .. } => "sold_miscounted",
-            Self::OrderLost { .. } => "order_lost",
-            Self::NotGivenBack { .. } => "not_given_back",
-            Self::BuyerMissing { .. } => "buyer_missing",
-            Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
-            Self::PendingDeleted { .. } => "pending_deleted",
-            Self::Numbering(numbering) => numbering.code(),
-            Self::LogUnreadable { .. } => "log_unreadable",
-            Self::Listing(listing) => listing.code(),
+/// Codes of the variants, and their list: a variant without a code doesn't compile, and no code is left out of the list.
+macro_rules! codes {
+    ($($of:ident { $($variant:ident = $code:literal,)+ $(..$part:ident,)* })+) => {
+        impl Disagreement {
+            /// All codes; `docs/reconcile.md` has a heading for each.
+            pub const CODES: [&str; [$($($code),+),+].len()] = [$($($code),+),+];
         }
-    }
 
+        $(impl $of {
+            /// Kind of the disagreement, for programs.
+            pub fn code(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $code,)+
+                    $(Self::$part(part) => part.code(),)*
+                }
+            }
+        })+
+    };
+}
+
+codes! {
+    Disagreement {
+        SaleMissing = "sale_missing",
+        ShardsMissing = "shards_missing",
+        SaleUnreadable = "sale_unreadable",
+        NotConserved = "not_conserved",
+        NegativeStock = "negative_stock",
+        TotalDiffers = "total_differs",
+        TermsDiffer = "terms_differ",
+        RevisionDiffers = "revision_differs",
+        EpochDiffers = "epoch_differs",
+        Oversold = "oversold",
+        SoldMiscounted = "sold_miscounted",
+        OrderLost = "order_lost",
+        NotGivenBack = "not_given_back",
+        BuyerMissing = "buyer_missing",
+        AcknowledgedUnwritten = "acknowledged_unwritten",
+        PendingDeleted = "pending_deleted",
+        LogUnreadable = "log_unreadable",
+        ..Numbering,
+        ..Listing,
+    }
+    Numbering {
+        Missing = "numbers_missing",
+        Repeated = "numbers_repeated",
+    }
+    Listing {
+        NotFreed = "place_not_freed",
+        Missing = "place_missing",
+        Unreadable = "places_unreadable",
+    }
+}
+
+impl Disagreement {
     /// Whether Redis has lost the sale, or buyers of it: such a sale never agrees again by itself.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::SaleMissing { .. } | Self::ShardsMissing { .. })
@@ -237,15 +239,6 @@ pub enum Numbering {
     Missing { lane: Lane, from: u64, to: u64 },
     /// Two entries have these numbers.
     Repeated { lane: Lane, from: u64, to: u64 },
-}
-
-impl Numbering {
-    fn code(&self) -> &'static str {
-        match self {
-            Self::Missing { .. } => "numbers_missing",
-            Self::Repeated { .. } => "numbers_repeated",
-        }
-    }
 }
 
 impl fmt::Display for Numbering {

@@ -261,15 +261,6 @@ fn ids_of(orders: &[(UserId, OrderId)]) -> Vec<i64> {
 }
 
 impl Listing {
-    /// Kind of the fault, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NotFreed { .. } => "place_not_freed",
-            Self::Missing { .. } => "place_missing",
-            Self::Unreadable { .. } => "places_unreadable",
-        }
-    }
-
     /// The coupon of the fault, if it has one.
     pub fn coupon(&self) -> Option<CouponId> {
         match self {

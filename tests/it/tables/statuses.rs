@@ -1,15 +1,19 @@
 //! Each status of an order, and a dead letter, against all code that counts or selects orders by their status.
 
+use chrono::TimeDelta;
+use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::order::dead_letter::LetterFilter;
 use flash_sale::sale::order::model::OrderStatus;
+use flash_sale::sale::person::erase::{Erasure, erase};
 use flash_sale::sale::reconcile::repair;
 use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
 
-use crate::support::{Bounded, TestApp, lane, user};
+use crate::faults::recovery::keep;
+use crate::support::{Bounded, TestApp, lane, now, shared, user};
 
 /// States of an accepted claim.
 #[derive(Clone, Copy, Debug)]
@@ -20,24 +24,36 @@ struct Row {
     live: bool,
     /// Whether the sale may leave Redis, once it has ended.
     archivable: bool,
+    /// Whether it may move into the history, and its user may be erased, once the sale has left Redis.
+    over: bool,
 }
 
 #[rustfmt::skip]
 const ROWS: [Row; 8] = [
-    Row { status: "unpaid",    live: true,  archivable: false },
-    Row { status: "paid",      live: true,  archivable: true },
-    Row { status: "redeemed",  live: true,  archivable: true },
-    Row { status: "refunding", live: true,  archivable: true },
-    Row { status: "cancelled", live: false, archivable: true },
-    Row { status: "expired",   live: false, archivable: true },
-    Row { status: "refunded",  live: false, archivable: true },
+    Row { status: "unpaid",    live: true,  archivable: false, over: false },
+    Row { status: "paid",      live: true,  archivable: true, over: false },
+    Row { status: "redeemed",  live: true,  archivable: true, over: true },
+    Row { status: "refunding", live: true,  archivable: true, over: false },
+    Row { status: "cancelled", live: false, archivable: true, over: true },
+    Row { status: "expired",   live: false, archivable: true, over: true },
+    Row { status: "refunded",  live: false, archivable: true, over: true },
     // An open dead letter: a promise, and no order.
-    Row { status: "in_review", live: false, archivable: false },
+    Row { status: "in_review", live: false, archivable: false, over: false },
 ];
 
-/// Asks Redis about every claim, and archives an ended sale at once.
+#[test]
+fn each_status_of_an_order_has_a_row() {
+    let rows = ROWS.map(|row| row.status);
+    let missing = OrderStatus::ALL.map(OrderStatus::as_str);
+    let missing: Vec<_> = missing.iter().filter(|status| !rows.contains(status)).collect();
+    assert!(missing.is_empty(), "not in the table: {missing:?}");
+}
+
+/// Redis is asked about every claim, and an ended sale is archived at once.
+const SETTINGS: [&str; 4] = ["--sold-out-memory-ms", "0", "--archive-after-ms", "0"];
+
 async fn app() -> TestApp {
-    TestApp::configured(&["--sold-out-memory-ms", "0", "--archive-after-ms", "0"]).await
+    TestApp::configured(&SETTINGS).await
 }
 
 impl Row {
@@ -273,6 +289,93 @@ async fn what_keeps_a_sale_in_redis() {
             .expect("both stores answer");
         let refused = format!("{asked:?}").contains("NotSettled");
         assert_eq!(refused, !row.archivable, "{row:?}: {asked:?}");
+    }
+}
+
+/// A sale that has left Redis, by Postgres alone; and no row has changed for long.
+async fn has_left(app: &TestApp, coupon: CouponId) {
+    app.execute(&format!(
+        "UPDATE coupons SET state = 'ended', ended_at = now() WHERE id = {coupon};
+         UPDATE flash_sales SET archived_at = now(), removed_at = now() WHERE coupon_id = {coupon};
+         UPDATE orders SET updated_at = now() - interval '300 days';
+         UPDATE payments SET updated_at = now() - interval '300 days'"
+    ))
+    .await;
+}
+
+/// Order ids are as old as the rows.
+#[tokio::test]
+async fn what_moves_into_the_history() {
+    for row in ROWS {
+        let clock = Clock::manual(now() - TimeDelta::days(300));
+        let app = TestApp::on(shared(), &SETTINGS, clock).await;
+        app.expect_disagreements();
+        let (coupon, order) = row.make(&app).await;
+        // Only the status tells that money is on its way.
+        app.execute("DELETE FROM payments WHERE status = 'refunding'").await;
+        has_left(&app, coupon).await;
+        let moved = app.app.history.pass().bounded().await.expect("Postgres answers");
+        assert_eq!(moved, usize::from(row.over), "{row:?}");
+        let history = format!("SELECT count(*) FROM order_history WHERE id = {order}");
+        assert_eq!(app.number(&history).await, i64::from(row.over), "{row:?}");
+    }
+}
+
+/// Asked while Redis has the sale, and once it has left.
+#[tokio::test]
+async fn who_may_be_erased() {
+    for row in ROWS {
+        let app = app().await;
+        app.expect_disagreements();
+        let (coupon, order) = row.make(&app).await;
+        let erase = async || {
+            let by = Actor::command_line();
+            erase(&app.app.stores, user(1), &by).bounded().await.expect("both stores answer")
+        };
+        let obstacle = match row.is_letter() {
+            true => "Dead letter ".to_owned(),
+            false => format!("Order {order} is {}", row.status),
+        };
+        for may_be in [row.is_closed(), row.over] {
+            match erase().await {
+                Erasure::Done(erased) => {
+                    assert!(may_be, "{row:?}");
+                    assert_eq!(erased.orders, 1, "{row:?}");
+                    break;
+                }
+                Erasure::Refused(refusals) => {
+                    let is_named = refusals.iter().any(|refusal| refusal.starts_with(&obstacle));
+                    assert!(!may_be && is_named, "{row:?}: {refusals:?}");
+                }
+                Erasure::Nothing => panic!("{row:?}: no order is found"),
+            }
+            has_left(&app, coupon).await;
+        }
+    }
+}
+
+/// Redis has lost the stock of each sale, so its buyers and units come from Postgres.
+#[tokio::test]
+async fn what_a_recovery_builds() {
+    let app = app().await;
+    let mut sales = Vec::new();
+    for row in ROWS {
+        sales.push((row, row.make(&app).await));
+    }
+    keep(&app).await;
+    for (_, (coupon, _)) in &sales {
+        let _: i64 = app.redis(&["HSET", &app.keys().coupon(*coupon), "stock", "junk"]).await;
+    }
+    app.execute(
+        "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1",
+    )
+    .await;
+    app.recover().await;
+    for (row, (coupon, order)) in sales {
+        let buyer = (row.live || row.is_letter()).then_some(order);
+        let buyers: Vec<i64> = app.buyers(coupon).await.into_values().collect();
+        assert_eq!(buyers, Vec::from_iter(buyer), "{row:?}");
+        assert_eq!(app.stock(coupon).await, if buyer.is_some() { 8 } else { 9 }, "{row:?}");
     }
 }
 

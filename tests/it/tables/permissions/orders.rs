@@ -1,5 +1,6 @@
 //! Orders by state: the answer to each action.
 
+use flash_sale::sale::order::model::OrderStatus;
 use serde_json::{Value, json};
 
 use super::answers::{
@@ -201,6 +202,13 @@ pub const ANSWERS: &[Row] = &[
     ("redeem, by a caller without token", &[("401 invalid_token", ALL)]),
     ("cancel, by a caller without token", &[("401 invalid_token", ALL)]),
 ];
+
+#[test]
+fn each_status_of_an_order_is_a_state() {
+    let missing = OrderStatus::ALL.map(OrderStatus::as_str);
+    let missing: Vec<_> = missing.iter().filter(|status| !STATES.contains(status)).collect();
+    assert!(missing.is_empty(), "not in the table: {missing:?}");
+}
 
 #[tokio::test]
 async fn each_action_on_an_order_is_answered_by_its_state() {
