@@ -70,6 +70,25 @@ async fn returns_of_young_orders_are_not_looked_at() {
 }
 
 #[tokio::test]
+async fn a_batch_of_old_returns_goes() {
+    let app = in_postgres_only(&[]).await;
+    let batch = i64::from(RETENTION_BATCH);
+    let mut first = 1;
+    for count in [0, 1, batch, batch + 1] {
+        let last = first + count - 1;
+        cancelled(&app, (first, last)).await;
+        app.execute(&format!(
+            "INSERT INTO stock_returns (order_id, coupon_id, user_id, done_at)
+             SELECT n, 1, n, now() - interval '1 year' FROM generate_series({first}, {last}) AS n"
+        ))
+        .await;
+        first += count;
+        let deleted = i64::try_from(forgotten(&app).await.stock_returns);
+        assert_eq!(deleted, Ok(count), "in one run");
+    }
+}
+
+#[tokio::test]
 async fn open_returns_in_front_hold_up_no_done_one() {
     let app = in_postgres_only(&[]).await;
     let pages = i64::try_from(PASS_BATCHES_MAX).unwrap();

@@ -1,6 +1,8 @@
 //! Each pass that works in batches or pages, with no item, one, a batch, and one more: done in as many runs as
 //! promised. Then a batch of stuck items, or one more, in front of a good one, which is dealt with all the same.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use flash_sale::base::limits::{
@@ -10,6 +12,7 @@ use flash_sale::base::limits::{
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::order::cancellations::Asked;
+use flash_sale::sale::pass::Pass;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
 
@@ -18,6 +21,59 @@ use crate::support::{Bounded, TestApp, bounded, calls, eventually, lane, user, w
 /// First order id of rows that are written by hand, as `support/buyers.rs` writes their buyers; the user's id is
 /// added.
 const BY_HAND: i64 = 1 << 60;
+
+/// File and tests that show the batches of a pass; none for a pass that has no batches.
+fn shown(pass: Pass) -> Option<(&'static str, &'static [&'static str])> {
+    let shown: (&str, &[&str]) = match pass {
+        // It looks at each table once.
+        Pass::Numbers => return None,
+        Pass::Write => ("tables/passes.rs", &["entries", "entries_behind_others_that_are_stuck"]),
+        Pass::Recover => ("tables/passes.rs", &["entries_that_were_left_behind"]),
+        Pass::TidyUp => ("tables/passes.rs", &["trimming"]),
+        Pass::Reconcile => ("tables/passes.rs", &["findings", "counts_of_orders"]),
+        Pass::Load | Pass::Changes | Pass::Revisions | Pass::Archive => (
+            "tables/passes.rs",
+            &["sales_from_their_load_to_their_end", "a_sale_behind_others_that_are_stuck"],
+        ),
+        Pass::StockReturns => ("tables/passes.rs", &["units", "units_of_many_sales"]),
+        Pass::Withdrawals => ("tables/passes.rs", &["letters_in_front_of_units"]),
+        Pass::Places => ("tables/passes.rs", &["places"]),
+        Pass::Expiry => ("tables/passes.rs", &["expiry"]),
+        Pass::Cancellations => ("tables/passes.rs", &["cancellations"]),
+        Pass::Refunds => ("tables/passes.rs", &["refunds"]),
+        Pass::History => ("tables/passes.rs", &["history"]),
+        Pass::Openings => (
+            "payment/rows/opened_again.rs",
+            &["a_payment_behind_a_batch_of_stuck_ones", "a_payment_behind_unanswered_ones"],
+        ),
+        Pass::Audit => ("http/audit.rs", &["old_entries_are_deleted_and_no_others"]),
+        Pass::Retention => (
+            "retention/records.rs",
+            &["a_batch_of_old_returns_goes", "open_returns_in_front_hold_up_no_done_one"],
+        ),
+        Pass::OrderCounts => (
+            "worker/bounds.rs",
+            &["ten_batches_of_ten_thousand_changes_of_counts_are_added_up_in_one_run"],
+        ),
+        Pass::Rebuild => (
+            "recovery/steps/keeper/stuck.rs",
+            &["look_at_sales_tries_a_sale_behind_many_that_are_stuck"],
+        ),
+    };
+    Some(shown)
+}
+
+#[test]
+fn each_pass_that_works_in_batches_is_shown() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for (file, tests) in Pass::ALL.into_iter().filter_map(shown) {
+        let text = fs::read_to_string(folder.join(file)).expect(file);
+        for test in tests {
+            let head = format!("#[tokio::test]\nasync fn {test}() {{");
+            assert!(text.contains(&head), "{file} has no test {test}");
+        }
+    }
+}
 
 fn around(batch: u32) -> [i64; 4] {
     let batch = i64::from(batch);

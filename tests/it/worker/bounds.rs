@@ -171,7 +171,9 @@ async fn ten_batches_of_ten_thousand_changes_of_counts_are_added_up_in_one_run()
     let (app, coupon) = app_with_sale().await;
     app.execute("UPDATE order_count_audit SET next_at = now() + interval '1 hour'").await;
     let left = "SELECT count(*) FROM order_count_changes";
-    for (changes, lefts) in [(10_001, &[0][..]), (100_001, &[1, 0])] {
+    for (changes, lefts) in
+        [(0, &[0][..]), (1, &[0]), (10_000, &[0]), (10_001, &[0]), (100_001, &[1, 0])]
+    {
         app.execute(&format!(
             "INSERT INTO order_count_changes (coupon_id, status, orders, digest)
                  SELECT {coupon}, 'unpaid', 0, 0 FROM generate_series(1, {changes})"

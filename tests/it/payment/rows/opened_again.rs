@@ -1,10 +1,12 @@
 //! An opened payment that its payer comes back to, and one about which its gateway goes on giving no answer.
 
+use flash_sale::base::limits::OPENED_BATCH;
 use serde_json::json;
 
-use super::lines;
 use super::opened::{asked, opened};
 use super::scripted::shop;
+use super::{lines, orders};
+use crate::support::TestApp;
 
 const ROW: &str = "SELECT concat_ws(' ', looks, left((closed_at IS NULL)::text, 1),
         extract(epoch FROM next_look_at - updated_at)::bigint) FROM opened_payments";
@@ -137,4 +139,77 @@ async fn a_gateway_that_is_away_settles_no_payment_that_it_was_not_asked_about()
         .await;
     assert_eq!(asked(&app, &gateway).await, ["open///4", "open///5"]);
     assert_eq!(app.postponed().await, ["openings 3 1"]);
+}
+
+/// Counts of stuck payments in front of a good one.
+const STUCK: [i64; 4] = [0, 1, OPENED_BATCH as i64, OPENED_BATCH as i64 + 1];
+
+/// Ids at the gateway, of payments of these orders.
+fn ids(state: &str, stuck: i64) -> Vec<String> {
+    (1..=stuck).map(|order| format!("{state}/1/CNY/{order}")).collect()
+}
+
+/// Opened payments of orders from 1 on that are due, in this order, and one of order 100 behind them.
+async fn opened_in_front(app: &TestApp, ids: &[String], good: &str) {
+    let mut rows: Vec<_> = (1..).zip(ids).map(|(n, id)| (n, n, id.as_str(), n - 100)).collect();
+    rows.push((100, 100, good, -10));
+    opened(app, &rows).await;
+}
+
+/// Postgres refuses to note that those in front are paid.
+#[tokio::test]
+async fn a_payment_behind_a_batch_of_stuck_ones() {
+    for stuck in STUCK {
+        let (app, gateway) = shop().await;
+        let coupon = app.create_regular().await;
+        let unpaid: Vec<_> = (1..=stuck).chain([100, 101]).map(|order| (order, "unpaid")).collect();
+        orders(&app, coupon, &unpaid).await;
+        app.refuse("INSERT", "payments", "(NEW.order_id < 100)", "23514").await;
+        let in_front = ids("paid", stuck);
+        opened_in_front(&app, &in_front, "paid/1/CNY/good").await;
+        let paid = async |order: i64| {
+            app.number(&format!(
+                "SELECT count(*) FROM orders WHERE id = {order} AND status = 'paid'"
+            ))
+            .await
+        };
+        for _ in 0..2 {
+            asked(&app, &gateway).await;
+            app.let_postponed_wait().await;
+        }
+        assert_eq!(paid(100).await, 1, "behind {stuck}, once they are put aside");
+        assert_eq!(i64::try_from(app.postponed().await.len()), Ok(stuck));
+        app.let_postponed_be_due().await;
+        opened(&app, &[(101, 101, "paid/1/CNY/next", -10)]).await;
+        asked(&app, &gateway).await;
+        assert_eq!(paid(101).await, 1, "also when all {stuck} are due again");
+
+        app.accept("payments").await;
+        app.let_postponed_be_due().await;
+        for left in [(stuck - i64::from(OPENED_BATCH)).max(0), 0] {
+            asked(&app, &gateway).await;
+            let waiting = app.postponed().await;
+            assert_eq!(i64::try_from(waiting.len()), Ok(left), "20 in a run: {waiting:?}");
+        }
+        let closed = "SELECT count(*) FROM opened_payments WHERE closed_at IS NOT NULL";
+        assert_eq!(app.number(closed).await, stuck + 2);
+    }
+}
+
+/// Three without an answer end a run.
+#[tokio::test]
+async fn a_payment_behind_unanswered_ones() {
+    for stuck in STUCK {
+        let (app, gateway) = shop().await;
+        let in_front = ids("fails", stuck);
+        opened_in_front(&app, &in_front, "open///good").await;
+        let mut said = Vec::new();
+        for _ in 0..=stuck / 3 {
+            said.extend(asked(&app, &gateway).await);
+            let pause = "UPDATE opened_payments SET next_look_at = now() + interval '1 hour' WHERE next_look_at > now()";
+            app.execute(pause).await;
+        }
+        let expected: Vec<_> = in_front.into_iter().chain(["open///good".to_owned()]).collect();
+        assert_eq!(said, expected, "each once");
+    }
 }

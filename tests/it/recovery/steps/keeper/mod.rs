@@ -3,6 +3,9 @@
 // The look at the lanes.
 mod looks;
 
+// The look at many sales that can't be built.
+mod stuck;
+
 // Ticks, and their failures.
 mod ticks;
 
