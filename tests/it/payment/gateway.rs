@@ -16,7 +16,7 @@ async fn shop(faults: Faults) -> (TestApp, Sample) {
 }
 
 /// The same, with further arguments of the service.
-async fn shop_with(more: &[&str], faults: Faults) -> (TestApp, Sample) {
+pub async fn shop_with(more: &[&str], faults: Faults) -> (TestApp, Sample) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (secret, callback_url) = (SECRET.to_owned(), String::new());
     let settings = Settings { secret, callback_url, books: None, faults };
@@ -36,7 +36,7 @@ async fn shop_with(more: &[&str], faults: Faults) -> (TestApp, Sample) {
 }
 
 /// Opens the payment of an order. Returns its id at the gateway.
-async fn open(app: &TestApp, user: i64, order: i64) -> String {
+pub async fn open(app: &TestApp, user: i64, order: i64) -> String {
     let opened = app.pay(user, order).await;
     assert_eq!((opened.status, opened.text("status")), (202, "opened"), "{opened:?}");
     opened.text("payment_id").to_owned()

@@ -4,7 +4,7 @@
 mod checkout;
 
 // A gateway that takes requests.
-mod gateway;
+pub mod gateway;
 
 // A gateway and a service that are killed.
 mod crashes;
