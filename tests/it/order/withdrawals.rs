@@ -112,12 +112,29 @@ async fn other_sales_wait_for_a_few_pages_of_a_search_for_heirs_and_not_for_its_
         let first_closed = all.iter().position(is_closing).expect("both are closed");
         let before = all[..first_closed].iter().filter(|line| is_page(line)).count();
         assert_eq!(before, limits::FORGOTTEN_PAGES);
+        let behind = lines.count("UPDATE stock_returns SET updated_at = greatest");
+        assert_eq!(behind, 1, "meanwhile the letter waits behind other units of its sale");
         let buyers = app.buyers(large).await;
         assert!(buyers.contains_key(&last) && !buyers.contains_key(&7));
         assert_eq!(app.stock(small).await, 1);
         assert_eq!(app.stock(large).await, 0, "no unit was left");
         app.expect_disagreements();
     }
+}
+
+#[tokio::test]
+async fn a_place_that_cannot_be_read_is_not_looked_at_again_at_once() {
+    let (app, coupon) = sold_out(1).await;
+    app.expect_disagreements();
+    app.append(lane(), &["coupon", &coupon.to_string(), "user", "7", "order", "77"]).await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    let shard = app.shard_of(coupon, 7).await;
+    let _: i64 = app.redis(&["HSET", &shard, "7", "junk"]).await;
+    discard_all(&app).await;
+    let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
+    assert_eq!((ran.items, ran.goes_on), (0, false));
+    let noted = app.texts("SELECT pass FROM postponed").await;
+    assert_eq!(noted, ["withdrawals"]);
 }
 
 /// Live orders of users behind all others, and these users as buyers in Redis. Returns the last user.

@@ -318,11 +318,11 @@ impl StockReturns {
         let mut settled = self.give_all_back(coupon, &of(Fate::ToStock), true).await;
         settled.done.extend(of(Fate::Done));
         let mut waiting = of(Fate::Waits);
-        let sought = of(Fate::Sought);
-        let seeks = !sought.is_empty();
-        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() && !seeks {
+        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
             settled.tried = Err(Failure::NoUnit(coupon));
         }
+        let sought = of(Fate::Sought);
+        let seeks = !sought.is_empty();
         done.extend(settled.done);
         waiting.extend(sought);
         Letters { waiting, seeks, tried: settled.tried }
