@@ -131,8 +131,11 @@ async fn a_place_that_cannot_be_read_is_not_looked_at_again_at_once() {
     let shard = app.shard_of(coupon, 7).await;
     let _: i64 = app.redis(&["HSET", &shard, "7", "junk"]).await;
     discard_all(&app).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
     let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
     assert_eq!((ran.items, ran.goes_on), (0, false));
+    let looks = lines.count("WITH RECURSIVE step (number, coupon_id)");
+    assert_eq!(looks, 3, "for places, for units, and for units behind those of this sale");
     let noted = app.texts("SELECT pass FROM postponed").await;
     assert_eq!(noted, ["withdrawals"]);
 }
