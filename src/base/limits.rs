@@ -425,8 +425,8 @@ pub const POSTPONED_PAUSE_MAX: Duration = Duration::from_secs(300);
 pub const POSTPONED_TRIES_MAX: i64 = 20;
 /// Characters of the error that are kept with such an item.
 pub const POSTPONED_ERROR_CHARS_MAX: usize = 1_000;
-/// Pages of live orders that one turn of a search for forgotten ones reads: less than a tenth of a second, for which units
-/// of other sales wait.
+/// Pages of live orders, of a thousand each, that one turn of a search for forgotten ones reads while units of other sales
+/// wait.
 pub const FORGOTTEN_PAGES: usize = 5;
 /// Period in which a worker looks for units that have to come back.
 pub const STOCK_RETURN_PERIOD: Duration = Duration::from_millis(500);

@@ -546,20 +546,14 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     })
 }
 
-/// Asks whether the server behind a connection is a master still.
+/// Asks the server behind a connection for its role, by the command that each connection begins with: a user of Redis
+/// needs no other right.
 ///
 /// # Errors
 ///
-/// When it isn't, or doesn't answer.
+/// When it is no master that has its data, or doesn't answer.
 pub async fn check_is_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    let answer: Vec<Value> = redis::cmd("ROLE").query_async(connection).await?;
-    match answer.first() {
-        Some(Value::BulkString(role)) if role == b"master" => Ok(()),
-        _ => Err(RedisError::from((
-            ErrorKind::Server(ServerErrorKind::ReadOnly),
-            "the server has become a replica",
-        ))),
-    }
+    identify(connection).await.map(drop)
 }
 
 /// The parts of a URL, with the settings of all connections.

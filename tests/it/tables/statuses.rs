@@ -24,7 +24,7 @@ struct Row {
     live: bool,
     /// Whether the sale may leave Redis, once it has ended.
     archivable: bool,
-    /// Whether it may move into the history, and its user may be erased, once the sale has left Redis.
+    /// True if it may move into the history, and its user may be erased, once the sale has left Redis.
     over: bool,
 }
 

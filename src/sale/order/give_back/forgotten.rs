@@ -33,7 +33,7 @@ struct Known {
 pub struct Found {
     /// Live orders without a buyer, as many as were asked for at most.
     pub forgotten: Vec<(UserId, OrderId)>,
-    /// True if there are no others, or none were asked for.
+    /// True if there are no others, or as many as were asked for.
     pub is_all: bool,
 }
 

@@ -114,7 +114,7 @@ struct Turn {
 struct Letters {
     /// Rows that have to wait.
     waiting: Vec<Open>,
-    /// Whether an heir is being looked for still.
+    /// True while the search for an heir goes on.
     seeks: bool,
     /// Failure for which they wait, if none could be dealt with.
     tried: Result<(), Failure>,

@@ -52,8 +52,8 @@ pub(super) enum Run {
     History,
 }
 
-/// The work, the pass under whose name an item is put aside, and the refused write. `{bad}` is the coupon, `{order}` its
-/// order, `{payment}` the order's payment.
+/// The work, the pass under whose name an item is put aside, and the refused write. `{bad}` is the coupon, `{order}`
+/// its order, `{payment}` the order's payment.
 pub(super) type Write = (Run, Pass, &'static str, &'static str, &'static str);
 
 pub(super) const WRITES: [Write; 38] = [
@@ -252,7 +252,7 @@ impl Run {
         }
     }
 
-    /// Whether the pass has dealt with this sale.
+    /// True once the pass has dealt with this sale.
     async fn is_done(self, app: &TestApp, coupon: CouponId) -> bool {
         let holds = match self {
             Self::Expiry => "(SELECT status = 'expired' FROM orders WHERE coupon_id = {c})",

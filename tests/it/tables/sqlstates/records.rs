@@ -1,5 +1,5 @@
-//! Passes that put nothing aside: whatever Postgres says, a run fails as a whole, and the next one does the work. And the
-//! list of all passes, each with the place where its writes are refused.
+//! Passes that put nothing aside: whatever Postgres says, a run fails as a whole, and the next one does the work. And
+//! the list of all passes, each with the place where its writes are refused.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -139,16 +139,14 @@ const RECORDS: [Record; 20] = [
         "INSERT",
         "order_count_changes",
         "UPDATE order_counts SET orders = orders + 1",
-        "SELECT abs((SELECT sum(orders) FROM order_counts) + (SELECT coalesce(sum(orders), 0) FROM order_count_changes)
-             - (SELECT count(*) FROM orders))::bigint",
+        MISCOUNTED,
     ),
     (
         Pass::OrderCounts,
         "INSERT",
         "postponed_settled",
         "UPDATE order_counts SET orders = orders + 1",
-        "SELECT abs((SELECT sum(orders) FROM order_counts) + (SELECT coalesce(sum(orders), 0) FROM order_count_changes)
-             - (SELECT count(*) FROM orders))::bigint",
+        MISCOUNTED,
     ),
     (Pass::Reconcile, "INSERT", "reconcile_runs", "", NOT_COMPARED),
     (Pass::Reconcile, "UPDATE", "reconcile_runs", "DELETE FROM reconcile_runs", NOT_COMPARED),
@@ -161,6 +159,11 @@ const RECORDS: [Record; 20] = [
         "SELECT (next_at <= now())::int::bigint FROM sale_reading_audit",
     ),
 ];
+
+/// Orders by which the running counts differ from the rows.
+const MISCOUNTED: &str =
+    "SELECT abs((SELECT sum(orders) FROM order_counts) + (SELECT coalesce(sum(orders), 0) FROM order_count_changes)
+         - (SELECT count(*) FROM orders))::bigint";
 
 const NOT_COMPARED: &str = "SELECT (count(*) = 0)::int::bigint FROM reconcile_runs
     WHERE finished_at IS NOT NULL AND failure IS NULL";
