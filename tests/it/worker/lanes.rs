@@ -1,5 +1,6 @@
 //! Lanes without entries: their cost, their wake-up, and a quiet start.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flash_sale::app;
@@ -20,6 +21,90 @@ async fn info(app: &TestApp, field: &str) -> u64 {
     let info: String = app.redis(&["INFO", "everything"]).await;
     let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {field}"))
+}
+
+/// Lanes of an installation that may have no more.
+const LANES: usize = 1_024;
+
+/// One of the process's Redis, of its own: its commands are counted.
+async fn with_all_lanes() -> (RedisServer, TestApp) {
+    let server = RedisServer::start(&[]);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    let app = TestApp::on(&at, &["--lanes", &LANES.to_string()], Clock::System).await;
+    (server, app)
+}
+
+/// Loads a sale into each lane.
+async fn create_quiet_sales(app: &TestApp) {
+    app.execute(&format!(
+        "WITH numbers AS (SELECT nextval('coupon_sequence') AS n FROM generate_series(1, {LANES})),
+              new AS (INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+                      SELECT n << 10 | n % {LANES}, 'flash', 't', '', '', 1, 2 FROM numbers RETURNING id)
+         INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
+         SELECT id, now() - interval '1 h', now() + interval '1 h', 10 FROM new"
+    ))
+    .await;
+    let loaded =
+        "SELECT count(DISTINCT coupon_id & 1023) FROM flash_sales WHERE loaded_at IS NOT NULL";
+    assert_eq!(app.app.loader.pass(Duration::ZERO).await.expect("Redis answers"), LANES);
+    assert_eq!(app.number(loaded).await, LANES as i64);
+}
+
+async fn have_groups(app: &TestApp) {
+    let groups = async || app.redis::<Vec<String>>(&["KEYS", "*:calls"]).await.len();
+    eventually("the lanes have groups", async || groups().await == LANES).await;
+}
+
+/// Commands that Redis has processed, those of scripts included, each with its number of calls.
+async fn commands(app: &TestApp) -> BTreeMap<String, u64> {
+    let stats: String = app.redis(&["INFO", "commandstats"]).await;
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    stats.lines().filter_map(calls).collect()
+}
+
+/// Commands a second in each of so many windows. In commands a second, because that is the cost; a slower machine counts
+/// less.
+async fn rates(app: &TestApp, windows: usize, length: Duration) -> Vec<f64> {
+    let mut rates = Vec::new();
+    let mut counted = (info(app, "total_commands_processed").await, Instant::now());
+    for _ in 0..windows {
+        sleep(length).await;
+        let now = (info(app, "total_commands_processed").await, Instant::now());
+        rates.push((now.0 - counted.0) as f64 / (now.1 - counted.1).as_secs_f64());
+        counted = now;
+    }
+    rates
+}
+
+/// A whole process, with a sale in each lane that nobody claims.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: it measures for a minute"]
+async fn long_a_quiet_sale_in_each_lane_costs_few_commands_and_connections() {
+    let (_server, app) = with_all_lanes().await;
+    create_quiet_sales(&app).await;
+    let own = info(&app, "connected_clients").await;
+    let process = Process::serve(&app, &["--lanes", &LANES.to_string()]);
+    process.url().await;
+    have_groups(&app).await;
+    // The lanes come to rest.
+    sleep(Duration::from_secs(20)).await;
+
+    let (before, began) = (commands(&app).await, Instant::now());
+    let rates = rates(&app, 12, Duration::from_secs(5)).await;
+    let seconds = began.elapsed().as_secs_f64();
+    for (name, calls) in commands(&app).await {
+        let rate = (calls - before.get(&name).unwrap_or(&0)) as f64 / seconds;
+        if rate >= 0.1 {
+            println!("{name}: {rate:.1} a second");
+        }
+    }
+    let connections = info(&app, "connected_clients").await - own;
+    println!(
+        "{LANES} lanes with a quiet sale each: {rates:.0?} commands/s, {connections} connections"
+    );
 }
 
 #[tokio::test]
