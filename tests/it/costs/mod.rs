@@ -12,6 +12,9 @@ mod locks;
 // Times in which the service is well again after a fault.
 mod healing;
 
+// One bad item in front of many good ones, for each pass.
+mod one_bad;
+
 // A long outage of Postgres, and the backlog after it.
 mod backlog;
 

@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker;
 use futures_util::StreamExt;
 
-use crate::support::{OwnServers, TestApp, eventually, lane, patience};
+use crate::support::{OwnServers, TestApp, eventually, lane, median, patience};
 
 /// An app that asks Redis about every claim, with one coupon of this stock.
 async fn app_with(stock: i64) -> (TestApp, CouponId) {
@@ -277,59 +277,95 @@ async fn whoever_listens_is_told_which_sale_has_units_again() {
 #[ignore = "measures: make faults, best in release"]
 async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
     let servers = OwnServers::start();
-    for (what, count) in [("alone", 0), ("beside 100,000 of a lost sale", 100_000)] {
-        let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "0"], Clock::System).await;
-        app.expect_disagreements();
-        let lost = app.create_flash(2).await;
-        let kept = app.create_flash(2).await;
-        closed_orders(&app, lost, count).await;
-        app.lose_sale(lost).await;
-        worker::start(&app.app, &app.config);
-        let mut times_ms = Vec::new();
-        for n in 1..=20 {
-            let order = app.claim(n, kept).await.order_id();
-            eventually("the order is a row", async || app.show(n, order).await.status == 200).await;
-            assert_eq!(app.cancel(n, order).await.status, 200);
-            let began = Instant::now();
-            eventually("the unit is back", async || app.stock(kept).await == 2).await;
-            times_ms.push(began.elapsed().as_millis());
+    let mut halves = [Vec::new(), Vec::new()];
+    for round in 0..3 {
+        for (kind, count) in [0, 100_000].into_iter().enumerate() {
+            let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "0"], Clock::System).await;
+            app.expect_disagreements();
+            let lost = app.create_flash(2).await;
+            closed_orders(&app, lost, count).await;
+            app.lose_sale(lost).await;
+            worker::start(&app.app, &app.config);
+            let times = times_of_units(&app).await;
+            let (p50, longest) = (times[times.len() / 2], times[times.len() - 1]);
+            let wal = wal_at_rest(&app).await;
+            println!(
+                "round {round}, beside {count} of a lost sale: p50 {p50:.0?}, max {longest:.0?}; at rest {wal} bytes of WAL/s"
+            );
+            halves[kind].push(p50.as_secs_f64());
+            assert!(app.app.shutdown.stop(patience()).await);
         }
-        times_ms.sort_unstable();
-        let wal = app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let wal =
-            app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await - wal;
-        println!(
-            "{what}: p50 {} ms, max {} ms; at rest {} bytes of WAL/s",
-            times_ms[10],
-            times_ms[19],
-            wal / 5
-        );
-        assert!(app.app.shutdown.stop(patience()).await);
     }
+    let [alone, beside] = halves.map(median);
+    println!("p50 beside a lost sale / alone: {:.2}", beside / alone);
+    assert!(beside <= 2.0 * alone, "{beside:.3} s, {alone:.3} s");
 }
 
-/// Measures the return of a backlog that grew while the plans were those for empty tables.
+/// Times until the unit of a cancelled order is back, in their order.
+async fn times_of_units(app: &TestApp) -> Vec<Duration> {
+    let coupon = app.create_flash(2).await;
+    let mut times = Vec::new();
+    for n in 1..=20 {
+        let order = app.claim(n, coupon).await.order_id();
+        eventually("the order is a row", async || app.show(n, order).await.status == 200).await;
+        assert_eq!(app.cancel(n, order).await.status, 200);
+        let began = Instant::now();
+        eventually("the unit is back", async || app.stock(coupon).await == 2).await;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    times
+}
+
+/// Bytes that Postgres writes into its log in a second.
+async fn wal_at_rest(app: &TestApp) -> i64 {
+    let query = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint";
+    let before = app.number(query).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    (app.number(query).await - before) / 5
+}
+
+/// The goal: a unit of a backlog of 300,000, which grew while the plans were those for empty tables, comes back at half the
+/// rate of one of 20,000 at least.
 #[tokio::test]
 #[ignore = "measures: make faults, best in release"]
-async fn a_backlog_of_a_sale_comes_back_at_the_rate_of_redis_and_postgres() {
-    const UNITS: i64 = 300_000;
+async fn a_backlog_of_a_sale_comes_back_as_fast_as_a_small_one() {
     let servers = OwnServers::start();
+    let mut rates = [Vec::new(), Vec::new()];
+    for round in 0..3 {
+        for (kind, units) in [20_000, 300_000].into_iter().enumerate() {
+            let each = rates_of_a_backlog(&servers, units).await;
+            println!("round {round}: units/s in each run, of {units}: {each:.0?}");
+            rates[kind].push(median(each));
+        }
+    }
+    let [small, large] = rates.map(median);
+    println!("large / small: {:.2}", large / small);
+    assert!(large >= 0.5 * small, "{large:.0}/s, {small:.0}/s");
+}
+
+/// Units a second, in each of the first runs over a backlog of a sale.
+async fn rates_of_a_backlog(servers: &OwnServers, units: i64) -> Vec<f64> {
     let app = TestApp::on(&servers.at, &["--database-connections", "2"], Clock::System).await;
     app.expect_disagreements();
-    let coupon = app.create_flash(UNITS).await;
-    app.execute("ALTER TABLE stock_returns SET (autovacuum_enabled = false); ALTER TABLE orders SET (autovacuum_enabled = false)")
-        .await;
+    let coupon = app.create_flash(units).await;
+    app.execute(
+        "ALTER TABLE stock_returns SET (autovacuum_enabled = false);
+         ALTER TABLE orders SET (autovacuum_enabled = false)",
+    )
+    .await;
     for n in 1..=10 {
         let order = app.order(n, coupon).await;
         app.cancel(n, order).await;
         assert_eq!(app.give_back().await, 1);
     }
-    closed_orders(&app, coupon, UNITS).await;
-    for _ in 0..5 {
+    closed_orders(&app, coupon, units).await;
+    let mut rates = Vec::new();
+    while rates.len() < 5 && waiting(&app, coupon).await > 0 {
         let began = Instant::now();
         let closed = app.give_back().await;
-        let rate = closed as f64 / began.elapsed().as_secs_f64();
-        println!("{closed} closed, {rate:.0}/s; {} wait", waiting(&app, coupon).await);
+        assert!(closed > 0, "{} wait", waiting(&app, coupon).await);
+        rates.push(closed as f64 / began.elapsed().as_secs_f64());
     }
+    rates
 }

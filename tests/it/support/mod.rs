@@ -68,3 +68,9 @@ pub async fn later(time: Duration) {
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
+
+/// The middle one of some figures; of an even number of figures the larger one of the middle.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

@@ -10,7 +10,7 @@ mod statuses;
 mod sqlstates;
 
 // Passes by number of items.
-mod passes;
+pub mod passes;
 
 // Findings by repair.
 mod repairs;

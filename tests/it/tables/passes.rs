@@ -81,7 +81,7 @@ fn around(batch: u32) -> [i64; 4] {
 }
 
 /// Writes orders of users `first..first + count`, with these further columns, and adds them to `sold`.
-async fn orders(
+pub async fn orders(
     app: &TestApp,
     coupon: CouponId,
     (first, count): (i64, i64),
@@ -98,7 +98,7 @@ async fn orders(
     .await;
 }
 
-async fn sold_is(app: &TestApp, coupon: CouponId, sold: i64) {
+pub async fn sold_is(app: &TestApp, coupon: CouponId, sold: i64) {
     app.execute(&format!("UPDATE flash_sales SET sold = {sold} WHERE coupon_id = {coupon}")).await;
 }
 
@@ -111,7 +111,8 @@ async fn in_postgres_only(arguments: &[&str]) -> TestApp {
 
 // ---- orders and payments ----
 
-const LATE: (&str, &str) = (", created_at", ", now() - interval '1 day'");
+/// Further columns of unpaid orders whose time is over.
+pub const LATE: (&str, &str) = (", created_at", ", now() - interval '1 day'");
 const LATER: (&str, &str) = (", created_at", ", now() - interval '1 hour'");
 
 #[tokio::test]
@@ -237,7 +238,7 @@ async fn cancellations() {
 }
 
 /// Payments that go back, of orders that wait for it.
-async fn refunding(app: &TestApp, coupon: CouponId, (first, count): (i64, i64)) {
+pub async fn refunding(app: &TestApp, coupon: CouponId, (first, count): (i64, i64)) {
     let columns =
         (", status, paid_at, pay_method, refunding_at", ", 'refunding', now(), 'balance', now()");
     orders(app, coupon, (first, count), columns).await;
@@ -297,11 +298,12 @@ async fn refunds() {
 
 // ---- units and places on their way back ----
 
-const CANCELLED: (&str, &str) = (", status, cancelled_at", ", 'cancelled', now()");
-const PAID: (&str, &str) = (", status, paid_at, pay_method", ", 'paid', now(), 'balance'");
+/// Further columns of closed orders, and of paid ones.
+pub const CANCELLED: (&str, &str) = (", status, cancelled_at", ", 'cancelled', now()");
+pub const PAID: (&str, &str) = (", status, paid_at, pay_method", ", 'paid', now(), 'balance'");
 
 /// Returns of units, or of places, of users `first..first + count`, that have waited for a while.
-async fn returns(app: &TestApp, coupon: CouponId, (first, count): (i64, i64), what: &str) {
+pub async fn returns(app: &TestApp, coupon: CouponId, (first, count): (i64, i64), what: &str) {
     app.execute(&format!(
         "INSERT INTO stock_returns (order_id, coupon_id, user_id, what, updated_at)
          SELECT {BY_HAND} + n, {coupon}, n, '{what}', now() - interval '1 hour'
@@ -426,7 +428,7 @@ async fn letters_in_front_of_units() {
 // ---- sales ----
 
 /// Sales that are open, in Postgres only.
-async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
+pub async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
     let ids: Vec<i64> = sqlx::query_scalar(
         "WITH new AS (INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
              SELECT nextval('coupon_sequence') << 10, 'flash', 't', '', '', 1, 2 FROM generate_series(1, $1)
@@ -445,7 +447,7 @@ async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
 
 /// The passes over sales, in the order of a sale's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+pub enum Step {
     Load,
     Changes,
     Revisions,
@@ -454,12 +456,12 @@ enum Step {
     Archive,
 }
 
-const LIFE: [Step; 6] =
+pub const LIFE: [Step; 6] =
     [Step::Load, Step::Changes, Step::Revisions, Step::End, Step::ChangesAgain, Step::Archive];
 
 impl Step {
     /// Makes these sales ready for the pass; with the `broken` ones the pass can't deal.
-    async fn prepare(self, app: &TestApp, sales: &[CouponId], broken: bool) {
+    pub async fn prepare(self, app: &TestApp, sales: &[CouponId], broken: bool) {
         let field = |field, value| ["HSET", field, value];
         for coupon in sales {
             let key = app.keys().coupon(*coupon);
@@ -490,7 +492,7 @@ impl Step {
     }
 
     /// One run. Returns the number of sales that it has dealt with.
-    async fn run(self, app: &TestApp) -> i64 {
+    pub async fn run(self, app: &TestApp) -> i64 {
         let ahead = Duration::from_secs(3_600);
         let done = match self {
             Self::Load => app.app.loader.pass(ahead).bounded().await,
