@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::{Process, flash_sale};
 use crate::support::{
-    Bounded, IMPATIENT, OwnServers, TestApp, bounded, eventually, proxy_before,
+    Bounded, IMPATIENT_WITH_REDIS, OwnServers, TestApp, bounded, eventually, proxy_before,
     store_arguments_behind,
 };
 
@@ -160,7 +160,7 @@ async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
 #[tokio::test]
 async fn without_redis_it_is_decided_and_happens_later() {
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &IMPATIENT, Clock::System).await;
+    let app = TestApp::on(&servers.at, &IMPATIENT_WITH_REDIS, Clock::System).await;
     let coupon = app.create_flash(3).await;
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");

@@ -8,7 +8,7 @@ use super::failover::{ask, make_master, make_replica};
 use super::recovery::{on, start_with_options};
 use crate::support::process::{Process, try_claim};
 
-use crate::support::{IMPATIENT, TestApp, eventually};
+use crate::support::{IMPATIENT_WITH_REDIS, TestApp, eventually};
 
 const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
@@ -198,7 +198,8 @@ async fn a_file_that_is_written_for_the_first_time_holds_no_claim_yet() {
 async fn a_claim_or_a_repeat_that_no_replica_has_is_not_confirmed() {
     let ((server, port), (replica, _)) = (RedisServer::on_tcp(&[]), RedisServer::on_tcp(&[]));
     make_replica(&replica, port).await;
-    let arguments = [&IMPATIENT[..], &["--durability", "replica", "--sold-out-memory-ms", "0"]];
+    let arguments =
+        [&IMPATIENT_WITH_REDIS[..], &["--durability", "replica", "--sold-out-memory-ms", "0"]];
     let app = on(&server.url(), &arguments.concat()).await;
     let coupon = app.create_flash(5).await;
     eventually("the replica follows", async || app.claim(1, coupon).await.status != 503).await;

@@ -1,5 +1,6 @@
 //! Another server, or the same one in another role, behind the address that the service knows.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use flash_sale::base::clock::Clock;
@@ -108,8 +109,10 @@ async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     // The connection for commands, the one that listens for units, those of the readers.
     eventually("all of them are probed", async || {
+        let listening = listening_ports(&app).await;
         let timers = timers_of_connections_to(port);
-        timers.len() >= 3 && timers.iter().all(|timer| timer == KEEPALIVE)
+        let listener_is_there = listening.iter().any(|port| timers.contains_key(port));
+        listener_is_there && timers.len() >= 3 && timers.values().all(|timer| timer == KEEPALIVE)
     })
     .await;
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
@@ -119,13 +122,29 @@ async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
 /// The code in `/proc/net/tcp` of a timer for probes, with no data unacknowledged.
 const KEEPALIVE: &str = "02";
 
-/// The timer of each established connection to this port of 127.0.0.1.
-fn timers_of_connections_to(port: u16) -> Vec<String> {
+/// The ports of the clients that listen to channels.
+async fn listening_ports(app: &TestApp) -> Vec<u16> {
+    let clients: String = app.redis(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+    let port = |line: &str| {
+        let address = line.split(' ').find_map(|field| field.strip_prefix("addr="));
+        let (_, port) = address.and_then(|address| address.rsplit_once(':')).expect("an address");
+        port.parse().expect("a port")
+    };
+    clients.lines().map(port).collect()
+}
+
+/// The timer of each established connection to this port of 127.0.0.1, by the port of its client.
+fn timers_of_connections_to(port: u16) -> BTreeMap<u16, String> {
     let table = fs::read_to_string("/proc/net/tcp").expect("this is Linux");
     let to = format!("0100007F:{port:04X}");
     let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let established = fields.filter(|line| line[2] == to && line[3] == "01");
-    established.map(|line| line[5].split(':').next().unwrap_or_default().to_owned()).collect()
+    let timer = |line: Vec<&str>| {
+        let (_, client) = line[1].split_once(':').expect("an address and a port");
+        let (timer, _) = line[5].split_once(':').expect("a timer and its time");
+        (u16::from_str_radix(client, 16).expect("a port"), timer.to_owned())
+    };
+    established.map(timer).collect()
 }
 
 /// As a library sends commands that takes any connection.

@@ -20,7 +20,7 @@ use crate::faults::processes::assert_sold_exactly;
 use crate::support::load::{History, Load};
 use crate::support::process::{Process, flash_sale, order_id, rows, try_claim, written};
 use crate::support::{
-    IMPATIENT, OwnServers, TestApp, eventually, proxy_before, store_arguments_behind,
+    IMPATIENT_WITH_REDIS, OwnServers, TestApp, eventually, proxy_before, store_arguments_behind,
 };
 
 /// Clients that claim during a fault.
@@ -135,7 +135,7 @@ async fn flush_scripts(flushes: usize) {
 #[ignore = "long: make faults"]
 async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     let (servers, app, coupon) = durable().await;
-    let service = Process::serve(&app, &IMPATIENT);
+    let service = Process::serve(&app, &IMPATIENT_WITH_REDIS);
     let url = service.url().await;
     assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
     let redis = Pid::from_raw(servers.at.redis_pid);

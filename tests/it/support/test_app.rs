@@ -41,9 +41,11 @@ use super::client::{Events, Reply};
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 use super::{bounded, bounded_by, eventually, patience, patience_of};
 
-/// The time-outs of an installation, for tests of what a store that hangs does to users.
-pub const IMPATIENT: [&str; 6] =
-    ["--redis-timeout-ms", "500", "--claim-wait-ms", "400", "--database-timeout-ms", "1000"];
+/// The time-outs of an installation for Redis, for tests of what a Redis that hangs does to users.
+pub const IMPATIENT_WITH_REDIS: [&str; 4] = ["--redis-timeout-ms", "500", "--claim-wait-ms", "400"];
+
+/// The time-out of an installation for Postgres, for tests of what a Postgres that hangs does to users.
+pub const IMPATIENT_WITH_POSTGRES: [&str; 2] = ["--database-timeout-ms", "1000"];
 
 /// Time-outs for a machine however busy, and no bounds that a fast one would meet. A test that is about one gives its
 /// own, which counts because it comes last.
