@@ -53,11 +53,11 @@ async fn long_units_that_come_back_to_a_large_sold_out_sale() {
     let service = serve(&app, "api");
     let url = service.url().await;
 
-    // The buyers are read meanwhile, because so many users ask.
-    refusals(&app, &url, coupon, 1 << 40, Duration::ZERO).await;
     let (mut cpu, mut p99) = (Vec::new(), Vec::new());
     for round in 0..3 {
-        let others = |half: i64| (1 << 41) + (2 * round + half) * USERS_OF_A_PHASE;
+        let others = |phase: i64| (1 << 41) + (3 * round + phase) * USERS_OF_A_PHASE;
+        // The buyers are read meanwhile, because so many users ask.
+        refusals(&app, &url, coupon, others(2), Duration::ZERO).await;
         let quiet = measure(&service, refusals(&app, &url, coupon, others(0), PACE)).await;
         quiet.print("nothing comes back");
         let coming_back = async {

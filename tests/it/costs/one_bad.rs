@@ -29,7 +29,7 @@ const ROUNDS: usize = 5;
 const RATIO_MAX: f64 = 2.0;
 
 /// Orders of the good sale, for the passes over orders, and for the comparison; good sales, for the passes over sales.
-const ORDERS: i64 = 1_000;
+const ORDERS: i64 = 2_000;
 const COMPARED: i64 = 20_000;
 const SALES: i64 = 300;
 
@@ -75,7 +75,7 @@ async fn took(servers: &OwnServers, pass: Pass, is_beside: bool) -> Duration {
 async fn of_orders(app: &TestApp, pass: Pass, is_beside: bool) -> Duration {
     if is_beside {
         let bad = app.create_flash(1).await;
-        write(app, pass, bad, (ORDERS + 1, 1)).await;
+        write(app, pass, bad, (1, 1)).await;
         match pass {
             Pass::StockReturns => {
                 let key = app.keys().coupon(bad);
@@ -84,8 +84,8 @@ async fn of_orders(app: &TestApp, pass: Pass, is_beside: bool) -> Duration {
             _ => sold_is(app, bad, 0).await,
         }
     }
-    let good = app.create_flash(ORDERS).await;
-    write(app, pass, good, (1, ORDERS)).await;
+    let good = app.create_flash(1 + ORDERS).await;
+    write(app, pass, good, (2, ORDERS)).await;
     let left = match pass {
         Pass::StockReturns => "stock_returns WHERE done_at IS NULL",
         _ => "orders WHERE status IN ('unpaid', 'refunding')",
@@ -114,7 +114,7 @@ async fn write(app: &TestApp, pass: Pass, coupon: CouponId, (first, count): (i64
         Pass::Expiry => orders(app, coupon, (first, count), LATE).await,
         Pass::Refunds => refunding(app, coupon, (first, count)).await,
         _ => {
-            app.sell_out_by_hand(coupon, count).await;
+            app.sell_out_by_hand(coupon, first + count - 1).await;
             orders(app, coupon, (first, count), CANCELLED).await;
             returns(app, coupon, (first, count), "unit").await;
         }

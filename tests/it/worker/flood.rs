@@ -282,10 +282,10 @@ async fn the_orders_of_a_sale_with_a_flood_of_another_in_their_midst() {
     assert!(beside <= 2.0 * alone, "{beside:.4} s, {alone:.4} s");
 }
 
-/// Times from the answer to the row, in their order, of claims that come one after the other. After a quarter of them a
-/// flood of another sale arrives.
+/// Times from the answer to the row, in their order, of claims that come one after the other for four seconds at least.
+/// After a quarter of them a flood of another sale arrives.
 async fn times_to_rows(servers: &OwnServers, flood: i64) -> Vec<Duration> {
-    const CLAIMS: usize = 200;
+    const CLAIMS: usize = 400;
     const PACE: Duration = Duration::from_millis(10);
     let app = TestApp::on(&servers.at, &[], Clock::System).await;
     app.expect_disagreements();
