@@ -256,8 +256,12 @@ impl Payments {
             match self.give_back(&payment).await {
                 Err(Failure::Gateway(words)) => {
                     let failure = Failure::Gateway(format!("payment {}: {words}", payment.id));
-                    self.asked(payment.id).await?;
-                    tries.put_off(payment.id.get(), &failure).await?;
+                    match self.asked(payment.id).await.map_err(Failure::from) {
+                        Ok(()) => tries.put_off(payment.id.get(), &failure).await?,
+                        refused => {
+                            tries.settle(payment.id.get(), refused).await?;
+                        }
+                    }
                     refunds.add(failure);
                 }
                 tried => {

@@ -3,7 +3,8 @@
 //! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
 //! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
 //! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
-//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order.
+//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order;
+//! so is a row that Postgres refuses to change, whatever the gateway answers.
 //!
 //! A gateway may close a payment that has not been paid. The row then begins its next payment, under a key of its own,
 //! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
@@ -22,6 +23,7 @@ use crate::sale::Failure;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::PayMethod;
 use crate::sale::pass::Pass;
+use crate::sale::postponed::Tries;
 
 /// An opened payment that is due for a look.
 struct Waiting {
@@ -45,6 +47,14 @@ enum Until {
     PatienceEnds,
     /// The end of the payment is known: its money was taken, and is in no book here yet.
     Known,
+}
+
+/// Consequence of a look that has no answer.
+enum Unheard {
+    /// None: a callback has told of the money, and an answer would add nothing.
+    InTheBooks,
+    /// The gateway is asked again after a pause.
+    AskedAgain,
 }
 
 /// The gateway's id of a payment, and its state there; or no answer.
@@ -149,35 +159,41 @@ impl Payments {
     ) -> Result<Unanswered, Failure> {
         let mut tries = self.postponed.begin(Pass::Openings).await?;
         let mut unanswered = Unanswered::default();
-        let (mut is_heard, mut unheard) = (false, Vec::new());
+        let mut is_heard = false;
+        let (mut done, mut unheard) = (Vec::new(), Vec::new());
         let due = tries.due();
         for waiting in self.opened_due(&due).await? {
-            let (id, order) = (waiting.id, waiting.order);
+            let order = waiting.order;
             match self.look_at(gateway, &waiting).await {
                 Err(Failure::Gateway(words)) => {
                     let words = format!("opened payment of order {order}: {words}");
                     let failure = Failure::Gateway(words);
-                    if self.is_in_the_books(&waiting).await? {
-                        // A callback has told of the money, and an answer would add nothing.
-                        self.close_opened(id).await?;
-                    } else {
-                        self.ask_after_a_pause(id).await?;
-                        tries.put_off(order.get(), &failure).await?;
-                        unheard.push((waiting, failure.to_string()));
+                    match self.note_unheard(&waiting).await {
+                        Ok(Unheard::InTheBooks) => {}
+                        Ok(Unheard::AskedAgain) => {
+                            tries.put_off(order.get(), &failure).await?;
+                            unheard.push((waiting, failure.to_string()));
+                        }
+                        Err(refusal) => self.put_aside(&mut tries, &waiting, refusal).await?,
                     }
                     unanswered.add(failure);
                 }
                 looked => {
                     is_heard = true;
                     unanswered.end_row();
-                    if tries.settle(order.get(), looked).await?.is_none() {
-                        self.ask_after_a_pause(id).await?;
+                    match looked {
+                        Ok(()) => done.push(order),
+                        Err(failure) => self.put_aside(&mut tries, &waiting, failure).await?,
                     }
                 }
             }
             if unanswered.is_away() {
                 break;
             }
+        }
+        // Not before: another payment of the same order may have failed, and then its note stays.
+        for order in done {
+            tries.settle(order.get(), Ok(())).await?;
         }
         let patience =
             if is_heard { limits::OPENED_UNHEARD_MIN } else { limits::OPENED_UNHEARD_LONG };
@@ -191,6 +207,32 @@ impl Payments {
             tries.end().await?;
         }
         Ok(unanswered)
+    }
+
+    /// Postpones a payment that can't be dealt with, and has it wait for its pause.
+    async fn put_aside(
+        &self,
+        tries: &mut Tries<'_>,
+        waiting: &Waiting,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        tries.settle(waiting.order.get(), Err::<(), _>(failure)).await?;
+        match self.ask_after_a_pause(waiting.id).await.map_err(Failure::from) {
+            // The row takes no change at all: its note alone makes the pause.
+            Err(refusal) if refusal.is_of_item() => Ok(()),
+            asked => asked,
+        }
+    }
+
+    /// Notes that the gateway has given no answer about this payment.
+    async fn note_unheard(&self, waiting: &Waiting) -> Result<Unheard, Failure> {
+        if self.is_in_the_books(waiting).await? {
+            self.close_opened(waiting.id).await?;
+            Ok(Unheard::InTheBooks)
+        } else {
+            self.ask_after_a_pause(waiting.id).await?;
+            Ok(Unheard::AskedAgain)
+        }
     }
 
     async fn is_in_the_books(&self, waiting: &Waiting) -> sqlx::Result<bool> {

@@ -188,6 +188,68 @@ async fn look_at_opened_asks_again_after_a_pause_when_postgres_refuses_a_payment
     assert!(lines(&app, &later).await[1].starts_with("102 f"));
 }
 
+/// The gateway fails at these rows, and Postgres refuses each change of them.
+#[tokio::test]
+async fn refund_pass_puts_rows_aside_that_take_no_change_and_goes_on() {
+    let (app, gateway) = shop().await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid"), (2, "unpaid"), (3, "unpaid")]).await;
+    opened(&app, &[(101, 1, "fails/a", -50), (102, 2, "fails/b", -45)]).await;
+    opened(&app, &[(103, 3, "paid/1/CNY/c", -40)]).await;
+    let back = |id| (id, id, "refunding", "too_late");
+    payments(&app, &[back(201), back(202), (203, 2, "held", "unknown_order")]).await;
+    app.execute(
+        "UPDATE payments SET gateway_payment_id = 'fails/201' WHERE id = 201;
+         UPDATE payments SET gateway_payment_id = 'refunded/202' WHERE id = 202;
+         UPDATE payments SET gateway_payment_id = 'fails/b' WHERE id = 203",
+    )
+    .await;
+    app.refuse("UPDATE", "opened_payments", "NEW.id < 103", "23514").await;
+    app.refuse("UPDATE", "payments", "NEW.id = 201", "23514").await;
+    let all = ["fails/a", "fails/b", "paid/1/CNY/c", "fails/201", "refunded/202"];
+    assert_eq!(asked(&app, &gateway).await, all);
+    assert_eq!(statuses(&app).await, ["1 unpaid", "2 unpaid", "3 paid"]);
+    let there = ["1 accepted", "201 refunding too_late", "202 refunded too_late"];
+    assert_eq!(states(&app).await[..3], there);
+    assert_eq!(app.postponed().await, ["openings 1 1", "openings 2 1", "refunds 201 1"]);
+    app.let_postponed_be_due().await;
+    assert_eq!(asked(&app, &gateway).await, ["fails/a", "fails/b", "fails/201"]);
+    assert_eq!(app.postponed().await, ["openings 1 2", "openings 2 2", "refunds 201 2"]);
+    app.accept("opened_payments").await;
+    app.accept("payments").await;
+    app.let_postponed_be_due().await;
+    assert_eq!(asked(&app, &gateway).await, ["fails/a", "fails/b", "fails/201"]);
+    // The books have the second one, and the others have no answer yet.
+    assert_eq!(app.postponed().await, ["openings 1 3", "refunds 201 3"]);
+}
+
+/// A note is of an order: one of its payments can be dealt with, and another can't.
+#[tokio::test]
+async fn look_at_opened_keeps_the_note_of_an_order_until_all_its_payments_are_dealt_with() {
+    let (app, gateway) = shop().await;
+    let coupon = app.create_regular().await;
+    orders(&app, coupon, &[(1, "unpaid")]).await;
+    opened(&app, &[(101, 1, "open/1/CNY/a", 0)]).await;
+    app.execute("UPDATE opened_payments SET method = 'alipay'").await;
+    opened(&app, &[(102, 1, "paid/1/CNY/b", 0)]).await;
+    app.refuse("INSERT", "payments", "true", "23514").await;
+    let heard = Lines::heard();
+    let pass = async || {
+        app.let_postponed_be_due().await;
+        let first = "UPDATE opened_payments SET next_look_at = now() - (200 - id) * interval '1 s'";
+        app.execute(first).await;
+        assert_eq!(asked(&app, &gateway).await, ["open/1/CNY/a", "paid/1/CNY/b"]);
+        app.postponed().await
+    };
+    for tries in 1..=3 {
+        assert_eq!(pass().await, [format!("openings 1 {tries}")]);
+    }
+    assert_eq!(heard.with("ALARM: an item can't be dealt with").len(), 1);
+    app.accept("payments").await;
+    assert_eq!(pass().await, [""; 0]);
+    assert_eq!(statuses(&app).await, ["1 paid"]);
+}
+
 /// The gateway may have taken money, under an id that is not known here.
 #[tokio::test]
 async fn is_in_the_books_no_payment_whose_opening_has_no_answer() {

@@ -41,6 +41,10 @@ pub(super) enum Run {
     Held,
     /// A payment of which only the gateway knows that it is paid.
     Openings,
+    /// One that its payer hasn't paid yet.
+    OpenThere,
+    /// One that the gateway has closed.
+    ClosedThere,
     StockReturns,
     /// The unit of a discarded dead letter.
     Withdrawals,
@@ -56,7 +60,7 @@ pub(super) enum Run {
 /// its order, `{payment}` the order's payment.
 pub(super) type Write = (Run, Pass, &'static str, &'static str, &'static str);
 
-pub(super) const WRITES: [Write; 38] = [
+pub(super) const WRITES: [Write; 43] = [
     (Run::Expiry, Pass::Expiry, "UPDATE", "orders", "NEW.id = {order}"),
     (Run::Expiry, Pass::Expiry, "INSERT", "stock_returns", "NEW.order_id = {order}"),
     (Run::Expiry, Pass::Expiry, "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
@@ -92,6 +96,23 @@ pub(super) const WRITES: [Write; 38] = [
         "opened_payments",
         "NEW.order_id = {order} AND NEW.closed_at IS NOT NULL",
     ),
+    (Run::Openings, Pass::Openings, "UPDATE", "opened_payments", EACH_CHANGE),
+    (
+        Run::OpenThere,
+        Pass::Openings,
+        "UPDATE",
+        "opened_payments",
+        "NEW.order_id = {order} AND NEW.looks > OLD.looks",
+    ),
+    (Run::OpenThere, Pass::Openings, "UPDATE", "opened_payments", EACH_CHANGE),
+    (
+        Run::ClosedThere,
+        Pass::Openings,
+        "UPDATE",
+        "opened_payments",
+        "NEW.order_id = {order} AND NEW.number > OLD.number",
+    ),
+    (Run::ClosedThere, Pass::Openings, "UPDATE", "opened_payments", EACH_CHANGE),
     (Run::StockReturns, Pass::StockReturns, "UPDATE", "stock_returns", "NEW.order_id = {order}"),
     (Run::Withdrawals, Pass::Withdrawals, "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
     // The letter is dealt with by then, and its row is closed with those of other orders.
@@ -123,10 +144,13 @@ pub(super) const WRITES: [Write; 38] = [
     (Run::History, Pass::History, "INSERT", "stock_return_history", "NEW.order_id = {order}"),
 ];
 
+/// Whatever the pass changes about an opened payment. The test itself makes it due now.
+const EACH_CHANGE: &str = "NEW.order_id = {order} AND NEW.next_look_at <> now()";
+
 impl Run {
     async fn shop(self) -> Shop {
         const ROOM: [&str; 2] = ["--unpaid-orders-max", "1000"];
-        if let Self::Openings = self {
+        if let Self::Openings | Self::OpenThere | Self::ClosedThere = self {
             let silent = Faults { confirms_nothing: true, ..Faults::default() };
             let (app, gateway) = gateway::shop_with(&ROOM, silent).await;
             return Shop { app, gateway: Some(gateway) };
@@ -174,10 +198,15 @@ impl Run {
                 order
             }
             Self::Held => paid_too_early(app, coupon).await,
-            Self::Openings => {
+            Self::Openings | Self::OpenThere | Self::ClosedThere => {
                 let order = app.order(1, coupon).await;
                 let payment = gateway::open(app, 1, order).await;
-                gateway.as_ref().expect("a gateway").pay(&payment);
+                let gateway = gateway.as_ref().expect("a gateway");
+                match self {
+                    Self::Openings => gateway.pay(&payment),
+                    Self::ClosedThere => gateway.close(&payment),
+                    _ => {}
+                }
                 order
             }
             Self::StockReturns => {
@@ -226,14 +255,16 @@ impl Run {
     async fn run(self, app: &TestApp) -> bool {
         match self {
             Self::Held => app.execute("UPDATE held_payments SET next_look_at = now()").await,
-            Self::Openings => app.execute("UPDATE opened_payments SET next_look_at = now()").await,
+            Self::Openings | Self::OpenThere | Self::ClosedThere => {
+                app.execute("UPDATE opened_payments SET next_look_at = now()").await;
+            }
             _ => {}
         }
         let app = &app.app;
         match self {
             Self::Expiry => app.expiry.pass().bounded().await.is_ok(),
             Self::Cancellations => app.cancellations.pass().bounded().await.is_ok(),
-            Self::Refunds | Self::Held | Self::Openings => {
+            Self::Refunds | Self::Held | Self::Openings | Self::OpenThere | Self::ClosedThere => {
                 app.payments.refund_pass().bounded().await.is_ok()
             }
             Self::StockReturns | Self::Withdrawals | Self::Places => {
@@ -263,6 +294,13 @@ impl Run {
             Self::Held => "(SELECT status = 'paid' FROM orders WHERE coupon_id = {c})",
             Self::Openings => {
                 "(SELECT status = 'paid' AND closed_at IS NOT NULL FROM orders
+                  JOIN opened_payments ON orders.id = order_id WHERE coupon_id = {c})"
+            }
+            Self::OpenThere => {
+                "(SELECT looks > 0 FROM orders JOIN opened_payments ON orders.id = order_id WHERE coupon_id = {c})"
+            }
+            Self::ClosedThere => {
+                "(SELECT number = 2 AND closed_at IS NOT NULL FROM orders
                   JOIN opened_payments ON orders.id = order_id WHERE coupon_id = {c})"
             }
             Self::StockReturns | Self::Withdrawals | Self::Places => {
@@ -395,7 +433,7 @@ async fn the_writes_of_held_payments() {
 
 #[tokio::test]
 async fn the_writes_of_looks_at_opened_payments() {
-    refuse_the_writes_of(&[Run::Openings]).await;
+    refuse_the_writes_of(&[Run::Openings, Run::OpenThere, Run::ClosedThere]).await;
 }
 
 #[tokio::test]
