@@ -189,7 +189,7 @@ pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// is in the next look.
 pub const LOG_WATCH_BLOCK: Duration = Duration::from_millis(200);
 /// Period in which the logs of lanes at rest are searched for a vanished group, of which no news comes.
-pub const LOG_WATCH_PERIOD: Duration = Duration::from_secs(2);
+pub const LOG_WATCH_PERIOD: Duration = Duration::from_secs(4);
 /// Connections over which the workers of all lanes read entries.
 pub const LOG_READERS: usize = 8;
 /// Time without an entry after which a lane comes to rest; before, more of a burst may be on its way.

@@ -1,6 +1,6 @@
 //! The state of a log and its group, from XINFO.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
@@ -54,18 +54,25 @@ impl LogState {
     ///
     /// When Redis doesn't answer, or one of the keys has another type.
     pub async fn of_all(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<Vec<Self>> {
-        let mut states = Vec::with_capacity(logs.len());
-        for some in logs.chunks(LOGS_AT_A_TIME) {
+        // Hardly any installation has a log of claims left: one command tells that for all of them.
+        let unused = match has_claims(redis, keys, logs).await? {
+            true => None,
+            false => Some(LogLayout::Claims),
+        };
+        let is_used = |log: &&LogId| Some(log.layout) != unused;
+        let used: Vec<LogId> = logs.iter().filter(is_used).copied().collect();
+        let mut states = HashMap::with_capacity(used.len());
+        for some in used.chunks(LOGS_AT_A_TIME) {
             let mut commands = redis::pipe();
             for log in some {
                 Self::ask(&mut commands, &keys.log(*log), &keys.lane(log.lane));
             }
             let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
             for (log, replies) in some.iter().zip(replies.chunks_exact(3)) {
-                states.push(Self::read(log.layout, replies)?);
+                states.insert(*log, Self::read(log.layout, replies)?);
             }
         }
-        Ok(states)
+        Ok(logs.iter().map(|log| states.get(log).copied().unwrap_or_default()).collect())
     }
 
     fn ask(commands: &mut Pipeline, log: &str, lane: &str) {
@@ -112,6 +119,17 @@ impl LogState {
     pub fn has_unread(&self) -> bool {
         self.delivered.unwrap_or_default() < self.last
     }
+}
+
+/// Whether Redis has a log of claims among these.
+async fn has_claims(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<bool> {
+    let claims = logs.iter().filter(|log| log.layout == LogLayout::Claims);
+    let names: Vec<String> = claims.map(|log| keys.log(*log)).collect();
+    if names.is_empty() {
+        return Ok(false);
+    }
+    let there: u64 = redis.query(redis::cmd("EXISTS").arg(names)).await?;
+    Ok(there > 0)
 }
 
 /// Redis's own counts of a log. They have to do in a log of claims, an entry is an order.

@@ -86,6 +86,9 @@ impl Check<'_> {
             // Asked once more, for the error.
             None => LogState::of(self.redis, self.keys, log).await?,
         };
+        if state.is_settled() {
+            return Ok(state.written);
+        }
         if state.pending > 0 {
             self.pending_deleted(log, found).await?;
         }

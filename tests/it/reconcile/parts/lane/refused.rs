@@ -57,7 +57,11 @@ async fn states_of_logs_that_redis_refuses_to_tell_end_the_comparison() {
 #[tokio::test]
 async fn pending_entries_of_lanes_that_redis_refuses_to_tell_end_the_comparison() {
     let app = TestApp::start().await;
-    app.create_flash(5).await;
+    let coupon = app.create_flash(5).await;
+    app.order(1, coupon).await;
+    // The worker has to read the entry once more.
+    let log = app.log(coupon.lane());
+    let _: String = app.redis(&["XGROUP", "SETID", &log, "order-writers", "0"]).await;
     let played = Played::before(app.redis_url(), |command| match &*command[0] {
         "XPENDING" => Play::Given,
         _ => Play::Real,
