@@ -22,14 +22,14 @@ use crate::support::{Bounded, SECRET, TestApp, bounded, eventually, lane, now, s
 const DAYS: i64 = 200;
 
 /// An app whose order ids are as old as [`DAYS`], and whose sales can be archived at once.
-pub(super) async fn old_app(arguments: &[&str]) -> TestApp {
+pub async fn old_app(arguments: &[&str]) -> TestApp {
     let clock = Clock::manual(now() - TimeDelta::days(DAYS));
     let own = ["--payment-callback-secret", SECRET, "--archive-after-ms", "0"];
     TestApp::on(shared(), &[&own[..], arguments].concat(), clock).await
 }
 
 /// Ends a sale, and has it leave Redis. All orders and payments are old afterwards.
-pub(super) async fn archive(app: &TestApp, coupon: CouponId) {
+pub async fn archive(app: &TestApp, coupon: CouponId) {
     app.give_back().await;
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
     assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
@@ -45,7 +45,7 @@ pub(super) async fn age(app: &TestApp) {
     .await;
 }
 
-pub(super) async fn moved(app: &App) -> usize {
+pub async fn moved(app: &App) -> usize {
     app.history.pass().bounded().await.expect("Postgres answers")
 }
 

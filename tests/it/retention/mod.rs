@@ -1,10 +1,10 @@
 //! Data that goes: a user's, on request, and old orders and records by themselves.
 
 // Orders that are over move into the history.
-mod history;
+pub mod history;
 
 // A user's data, handed out and erased.
-mod persons;
+pub mod persons;
 
 // Records after their time.
 mod records;

@@ -96,7 +96,7 @@ async fn refusals(app: &TestApp, id: i64) -> Vec<String> {
 }
 
 /// An app whose sales can be archived at once, with a gateway that calls back.
-async fn app() -> TestApp {
+pub async fn app() -> TestApp {
     TestApp::configured(&[
         "--payment-callback-secret",
         SECRET,
@@ -109,7 +109,7 @@ async fn app() -> TestApp {
 }
 
 /// Ends a sale, and has it leave Redis.
-async fn archive(app: &TestApp, coupon: CouponId) {
+pub async fn archive(app: &TestApp, coupon: CouponId) {
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
     app.give_back().await;
     app.app.archive.pass().bounded().await.expect("both stores answer");
@@ -134,7 +134,7 @@ async fn discarded_letter(app: &TestApp, id: i64, coupon: CouponId) {
 }
 
 /// Rows of each kind for this user; all orders are over, and their sale is in Redis. Returns the sale and an order.
-async fn history(app: &TestApp, id: i64) -> (CouponId, i64) {
+pub async fn history(app: &TestApp, id: i64) -> (CouponId, i64) {
     let first = app.create_flash(9).await;
     discarded_letter(app, id, first).await;
     let refunded = app.paid_order(id, first).await;

@@ -7,7 +7,7 @@ mod permissions;
 mod statuses;
 
 // Classes of SQLSTATE by path that writes.
-mod sqlstates;
+pub mod sqlstates;
 
 // Passes by number of items.
 pub mod passes;

@@ -135,8 +135,11 @@ impl Cancellations {
         }
         cancelled += self.try_again().await?;
         for job in &jobs {
-            if !self.log_has_older_claims(job).await? {
-                jobs::finish(&self.stores.pool, job.id).await?;
+            match self.end(job).await {
+                Err(failure @ Failure::Postgres(sqlx::Error::Database(_))) => {
+                    failed = Some(failure)
+                }
+                ended => ended?,
             }
         }
         failed.map_or(Ok(cancelled), Err)
@@ -186,6 +189,14 @@ impl Cancellations {
             // It was paid, or closed otherwise.
             _ => Ok(0),
         }
+    }
+
+    /// Ends a job for which no order waits, and none can come.
+    async fn end(&self, job: &OpenJob) -> Result<(), Failure> {
+        if !self.log_has_older_claims(job).await? {
+            jobs::finish(&self.stores.pool, job.id).await?;
+        }
+        Ok(())
     }
 
     /// Whether claims of before the job may wait in the log of its lane.

@@ -13,6 +13,12 @@ mod records;
 // Requests of users and administrators.
 mod requests;
 
+// Writes with consequences of their own: the end of a job, and letters that are tried again or wait.
+mod steps;
+
+// The erasure of a user.
+mod persons;
+
 use std::collections::BTreeSet;
 
 use flash_sale::sale::ids::CouponId;
@@ -76,7 +82,7 @@ const STATES: [(&str, Meaning); 42] = [
 ];
 
 /// One code of each class, where each path takes a while to set up.
-const CLASSES: [&str; 24] = [
+pub const CLASSES: [&str; 24] = [
     "08006", "0A000", "21000", "22003", "23505", "23514", "25006", "26000", "28000", "2D000",
     "34000", "3D000", "40001", "42P01", "53100", "54001", "55P03", "57014", "57P01", "58030",
     "F0000", "HV000", "P0001", "XX001",

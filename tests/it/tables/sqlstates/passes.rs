@@ -54,13 +54,15 @@ pub(super) enum Run {
     Load,
     Archive,
     History,
+    /// The mark that is raised to the newest of the orders that move: the bad one is the newest.
+    Mark,
 }
 
 /// The work, the pass under whose name an item is put aside, and the refused write. `{bad}` is the coupon, `{order}`
 /// its order, `{payment}` the order's payment.
 pub(super) type Write = (Run, Pass, &'static str, &'static str, &'static str);
 
-pub(super) const WRITES: [Write; 43] = [
+pub(super) const WRITES: [Write; 49] = [
     (Run::Expiry, Pass::Expiry, "UPDATE", "orders", "NEW.id = {order}"),
     (Run::Expiry, Pass::Expiry, "INSERT", "stock_returns", "NEW.order_id = {order}"),
     (Run::Expiry, Pass::Expiry, "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
@@ -142,6 +144,12 @@ pub(super) const WRITES: [Write; 43] = [
     (Run::History, Pass::History, "INSERT", "moved_order_counts", "NEW.coupon_id = {bad}"),
     (Run::History, Pass::History, "DELETE", "stock_returns", "OLD.order_id = {order}"),
     (Run::History, Pass::History, "INSERT", "stock_return_history", "NEW.order_id = {order}"),
+    (Run::History, Pass::History, "UPDATE", "orders", "NEW.id = {order}"),
+    (Run::History, Pass::History, "DELETE", "redemptions", "OLD.order_id = {order}"),
+    (Run::History, Pass::History, "INSERT", "redemption_history", "NEW.order_id = {order}"),
+    (Run::History, Pass::History, "DELETE", "payments", "OLD.order_id = {order}"),
+    (Run::History, Pass::History, "INSERT", "payment_history", "NEW.order_id = {order}"),
+    (Run::Mark, Pass::History, "UPDATE", "settings", "NEW.orders_moved_to = {order}"),
 ];
 
 /// Whatever the pass changes about an opened payment. The test itself makes it due now.
@@ -162,8 +170,11 @@ impl Run {
     /// Makes an item for each of two sales, the bad one first.
     async fn prepare(self, shop: &Shop) -> Case {
         let app = &shop.app;
-        let (bad, order) = self.item(shop).await;
-        let (good, _) = self.item(shop).await;
+        let (mut first, mut second) = (self.item(shop).await, self.item(shop).await);
+        if let Self::Mark = self {
+            (first, second) = (second, first);
+        }
+        let ((bad, order), (good, _)) = (first, second);
         if let Self::Revisions = self {
             // The sale can't be changed in Redis, and that has to be noted.
             let _: i64 = app.redis(&["HSET", &app.keys().coupon(bad), "layout", "9"]).await;
@@ -176,7 +187,7 @@ impl Run {
     async fn item(self, Shop { app, gateway }: &Shop) -> (CouponId, i64) {
         let coupon = match self {
             Self::Load => only_in_postgres(app, 3).await,
-            Self::History => app.create_regular().await,
+            Self::History | Self::Mark => app.create_regular().await,
             _ => app.create_flash(9).await,
         };
         let order = match self {
@@ -220,7 +231,7 @@ impl Run {
                 order
             }
             Self::Places => app.paid_order(1, coupon).await,
-            Self::History => over(app, coupon).await,
+            Self::History | Self::Mark => over(app, coupon).await,
             Self::Changes | Self::Revisions | Self::Load | Self::Archive => {
                 self.change(app, coupon).await;
                 0
@@ -279,7 +290,7 @@ impl Run {
                     && app.coupon_changes.pass().bounded().await.is_ok()
                     && app.archive.pass().bounded().await.is_ok()
             }
-            Self::History => app.history.pass().bounded().await.is_ok(),
+            Self::History | Self::Mark => app.history.pass().bounded().await.is_ok(),
         }
     }
 
@@ -318,7 +329,9 @@ impl Run {
             Self::Archive => {
                 "(SELECT removed_at IS NOT NULL FROM flash_sales WHERE coupon_id = {c})"
             }
-            Self::History => "(SELECT count(*) = 1 FROM order_history WHERE coupon_id = {c})",
+            Self::History | Self::Mark => {
+                "(SELECT count(*) = 1 FROM order_history WHERE coupon_id = {c})"
+            }
         };
         let holds = holds.replace("{c}", &coupon.to_string());
         app.number(&format!("SELECT {holds}::int::bigint")).await == 1
@@ -336,13 +349,18 @@ async fn paid_too_early(app: &TestApp, coupon: CouponId) -> i64 {
     order
 }
 
-/// An order of a regular coupon that has been over for long, with a return that is done. Returns its id.
+/// An order of a regular coupon that has been over for long, with a return that is done, a redemption and a payment.
+/// Returns its id.
 async fn over(app: &TestApp, coupon: CouponId) -> i64 {
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at, updated_at)
          VALUES ({coupon}, {coupon}, 'regular', 1, now(), 'cancelled', now(), now() - interval '1 year');
          INSERT INTO stock_returns (order_id, what, coupon_id, user_id, done_at)
-         VALUES ({coupon}, 'place', {coupon}, 1, now())"
+         VALUES ({coupon}, 'place', {coupon}, 1, now());
+         INSERT INTO redemptions (order_id) VALUES ({coupon});
+         INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason,
+                               refunded_at, updated_at)
+         VALUES ({coupon}, 'external', '{coupon}', 'alipay', 1, 'refunded', 'too_late', now(), now() - interval '1 year')"
     ))
     .await;
     coupon.get()
@@ -458,7 +476,7 @@ async fn the_writes_of_load_and_archive() {
 
 #[tokio::test]
 async fn the_writes_of_moves_into_the_history() {
-    refuse_the_writes_of(&[Run::History]).await;
+    refuse_the_writes_of(&[Run::History, Run::Mark]).await;
 }
 
 /// The note itself is refused: then the pass fails as a whole, and is run again.

@@ -255,7 +255,7 @@ async fn the_records_of_comparisons() {
 const ELSEWHERE: [(Pass, Option<(&str, &str)>); 5] = [
     // Each class.
     (Pass::Write, Some(("tests/it/tables/sqlstates/mod.rs", "a_batch_of_the_worker"))),
-    // One class: the only rows are dead letters of entries that Redis has lost.
+    // Each class: the only rows are dead letters of entries that Redis has lost.
     (
         Pass::Recover,
         Some((

@@ -10,6 +10,7 @@ use crate::support::lines::{Lines, number};
 use crate::support::{
     Bounded, TestApp, bounded, calls, eventually, lane, later, proxy_before, user, write_all,
 };
+use crate::tables::sqlstates::CLASSES;
 
 const TOOK_OVER: &str = "took over entries that another worker had left";
 
@@ -92,13 +93,14 @@ async fn lost_entries_are_counted_at_once_and_put_aside_once_postgres_takes_them
         let _: i64 = app.redis(&["XDEL", &app.log(lane()), &entry.id.to_string()]).await;
     }
     let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'";
-    app.refuse("INSERT", "dead_letters", "true", "57014").await;
     let lines = Lines::heard();
-    for _ in 0..3 {
-        assert!(worker.recover_pass().bounded().await.is_err(), "no letter can be written");
-        assert_eq!((data_lost(&app), app.number(letters).await), (2.0, 0));
+    for state in CLASSES {
+        app.refuse("INSERT", "dead_letters", "true", state).await;
+        let failed = worker.recover_pass().bounded().await;
+        assert!(failed.is_err(), "{state}: no letter can be written");
+        assert_eq!((data_lost(&app), app.number(letters).await), (2.0, 0), "{state}");
+        app.accept("dead_letters").await;
     }
-    app.accept("dead_letters").await;
     recovered(&mut worker).await;
     assert_eq!((data_lost(&app), app.number(letters).await), (2.0, 2));
     assert_eq!(number(&app.app, "flash_sale_dead_letters_total"), 2.0);
