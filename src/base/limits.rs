@@ -223,6 +223,10 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 
 /// Period in which the keeper of the lanes compares them with their approved states.
 pub const BEAT_PERIOD: Duration = Duration::from_secs(1);
+/// Looks of the keeper of which one compares a given lane at rest.
+pub const BEAT_REST_LOOKS: u32 = 15;
+/// Lanes at rest that are compared again in the next look, to prove that Redis has what it had.
+pub const BEAT_WITNESSES: usize = 8;
 /// Time for which a lane is closed, or open and not confirmed by Redis, before it waits for an operator: a recovery takes
 /// less.
 pub const LANE_PATIENCE: Duration = Duration::from_secs(30);
@@ -633,6 +637,9 @@ const _: () = {
     assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < BEAT_PERIOD.as_millis());
     assert!(BEAT_PERIOD.as_millis() < KEEPER_TIME.as_millis());
+    // A lane at rest is no lane that waits.
+    let rest = BEAT_REST_LOOKS as u128 * BEAT_PERIOD.as_millis();
+    assert!(rest + 2 * KEEPER_TIME.as_millis() < LANE_PATIENCE.as_millis());
     // Another keeper has had time to take over.
     assert!(2 * KEEPER_TIME.as_millis() < LANE_PATIENCE.as_millis());
     assert!(2 * BEAT_PERIOD.as_millis() < RECEIPT_KEPT.as_millis());

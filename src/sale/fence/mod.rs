@@ -4,9 +4,9 @@
 //!
 //! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch, the life and the
 //! replication ID of the Redis that was looked at (`run_id`, `master_replid`), and a *beat*, a count that a process
-//! raises in Redis once a second and notes in Postgres. The lane's hash in Redis holds epoch, state and beat. Every
-//! script that sells or returns units reads it and refuses a caller with another epoch, and any caller while the lane
-//! is recovering or has no hash at all.
+//! raises in Redis once a second, and of a lane at rest less often ([`round`]), and notes in Postgres. The lane's hash
+//! in Redis holds epoch, state and beat. Every script that sells or returns units reads it and refuses a caller with
+//! another epoch, and any caller while the lane is recovering or has no hash at all.
 //!
 //! # Authority
 //!
@@ -33,6 +33,9 @@
 
 // The approved states, as this process knows them.
 pub mod states;
+
+// The lanes that one look compares.
+pub mod round;
 
 // Scripts of the fence.
 pub mod scripts;

@@ -57,6 +57,17 @@ pub struct NotedBeat {
     pub at: DateTime<Utc>,
 }
 
+/// The noted beat of a lane, and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneBeat {
+    /// The beat.
+    pub noted: NotedBeat,
+    /// Whether a look has noted it, and the lane has not been closed or opened since.
+    pub by_look: bool,
+    /// Whether Redis holds a sale of the lane.
+    pub holds_sale: bool,
+}
+
 /// State of a lane in which all promised orders were rows or dead letters.
 #[derive(Clone, Copy, Debug)]
 pub struct Settled {
@@ -123,20 +134,26 @@ pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
 
 /// The noted beats of lanes that hold a sale in Redis, or of `all` lanes. Those without a sale guard nothing, and cost
 /// commands.
-pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<NotedBeat>> {
+pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<LaneBeat>> {
     let rows = sqlx::query!(
-        "SELECT lane, beat, promised, beat_at, settled_promised, settled_at FROM lane_beats
-         WHERE $1 OR lane IN (SELECT (coupon_id & 1023)::integer FROM flash_sales
-                              WHERE loaded_at IS NOT NULL AND archived_at IS NULL)",
+        r#"WITH held AS (
+               SELECT DISTINCT (coupon_id & 1023)::integer AS lane FROM flash_sales
+               WHERE loaded_at IS NOT NULL AND archived_at IS NULL)
+           SELECT lane, beat, promised, beat_at, settled_promised, settled_at, beat_at > updated_at AS "by_look!",
+                  lane IN (SELECT lane FROM held) AS "holds_sale!"
+           FROM lane_beats JOIN lanes USING (lane) WHERE $1 OR lane IN (SELECT lane FROM held)"#,
         all,
     );
     let rows = rows.fetch_all(pool).await?;
-    let beats = rows.into_iter().map(|row| NotedBeat {
-        lane: Lane::numbered(row.lane),
-        beat: row.beat,
-        promised: row.promised,
-        settled: settled(row.settled_promised, row.settled_at),
-        at: row.beat_at,
+    let beats = rows.into_iter().map(|row| {
+        let noted = NotedBeat {
+            lane: Lane::numbered(row.lane),
+            beat: row.beat,
+            promised: row.promised,
+            settled: settled(row.settled_promised, row.settled_at),
+            at: row.beat_at,
+        };
+        LaneBeat { noted, by_look: row.by_look, holds_sale: row.holds_sale }
     });
     Ok(beats.collect())
 }

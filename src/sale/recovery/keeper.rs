@@ -1,9 +1,10 @@
 //! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -17,10 +18,13 @@ use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
+use crate::sale::fence::round::{Round, Rounds};
 use crate::sale::fence::scripts::{Beat, FenceScripts};
-use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
+use crate::sale::fence::table::{self, LaneBeat, NotedBeat, Settled, StoredLane};
 use crate::sale::ids::{CouponId, Lane, RecoveryId};
+use crate::sale::keys::LogId;
 use crate::sale::log::layout::LayoutInUse;
+use crate::sale::log::{self, EntryId};
 use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
@@ -38,6 +42,8 @@ pub struct Keeper {
     process: String,
     /// Held by a pass: two of one process would raise the beat past each other's notes, and close open lanes.
     passing: tokio::sync::Mutex<()>,
+    /// The looks so far, and the lanes that they have found at rest.
+    rounds: Mutex<Rounds>,
     /// Time of the last look.
     looked_at: Mutex<Option<Instant>>,
     throttle: Mutex<LogThrottle>,
@@ -70,6 +76,7 @@ impl Keeper {
             metrics,
             process,
             passing: tokio::sync::Mutex::default(),
+            rounds: Mutex::default(),
             looked_at: Mutex::default(),
             throttle: Mutex::default(),
         }
@@ -130,7 +137,7 @@ impl Keeper {
             stored = self.lanes.read_now().await?;
         }
         let beats = table::beats(pool, suspected).await?;
-        let newer = self.look(&link, &mut stored, &beats).await?;
+        let newer = self.look(&link, &mut stored, &beats, suspected).await?;
         // Only an operator can say which of the stores is right about these.
         stored.retain(|lane| !newer.contains(&lane.lane));
         self.look_at_sales(&mut stored).await?;
@@ -161,53 +168,121 @@ impl Keeper {
     }
 
     /// Compares open lanes with what was noted, and closes those that differ. Returns the lanes of which Redis has a
-    /// newer epoch.
+    /// newer epoch. Of the lanes at rest, `all` are compared, or [some](fence::round).
     async fn look(
         &self,
         link: &Link,
         stored: &mut [StoredLane],
-        beats: &[NotedBeat],
+        beats: &[LaneBeat],
+        all: bool,
     ) -> Result<Vec<Lane>, Failure> {
-        let mut confirmed = Vec::new();
-        let mut newer = Vec::new();
-        let found = link.origin().await?;
+        let origin = link.origin().await?;
+        let mut epochs = BTreeMap::new();
         for lane in stored.iter_mut().filter(|lane| lane.is_open) {
             let Some(approved) = &lane.origin else {
                 continue;
             };
-            if approved.run_id != found.run_id {
+            if approved.run_id != origin.run_id {
                 self.close(lane, ClosureReason::StartedAnew).await?;
-                continue;
-            }
-            if approved.replication_id != found.replication_id {
+            } else if approved.replication_id != origin.replication_id {
                 self.close(lane, ClosureReason::OtherReplicationId).await?;
-                continue;
-            }
-            let Some(noted) = beats.iter().find(|noted| noted.lane == lane.lane) else {
-                continue;
-            };
-            match self.scripts.beat(link, lane.epoch, noted).await? {
-                Beat::Confirmed { promised, settled_at } => {
-                    let settled = settled_at.map(|at| Settled { promised, at }).or(noted.settled);
-                    confirmed.push(NotedBeat { beat: noted.beat + 1, promised, settled, ..*noted });
-                }
-                Beat::Missing => self.close(lane, ClosureReason::DataLost).await?,
-                Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
-                Beat::Epoch(_) => self.close(lane, ClosureReason::OlderEpoch).await?,
-                Beat::Logless => {
-                    self.metrics.data_lost.increment(1);
-                    tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
-                    self.close(lane, ClosureReason::LogLost).await?;
-                }
-                Beat::Behind(_) => self.close(lane, ClosureReason::WentBack).await?,
-                // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
-                // that recovery. Only another look tells.
-                Beat::Closed => self.close(lane, ClosureReason::CutOff).await?,
+            } else {
+                epochs.insert(lane.lane, lane.epoch);
             }
         }
-        table::note_beats(&self.stores.pool, &confirmed).await?;
+        let is_open = |beat: &&LaneBeat| epochs.contains_key(&beat.noted.lane);
+        let beats: Vec<LaneBeat> = beats.iter().filter(is_open).copied().collect();
+        let round = self.begin_round(&beats, all).await;
+        let mut found = Vec::new();
+        let mut newer = Vec::new();
+        for noted in round.compared() {
+            let epoch = epochs[&noted.lane];
+            match self.scripts.beat(link, epoch, noted).await? {
+                Beat::Epoch(in_redis) if in_redis > epoch => newer.push(noted.lane),
+                beat => found.push((*noted, beat)),
+            }
+        }
+        // First: until the last of these is closed, the witnesses go on telling.
+        let unproven = round.unproven(&found);
+        for lane in stored.iter_mut().filter(|lane| unproven.contains(&lane.lane)) {
+            self.close(lane, ClosureReason::WentBack).await?;
+        }
+        found.retain(|(noted, _)| !unproven.contains(&noted.lane));
+        self.judge(stored, &found).await?;
         newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
         Ok(newer)
+    }
+
+    /// Begins a look. Lanes at rest with an entry since their last beat are compared.
+    async fn begin_round(&self, beats: &[LaneBeat], all: bool) -> Round {
+        let at_rest = self.rounds().at_rest(beats);
+        let awake = match all {
+            true => at_rest.into_iter().map(|(lane, _)| lane).collect(),
+            false => self.awake(&at_rest).await,
+        };
+        self.rounds().begin(beats, &awake)
+    }
+
+    /// The lanes among these with an entry since this time of Redis; all of them where one command can't tell.
+    async fn awake(&self, at_rest: &[(Lane, DateTime<Utc>)]) -> BTreeSet<Lane> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let logs: Vec<_> = at_rest
+            .iter()
+            .flat_map(|(lane, since)| {
+                let ms = u64::try_from(since.timestamp_millis()).unwrap_or_default();
+                let before = EntryId { ms, sequence: 0 }.before();
+                LogId::of_lanes([*lane].into_iter()).map(move |log| (keys.log(log), before, *lane))
+            })
+            .collect();
+        let asked: Vec<_> = logs.iter().map(|(key, since, _)| (key.clone(), *since)).collect();
+        let newer = log::newer(redis, &asked, Duration::ZERO).await;
+        let is_awake = |key: &String| newer.as_ref().is_ok_and(|newer| newer.contains(key));
+        let awake = logs.iter().filter(|(key, ..)| newer.is_err() || is_awake(key));
+        awake.map(|(.., lane)| *lane).collect()
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().expect("no holder of this lock panics")
+    }
+
+    /// Closes the lanes that aren't as they were noted, and notes the beats of the others.
+    async fn judge(
+        &self,
+        stored: &mut [StoredLane],
+        found: &[(NotedBeat, Beat)],
+    ) -> Result<(), Failure> {
+        let mut confirmed = Vec::new();
+        for (noted, beat) in found {
+            let reason = match *beat {
+                Beat::Confirmed { promised, settled_at } => {
+                    let settled = settled_at.map(|at| Settled { promised, at }).or(noted.settled);
+                    let now = NotedBeat { beat: noted.beat + 1, promised, settled, ..*noted };
+                    confirmed.push((noted, now, settled_at.is_some()));
+                    continue;
+                }
+                Beat::Missing => ClosureReason::DataLost,
+                Beat::Epoch(_) => ClosureReason::OlderEpoch,
+                Beat::Logless => {
+                    self.metrics.data_lost.increment(1);
+                    tracing::error!(lane = %noted.lane, "ALARM: Redis has lost the order log of this lane");
+                    ClosureReason::LogLost
+                }
+                Beat::Behind(_) => ClosureReason::WentBack,
+                // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
+                // that recovery. Only another look tells.
+                Beat::Closed => ClosureReason::CutOff,
+            };
+            if let Some(lane) = stored.iter_mut().find(|lane| lane.lane == noted.lane) {
+                self.close(lane, reason).await?;
+            }
+        }
+        let beats: Vec<NotedBeat> = confirmed.iter().map(|(_, now, _)| *now).collect();
+        table::note_beats(&self.stores.pool, &beats).await?;
+        let mut rounds = self.rounds();
+        for (before, now, settled_now) in &confirmed {
+            rounds.note(before, now, *settled_now);
+        }
+        Ok(())
     }
 
     /// Closes the lanes of sales that were suspected to be lost, and are; and of sales that could not be built before and
@@ -325,7 +400,7 @@ impl Keeper {
         others.retain(|stored| !busy.contains(&stored.lane));
         let link = self.stores.redis.link().await?;
         let beats = table::beats(&self.stores.pool, false).await?;
-        self.look(&link, &mut others, &beats).await.map(drop)
+        self.look(&link, &mut others, &beats, false).await.map(drop)
     }
 }
 

@@ -22,7 +22,7 @@ mod reported;
 mod lost_log;
 
 // A Redis that goes back to a moment of the recovery itself.
-mod rolled_back;
+pub mod rolled_back;
 
 // The record of recoveries, row by row.
 mod records;

@@ -18,7 +18,7 @@ const LETTERS_WITH_UNIT: &str =
 const KEPT: &str = "kept:";
 
 /// Keeps all keys as they are now.
-async fn keep_memory(app: &TestApp) {
+pub async fn keep_memory(app: &TestApp) {
     for key in app.redis::<Vec<String>>(&["KEYS", "*"]).await {
         let copied: i64 = app.redis(&["COPY", &key, &format!("{KEPT}{key}")]).await;
         assert_eq!(copied, 1);
@@ -26,7 +26,7 @@ async fn keep_memory(app: &TestApp) {
 }
 
 /// Redis has the keys that were kept, and no others.
-async fn put_memory_back(app: &TestApp) {
+pub async fn put_memory_back(app: &TestApp) {
     let (kept, now): (Vec<String>, Vec<String>) = app
         .redis::<Vec<String>>(&["KEYS", "*"])
         .await

@@ -143,6 +143,23 @@ impl TestApp {
         .await;
     }
 
+    /// Loads a sale of ten units into each of so many lanes: all that the installation has.
+    pub async fn load_sales_of_lanes(&self, lanes: usize) {
+        self.execute(&format!(
+            "WITH numbers AS (SELECT nextval('coupon_sequence') AS n FROM generate_series(1, {lanes})),
+                  new AS (INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+                          SELECT n << 10 | n % {lanes}, 'flash', 't', '', '', 1, 2 FROM numbers RETURNING id)
+             INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
+             SELECT id, now() - interval '1 h', now() + interval '1 h', 10 FROM new"
+        ))
+        .await;
+        let loaded = self.app.loader.pass(Duration::ZERO).await;
+        assert_eq!(loaded.expect("both stores answer"), lanes);
+        let held =
+            "SELECT count(DISTINCT coupon_id & 1023) FROM flash_sales WHERE loaded_at IS NOT NULL";
+        assert_eq!(usize::try_from(self.number(held).await), Ok(lanes));
+    }
+
     /// Writes orders by hand, all in one statement. An order with a small id was claimed as many seconds after the
     /// beginning of 2024, and each has the times that its status needs.
     pub async fn write_rows(&self, orders: &[OrderRow<'_>]) {

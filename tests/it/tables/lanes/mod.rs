@@ -5,3 +5,6 @@ mod fence_scripts;
 
 // Lanes that are begun, and what a process remembers of them.
 mod lane_states;
+
+// Looks at lanes at rest.
+mod at_rest;

@@ -1,0 +1,89 @@
+//! Looks at lanes at rest: which of them are compared, and what these prove of the others.
+
+use flash_sale::app::App;
+use flash_sale::base::limits;
+use flash_sale::sale::ids::{CouponId, Lane};
+use private_servers::testing::RedisServer;
+
+use crate::faults::recovery::start_with;
+use crate::recovery::rolled_back::{keep_memory, put_memory_back};
+use crate::support::{TestApp, bounded, later};
+
+const LANES: usize = 24;
+const WENT_BACK: &str = "SELECT count(*) FROM recoveries WHERE reason = 'Redis went back in time'";
+
+/// An app with a sale in each lane, and all lanes at rest.
+async fn at_rest() -> (RedisServer, TestApp) {
+    let (server, app) = start_with(&["--lanes", &LANES.to_string()]).await;
+    app.load_sales_of_lanes(LANES).await;
+    look(&app.app, 3).await;
+    (server, app)
+}
+
+/// Looks of this process, each when it is due.
+async fn look(app: &App, looks: u32) {
+    for _ in 0..looks {
+        later(limits::BEAT_PERIOD).await;
+        bounded("a look", app.keeper.tick()).await;
+    }
+}
+
+async fn beats(app: &TestApp) -> Vec<i64> {
+    app.numbers("SELECT beat FROM lane_beats ORDER BY lane").await
+}
+
+#[tokio::test]
+async fn a_lane_at_rest_is_compared_in_its_turn_and_after_a_claim() {
+    let (_server, app) = at_rest().await;
+    let before = beats(&app).await;
+    look(&app.app, limits::BEAT_REST_LOOKS).await;
+    let raised: Vec<i64> =
+        beats(&app).await.iter().zip(before).map(|(now, was)| now - was).collect();
+    assert!(raised.iter().all(|beats| *beats >= 1), "{raised:?}");
+    let most = LANES + limits::BEAT_REST_LOOKS as usize * limits::BEAT_WITNESSES;
+    assert!(raised.iter().sum::<i64>() <= most as i64, "{raised:?}");
+
+    // The next look notes what was promised, in whichever lane.
+    for coupon in app.numbers("SELECT coupon_id FROM flash_sales").await {
+        let coupon = CouponId::new(coupon).expect("a positive number");
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+    }
+    look(&app.app, 1).await;
+    let promised = "SELECT count(*) FROM lane_beats WHERE promised = 1";
+    assert_eq!(usize::try_from(app.number(promised).await), Ok(LANES));
+}
+
+/// Most lanes have the beat that was noted, because none has come since the moment to which Redis went back.
+#[tokio::test]
+async fn a_memory_that_went_back_behind_the_beats_of_some_lanes_closes_all() {
+    let (_server, app) = at_rest().await;
+    let other = app.another_instance().await;
+    for (round, keeper) in [&app.app, &other].into_iter().enumerate() {
+        keep_memory(&app).await;
+        look(&app.app, 2).await;
+        put_memory_back(&app).await;
+        let before = round * LANES;
+        assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(before));
+        app.app.keeper.give_up().await;
+        look(keeper, 1).await;
+        assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(before + LANES));
+        assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state <> 'open'").await, 0);
+        keeper.keeper.give_up().await;
+        look(&app.app, 3).await;
+    }
+    assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(2 * LANES));
+}
+
+/// The other witnesses tell that Redis has what it had.
+#[tokio::test]
+async fn a_lane_that_went_back_alone_is_closed_alone() {
+    let (_server, app) = at_rest().await;
+    let latest = "SELECT lane::bigint FROM lane_beats ORDER BY beat_at DESC, lane LIMIT 1";
+    let lane = app.number(latest).await;
+    let lane = Lane::numbered(i32::try_from(lane).expect("below 1,024"));
+    let set: i64 = app.redis(&["HSET", &app.keys().lane(lane), "beat", "0"]).await;
+    assert_eq!(set, 0);
+    look(&app.app, 1).await;
+    assert_eq!(app.number(WENT_BACK).await, 1);
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1);
+}
