@@ -194,6 +194,9 @@ async fn what_cannot_be_read_is_put_aside_together() {
     assert_eq!(app.number("SELECT count(DISTINCT xmin::text) FROM dead_letters").await, 1);
 }
 
+/// Turns of each side of a ratio.
+const ROUNDS: usize = 5;
+
 /// The goal: at least half of the rate of good entries in the same run, or 20,000 a second.
 #[tokio::test]
 #[ignore = "measures: make faults, best in release"]
@@ -201,7 +204,7 @@ async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
     const ENTRIES: i64 = 50_000;
     let servers = OwnServers::start();
     let mut rates = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..ROUNDS {
         for units in [ENTRIES, 1_000] {
             let app = TestApp::on(&servers.at, &[], Clock::System).await;
             app.expect_disagreements();
@@ -238,7 +241,7 @@ const FLOOD_UNITS: i64 = 100;
 async fn the_orders_of_a_sale_behind_a_flood_of_another() {
     let servers = OwnServers::start();
     let mut behind = [Vec::new(), Vec::new()];
-    for round in 0..3 {
+    for round in 0..ROUNDS {
         for (kind, units) in [FLOOD, FLOOD_UNITS].into_iter().enumerate() {
             let app = TestApp::on(&servers.at, &[], Clock::System).await;
             app.expect_disagreements();
@@ -269,7 +272,7 @@ async fn the_orders_of_a_sale_behind_a_flood_of_another() {
 async fn the_orders_of_a_sale_with_a_flood_of_another_in_their_midst() {
     let servers = OwnServers::start();
     let mut halves = [Vec::new(), Vec::new()];
-    for round in 0..3 {
+    for round in 0..ROUNDS {
         for (kind, flood) in [0, FLOOD].into_iter().enumerate() {
             let times = times_to_rows(&servers, flood).await;
             let [p50, p99] = [50, 99].map(|part| times[times.len() * part / 100]);
