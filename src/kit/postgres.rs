@@ -137,13 +137,14 @@ impl Drop for Unfinished {
     }
 }
 
-/// Begins a transaction whose statements are planned for the tables and the values of this moment; statements with an
-/// array need that.
+/// Begins a transaction whose statements are planned for the tables and the values of this moment. Statements with an
+/// array need that, and those of passes that join tables or take the first rows of many.
 ///
 /// A prepared statement otherwise keeps the plan that was good at its sixth run. On a new database that is a plan for
-/// empty tables. For one row Postgres takes an index even then; for an array, whose length the plan doesn't know, it
-/// reads the table from beginning to end, until the table is next analysed, however many rows have come by then.
-/// Planning costs a server about 0.1 ms, too much for each statement of a request.
+/// empty tables. For one row by its key Postgres takes the index even then. For an array, whose length the plan doesn't
+/// know, and for the other side of a join, it reads the table from beginning to end, until the table is next analysed,
+/// however many rows have come by then. Planning costs a server about 0.1 ms, too much for each statement of a request:
+/// those are written so that one index fits alone.
 pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = begin(pool).await?;
     plan_for_values(&mut tx).await?;

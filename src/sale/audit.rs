@@ -347,6 +347,7 @@ impl Audit {
     pub async fn pass(&self, kept: Duration) -> sqlx::Result<u64> {
         let mut deleted = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
+            let mut tx = postgres::begin_planning(&self.pool).await?;
             let batch = sqlx::query!(
                 "DELETE FROM audit WHERE id = ANY(ARRAY(
                      SELECT id FROM audit WHERE at < now() - make_interval(secs => $1)
@@ -354,9 +355,10 @@ impl Audit {
                 kept.as_secs_f64(),
                 i64::from(limits::AUDIT_BATCH),
             )
-            .execute(&self.pool)
+            .execute(&mut *tx)
             .await?
             .rows_affected();
+            tx.commit().await?;
             deleted += batch;
             if batch < u64::from(limits::AUDIT_BATCH) {
                 break;

@@ -101,7 +101,7 @@ impl Archive {
 
     /// Notes that a settled sale is archived. False if it isn't settled, or is archived already.
     async fn note_settled(&self, coupon: CouponId, by: &Actor) -> sqlx::Result<bool> {
-        let mut tx = postgres::begin(&self.stores.pool).await?;
+        let mut tx = postgres::begin_planning(&self.stores.pool).await?;
         let settled = stock::archive(&mut *tx, coupon).await?;
         if settled {
             let event = Event::of(Action::ArchiveCoupon, coupon.get())

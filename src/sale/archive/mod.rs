@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::changes::CouponChanges;
@@ -137,7 +138,10 @@ impl Archive {
         let Stores { pool, redis, keys } = &self.stores;
         let standing = reconcile::standing(pool, redis, keys, coupon).await?;
         if standing.is_settled() {
-            return Ok(stock::archive(pool, coupon).await?);
+            let mut tx = postgres::begin_planning(pool).await?;
+            let is_archived = stock::archive(&mut *tx, coupon).await?;
+            tx.commit().await?;
+            return Ok(is_archived);
         }
         if standing.disagreements.iter().any(Disagreement::is_loss) {
             return Err(Failure::DataLost(coupon));

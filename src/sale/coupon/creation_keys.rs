@@ -7,6 +7,7 @@
 use aws_lc_rs::digest;
 use sqlx::{PgConnection, PgPool};
 
+use crate::kit::postgres;
 use crate::sale::ids::CouponId;
 
 /// Key of one creation.
@@ -55,6 +56,7 @@ pub async fn note(
     key: &CreationKey,
     coupon: CouponId,
 ) -> sqlx::Result<bool> {
+    postgres::plan_for_values(&mut *transaction).await?;
     sqlx::query!(
         "DELETE FROM creation_keys WHERE (administrator, key) IN (
              SELECT administrator, key FROM creation_keys WHERE created_at < now() - interval '1 day'

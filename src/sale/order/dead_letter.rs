@@ -409,6 +409,7 @@ pub async fn without_live_order(
     snapshot: &mut PgConnection,
     coupon: CouponId,
 ) -> sqlx::Result<Vec<(i64, UserId, OrderId)>> {
+    postgres::plan_for_values(&mut *snapshot).await?;
     let rows = sqlx::query!(
         r#"SELECT id, user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId" FROM dead_letters
            WHERE coupon_id = $1 AND resolved_at IS NULL

@@ -132,6 +132,7 @@ pub async fn claimed_since(
     lane: Lane,
     since: DateTime<Utc>,
 ) -> sqlx::Result<Vec<(CouponId, UserId, OrderId)>> {
+    let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query!(
         r#"SELECT coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId", id AS "id: OrderId"
            FROM orders
@@ -139,8 +140,9 @@ pub async fn claimed_since(
         id::first_at(since),
         lane.get(),
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.id)).collect())
 }
 

@@ -266,8 +266,9 @@ impl Orders {
         user: UserId,
     ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
         let row = sqlx::query!(
+            // `+ 0`, so that no plan from a time without orders takes an index of coupons, and reads all orders of this one.
             r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM orders
-               WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1"#,
+               WHERE user_id = $1 AND coupon_id + 0 = $2 ORDER BY id DESC LIMIT 1"#,
             user.get(),
             coupon.get(),
         )
@@ -282,10 +283,12 @@ impl Orders {
     /// The user's live order of this coupon; for a regular coupon, its unpaid one.
     pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
         sqlx::query_scalar!(
+            // In two parts, each with a unique index: a condition with OR would have no index but that of the user's orders.
             r#"SELECT id AS "id: OrderId" FROM orders
-               WHERE coupon_id = $1 AND user_id = $2
-                 AND (kind = 'regular' AND status = 'unpaid'
-                      OR kind = 'flash' AND is_live(status))"#,
+               WHERE coupon_id = $1 AND user_id = $2 AND kind = 'flash' AND is_live(status)
+               UNION ALL
+               SELECT id FROM orders
+               WHERE coupon_id = $1 AND user_id = $2 AND kind = 'regular' AND status = 'unpaid'"#,
             coupon.get(),
             user.get(),
         )

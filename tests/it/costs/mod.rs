@@ -3,6 +3,9 @@
 // Plans of the queries on 300,000 rows.
 pub mod plans;
 
+// The same by plans that were made while the tables were empty.
+mod early;
+
 // The queries, and what each may read.
 mod queries;
 

@@ -256,13 +256,13 @@ pub(super) const QUERIES: [Row; 88] = [
     ),
     (
         "a user's last order of a coupon",
-        "FROM orders WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1",
+        "FROM orders WHERE user_id = $1 AND coupon_id + 0 = $2 ORDER BY id DESC LIMIT 1",
         "20, {first}",
         1.0,
     ),
     (
         "a user's live order of a coupon",
-        "FROM orders WHERE coupon_id = $1 AND user_id = $2 AND (kind = 'regular'",
+        "FROM orders WHERE coupon_id = $1 AND user_id = $2 AND kind = 'regular'",
         "{first}, 20",
         1.0,
     ),

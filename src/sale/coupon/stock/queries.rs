@@ -286,7 +286,8 @@ pub async fn ended(
     after: Option<CouponId>,
     limit: i64,
 ) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
+    let mut tx = postgres::begin_planning(pool).await?;
+    let ended = sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
              AND applied_revision = revision
@@ -307,8 +308,10 @@ pub async fn ended(
         after.map(CouponId::get),
         limit,
     )
-    .fetch_all(pool)
-    .await
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(ended)
 }
 
 /// Open things of a sale in Postgres.

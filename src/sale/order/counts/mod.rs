@@ -26,6 +26,7 @@ use sqlx::{PgExecutor, PgPool};
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
+use crate::kit::postgres;
 use crate::sale::ids::CouponId;
 
 /// Count of all orders.
@@ -67,7 +68,8 @@ impl OrderCounts {
     async fn add_up(&self) -> sqlx::Result<i64> {
         // Rows are deleted by their place in the table, whatever the plan was made for; in the order of the coupons, so
         // that two processes never wait for each other in a circle.
-        sqlx::query_scalar!(
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let count = sqlx::query_scalar!(
             r#"WITH taken AS (
                    DELETE FROM order_count_changes WHERE ctid = ANY(ARRAY(
                        SELECT ctid FROM order_count_changes ORDER BY coupon_id, id LIMIT $1 FOR UPDATE SKIP LOCKED))
@@ -82,8 +84,10 @@ impl OrderCounts {
                SELECT count(*) AS "count!" FROM taken"#,
             limits::ORDER_COUNTS_BATCH,
         )
-        .fetch_one(&self.pool)
-        .await
+        .fetch_one(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(count)
     }
 }
 

@@ -212,7 +212,8 @@ impl StockReturns {
 
     /// Coupons behind `after` that have open rows, in the order of their ids.
     async fn waiting(&self, run: &Run<'_>, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
-        sqlx::query_as!(
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let waiting = sqlx::query_as!(
             Waiting,
             // Each step through the index reads the first row of the next coupon, and none of its others.
             r#"WITH RECURSIVE step (number, coupon_id) AS (
@@ -238,8 +239,10 @@ impl StockReturns {
             run.pass.name(),
             limits::PASS_COUPONS_MAX,
         )
-        .fetch_all(&self.pool)
-        .await
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(waiting)
     }
 
     /// Deals with one batch of a coupon. A failure of the item stands in the turn, beside the rows closed before.

@@ -87,7 +87,8 @@ pub(in crate::sale) async fn list(
     before: Option<JobId>,
     limit: u32,
 ) -> sqlx::Result<Vec<Job>> {
-    sqlx::query_as!(
+    let mut tx = postgres::begin_planning(pool).await?;
+    let jobs = sqlx::query_as!(
         Job,
         r#"SELECT id AS "job_id: JobId", coupon_id AS "coupon_id: CouponId", key, reason,
                   created_at AS requested_at, cancelled, finished_at,
@@ -106,8 +107,10 @@ pub(in crate::sale) async fn list(
         limits::JOB_ORDERS_COUNTED_MAX,
         coupon.map(CouponId::get),
     )
-    .fetch_all(pool)
-    .await
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(jobs)
 }
 
 /// A job that has gone on for long.
