@@ -3,8 +3,9 @@
 //! # Model
 //!
 //! A lane is at rest if nothing was promised between its last two beats, and all that was promised before is written.
-//! A look compares each lane in use, and a [part](limits::BEAT_REST_LOOKS) of those at rest, each in its turn. Some of
-//! the lanes that the look before has compared are compared again, last: the *witnesses*.
+//! A look compares each lane in use, and a [part](limits::BEAT_REST_LOOKS) of those at rest, each in its turn; and one
+//! that has had an entry since its beat, which the keeper asks about for all of them at once. Some of the lanes that the
+//! look before has compared are compared again, last: the *witnesses*.
 //!
 //! # Authority
 //!
@@ -60,9 +61,9 @@ pub struct Round {
 }
 
 impl Rounds {
-    /// The lanes at rest among these, each with the time of Redis at its last beat.
-    pub fn at_rest(&self, beats: &[LaneBeat]) -> Vec<(Lane, DateTime<Utc>)> {
-        let rest = |beat: &LaneBeat| Some((beat.noted.lane, self.rest(&beat.noted)?.since));
+    /// Beats of the lanes at rest among these, each with its time by Redis.
+    pub fn at_rest(&self, beats: &[LaneBeat]) -> Vec<(NotedBeat, DateTime<Utc>)> {
+        let rest = |beat: &LaneBeat| Some((beat.noted, self.rest(&beat.noted)?.since));
         beats.iter().filter_map(rest).collect()
     }
 
@@ -239,6 +240,7 @@ mod tests {
             rounds.note(&before, &confirmed, settled_now);
             let now = LaneBeat { noted: noted(20, noted_beat, 9), by_look: true, holds_sale: true };
             let at_rest = rounds.at_rest(&[now]);
+            let at_rest: Vec<_> = at_rest.iter().map(|(of, since)| (of.lane, *since)).collect();
             let expected = if rests { vec![(Lane::numbered(20), at(9))] } else { vec![] };
             assert_eq!(at_rest, expected, "{promised} {settled_now} {noted_beat}");
         }

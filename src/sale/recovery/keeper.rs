@@ -1,11 +1,12 @@
 //! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
+use redis::RedisResult;
 use tokio::time::Instant;
 
 use super::closures::{self, ClosureReason, RecoveryFilter};
@@ -213,32 +214,43 @@ impl Keeper {
         Ok(newer)
     }
 
-    /// Begins a look. Lanes at rest with an entry since their last beat are compared.
+    /// Begins a look. Lanes at rest are compared that have an entry since their last beat.
     async fn begin_round(&self, beats: &[LaneBeat], all: bool) -> Round {
         let at_rest = self.rounds().at_rest(beats);
-        let awake = match all {
-            true => at_rest.into_iter().map(|(lane, _)| lane).collect(),
-            false => self.awake(&at_rest).await,
-        };
+        let awake = if all { None } else { self.awake(&at_rest).await.ok() };
+        // Where two commands can't tell, each lane is compared.
+        let awake = awake.unwrap_or_else(|| at_rest.iter().map(|(noted, _)| noted.lane).collect());
         self.rounds().begin(beats, &awake)
     }
 
-    /// The lanes among these with an entry since this time of Redis; all of them where one command can't tell.
-    async fn awake(&self, at_rest: &[(Lane, DateTime<Utc>)]) -> BTreeSet<Lane> {
+    /// The lanes at rest with an entry since that time of Redis; all of them if a lane is gone, or a log that has to be
+    /// there.
+    async fn awake(&self, at_rest: &[(NotedBeat, DateTime<Utc>)]) -> RedisResult<BTreeSet<Lane>> {
         let Stores { redis, keys, .. } = &self.stores;
-        let logs: Vec<_> = at_rest
-            .iter()
-            .flat_map(|(lane, since)| {
-                let ms = u64::try_from(since.timestamp_millis()).unwrap_or_default();
-                let before = EntryId { ms, sequence: 0 }.before();
-                LogId::of_lanes([*lane].into_iter()).map(move |log| (keys.log(log), before, *lane))
-            })
-            .collect();
-        let asked: Vec<_> = logs.iter().map(|(key, since, _)| (key.clone(), *since)).collect();
-        let newer = log::newer(redis, &asked, Duration::ZERO).await;
-        let is_awake = |key: &String| newer.as_ref().is_ok_and(|newer| newer.contains(key));
-        let awake = logs.iter().filter(|(key, ..)| newer.is_err() || is_awake(key));
-        awake.map(|(.., lane)| *lane).collect()
+        if at_rest.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mut has_to_be_there = Vec::new();
+        let mut logs = Vec::new();
+        let mut lanes = HashMap::new();
+        for (noted, since) in at_rest {
+            let lane = noted.lane;
+            has_to_be_there.push(keys.lane(lane));
+            if noted.promised > 0 {
+                has_to_be_there.push(keys.log(LogId::of_calls(lane)));
+            }
+            let ms = u64::try_from(since.timestamp_millis()).unwrap_or_default();
+            for log in LogId::of_lanes([lane].into_iter()).map(|log| keys.log(log)) {
+                logs.push((log.clone(), EntryId { ms, sequence: 0 }.before()));
+                lanes.insert(log, lane);
+            }
+        }
+        let there: usize = redis.query(redis::cmd("EXISTS").arg(&has_to_be_there)).await?;
+        if there < has_to_be_there.len() {
+            return Ok(at_rest.iter().map(|(noted, _)| noted.lane).collect());
+        }
+        let newer = log::newer(redis, &logs, Duration::ZERO).await?;
+        Ok(newer.iter().filter_map(|log| lanes.get(log).copied()).collect())
     }
 
     fn rounds(&self) -> MutexGuard<'_, Rounds> {

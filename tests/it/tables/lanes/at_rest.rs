@@ -74,6 +74,34 @@ async fn a_memory_that_went_back_behind_the_beats_of_some_lanes_closes_all() {
     assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(2 * LANES));
 }
 
+#[tokio::test]
+async fn a_lane_at_rest_that_is_gone_or_has_no_log_is_closed_by_the_next_look() {
+    let (_server, app) = at_rest().await;
+    let coupons = app.numbers("SELECT coupon_id FROM flash_sales").await;
+    let coupons = coupons.into_iter().map(|id| CouponId::new(id).expect("a positive number"));
+    for coupon in coupons.clone() {
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+    }
+    app.write_orders().await;
+    look(&app.app, 3).await;
+    // Neither in its turn nor a witness, whichever of them are.
+    let before = beats(&app).await;
+    look(&app.app, 1).await;
+    let resting = beats(&app).await.into_iter().zip(before).map(|(now, was)| now == was);
+    let resting: Vec<CouponId> = coupons
+        .filter(|coupon| resting.clone().nth(coupon.lane().get() as usize) == Some(true))
+        .collect();
+    let keys = app.keys();
+    let lost = [keys.lane(resting[0].lane()), app.log(resting[1].lane())];
+    for (closed, key) in lost.iter().enumerate() {
+        let _: i64 = app.redis(&["DEL", key]).await;
+        look(&app.app, 1).await;
+        let recoveries = app.number("SELECT count(*) FROM recoveries").await;
+        assert_eq!(usize::try_from(recoveries), Ok(closed + 1), "{key}");
+    }
+    assert_eq!(app.number(WENT_BACK).await, 0);
+}
+
 /// The other witnesses tell that Redis has what it had.
 #[tokio::test]
 async fn a_lane_that_went_back_alone_is_closed_alone() {
