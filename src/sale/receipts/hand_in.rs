@@ -66,17 +66,21 @@ impl HandIn {
             table::beat(&self.stores.pool, &self.process).await?;
             state.beat_at = Some(Instant::now());
         }
-        self.hand_in(&mut state).await?;
+        let handed_in = match self.hand_in(&mut state).await {
+            Err(failure) if !failure.is_of_item() => return Err(failure),
+            handed_in => handed_in,
+        };
         if is_due(state.looked_at, limits::RECEIPT_LOOK_PERIOD) {
             state.looked_at = Some(Instant::now());
             self.look(&mut state).await?;
         }
-        Ok(())
+        handed_in
     }
 
-    /// Hands in for lanes that have another epoch than at the last call.
+    /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other
+    /// lane: its lane is tried again by the next call.
     async fn hand_in(&self, state: &mut State) -> Result<(), Failure> {
-        let pool = &self.stores.pool;
+        let mut refused = None;
         for (lane, known) in self.lanes.all() {
             let before = *state.epochs.entry(lane).or_insert(0);
             if before == known.epoch {
@@ -84,15 +88,23 @@ impl HandIn {
             }
             state.looks.remove(&lane);
             self.book.doubt(lane);
-            // A receipt that is dropped after this is handed in.
-            let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
-            for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
-                table::add(pool, part).await?;
+            match self.hand_in_for(lane, known.epoch).await {
+                Ok(()) => drop(state.epochs.insert(lane, known.epoch)),
+                Err(failure) if failure.is_of_item() => refused = Some(failure),
+                Err(failure) => return Err(failure),
             }
-            table::complete(pool, &self.process, lane, (known.epoch, dropped)).await?;
-            state.epochs.insert(lane, known.epoch);
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
+    }
+
+    async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        // A receipt that is dropped after this is handed in.
+        let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
+        for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
+            table::add(pool, part).await?;
+        }
+        Ok(table::complete(pool, &self.process, lane, (epoch, dropped)).await?)
     }
 
     /// Looks how far the logs of lanes with receipts have been written.

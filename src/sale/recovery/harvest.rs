@@ -5,12 +5,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::records::{LostClaim, Outcome, SUPERSEDED};
 use crate::kit::redis::is_data_error;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::NotWritten;
+use crate::sale::order::live;
 use crate::sale::order::write::Orders;
-use crate::sale::order::{dead_letter, live};
-use crate::sale::{Failure, Stores, buyers};
+use crate::sale::{Failure, Stores, buyers, fence};
 
 /// Makes orders of such buyers.
 pub(super) struct Harvester {
@@ -92,33 +93,73 @@ impl Harvester {
         Ok((lost.collect(), kept))
     }
 
-    /// Writes orders; those for which there is no unit become dead letters. Returns the number of new orders.
+    /// Writes orders. Claims for which there is no unit become dead letters, and so do claims that Postgres refuses: once
+    /// the sale is built, no store would know them. Returns the number of new orders.
     async fn write(
         &self,
         coupon: CouponId,
         epoch: i64,
         kept: Vec<(UserId, OrderId)>,
     ) -> Result<i64, Failure> {
-        if kept.is_empty() {
-            return Ok(0);
-        }
         let claims = kept.into_iter();
         let claims = claims.map(|(user, order)| LoggedClaim::without_entry(coupon, user, order));
         let mut claims: Vec<LoggedClaim> = claims.collect();
         claims.sort_by_key(|claim| claim.order_id);
-        let (held, never) = ((coupon.lane(), epoch), CancellationToken::new());
-        let written = match self.orders.write(held, &claims, &never).await {
-            Err(NotWritten::Poison(..)) => self.orders.write_what_fits(held, &claims, &never).await,
+        let held = (coupon.lane(), epoch);
+        let mut orders = 0;
+        let mut parts = vec![&claims[..]];
+        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+            match self.write_part(held, part).await? {
+                Ok(new) => orders += new,
+                Err(why) if part.len() == 1 => self.put_aside(held, part[0], &why).await?,
+                Err(_) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
+        }
+        Ok(orders)
+    }
+
+    /// Writes claims of one sale, all or none. The number of new orders, or the reason why Postgres refuses a claim.
+    async fn write_part(
+        &self,
+        held: (Lane, i64),
+        claims: &[LoggedClaim],
+    ) -> Result<Result<i64, String>, Failure> {
+        let never = CancellationToken::new();
+        let written = match self.orders.write(held, claims, &never).await {
+            Err(NotWritten::Poison(..)) => self.orders.write_what_fits(held, claims, &never).await,
             written => written,
         };
         match written {
-            Ok(written) => Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX)),
+            Ok(written) => Ok(Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
-            Err(NotWritten::Stale | NotWritten::LocksLost) => {
-                Err(Failure::recovering(coupon.lane()))
-            }
-            Err(NotWritten::Poison(_, detail)) => Err(Failure::UnknownReply(detail)),
+            // Units came back meanwhile, or another recovery has begun.
+            Err(
+                NotWritten::Poison(Reason::Oversold, _) | NotWritten::Stale | NotWritten::LocksLost,
+            ) => Err(Failure::recovering(held.0)),
+            Err(NotWritten::Poison(_, why)) => Ok(Err(why)),
         }
+    }
+
+    /// Makes a dead letter of a claim, unless another recovery has begun.
+    async fn put_aside(
+        &self,
+        (lane, epoch): (Lane, i64),
+        claim: LoggedClaim,
+        why: &str,
+    ) -> Result<(), Failure> {
+        let held = fence::table::begin_in(&self.stores.pool, lane, epoch).await?;
+        let mut tx = held.ok_or_else(|| Failure::recovering(lane))?;
+        let letter = DeadLetter::of_claim(lane, &claim, Reason::Invalid, why);
+        let is_new = dead_letter::insert(&mut *tx, &letter).await?;
+        tx.commit().await?;
+        if is_new {
+            let (coupon, order) = (claim.coupon_id, claim.order_id);
+            tracing::error!(%coupon, %order, why, "ALARM: a claim that only Redis or its process knew can't become an order; it is a dead letter now");
+        }
+        Ok(())
     }
 }
 

@@ -34,4 +34,4 @@ mod receipts;
 mod by_hand;
 
 // The steps of a recovery, file by file.
-mod steps;
+pub mod steps;

@@ -57,7 +57,7 @@ pub(super) static SWITCH: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../lua/switch_sale.lua")));
 
 /// So many sales of nine units, by lane and age. Users 1 and 2 have an order of each, and the beats are noted.
-async fn sold_to_two<const N: usize>(app: &TestApp) -> [CouponId; N] {
+pub async fn sold_to_two<const N: usize>(app: &TestApp) -> [CouponId; N] {
     let mut sales = Vec::new();
     for _ in 0..N {
         let coupon = app.create_flash(9).await;
@@ -71,7 +71,7 @@ async fn sold_to_two<const N: usize>(app: &TestApp) -> [CouponId; N] {
 }
 
 /// All lanes are closed now, as by a keeper that died right after.
-async fn close_lanes(app: &TestApp) {
+pub async fn close_lanes(app: &TestApp) {
     app.execute(
         "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1",
     )
@@ -84,7 +84,7 @@ async fn no_process_keeps(app: &TestApp) {
 }
 
 /// The fate of a sale that is open in the epoch of its lane: kept or built, units left, and buyers.
-async fn fate(app: &TestApp, coupon: CouponId) -> String {
+pub async fn fate(app: &TestApp, coupon: CouponId) -> String {
     let lane = coupon.lane();
     let epoch = app.number(&format!("SELECT epoch FROM lanes WHERE lane = {lane}")).await;
     let of_lane: Vec<String> =
@@ -99,7 +99,7 @@ async fn fate(app: &TestApp, coupon: CouponId) -> String {
 }
 
 /// The stock that Redis has of a sale is no number.
-async fn damage(app: &TestApp, coupon: CouponId) {
+pub async fn damage(app: &TestApp, coupon: CouponId) {
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "stock", "junk"]).await;
 }
 

@@ -16,6 +16,9 @@ mod requests;
 // Writes with consequences of their own: the end of a job, and letters that are tried again or wait.
 mod steps;
 
+// Recoveries of lanes, sales that are built anew, and receipts.
+mod lanes;
+
 // The erasure of a user.
 mod persons;
 

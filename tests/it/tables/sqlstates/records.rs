@@ -265,14 +265,8 @@ const ELSEWHERE: [(Pass, Option<(&str, &str)>); 5] = [
     ),
     (Pass::TidyUp, None),
     (Pass::Numbers, None),
-    // One class, and only the beat of another lane: no test refuses what a rebuild itself writes.
-    (
-        Pass::Rebuild,
-        Some((
-            "tests/it/recovery/steps/keeper/meanwhile.rs",
-            "a_pass_ends_with_a_look_at_other_lanes_that_fails",
-        )),
-    ),
+    // Four codes.
+    (Pass::Rebuild, Some(("tests/it/tables/sqlstates/lanes.rs", "a_rebuild_of_two_sales"))),
 ];
 
 /// A new pass has to be entered in a table, or in the list with the place where its writes are refused.
