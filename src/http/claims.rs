@@ -289,6 +289,8 @@ fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::sale::ids::public::PublicIds;
 
@@ -323,6 +325,7 @@ mod tests {
     /// By the header with the value 1, or for a collector.
     #[tokio::test]
     async fn a_claim_is_measured_for_its_client_or_for_a_collector() {
+        bound_this_test();
         for (value, is_for_collector, is_measured, by_client) in [
             (None, false, false, false),
             (Some("1"), false, true, true),

@@ -216,6 +216,7 @@ mod tests {
     use axum::body;
     use axum::extract::DefaultBodyLimit;
     use axum::http::{HeaderName, HeaderValue};
+    use private_servers::testing::bound_this_test;
     use serde::Serialize;
     use serde_json::Value;
 
@@ -331,6 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_may_be_missing_is_the_default_without_it() {
+        bound_this_test();
         for (body, revision) in
             [("", None), ("null", None), ("{}", None), (r#"{"revision":3}"#, Some(3))]
         {
@@ -358,6 +360,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_keyed_body_is_kept_as_it_was_sent() {
+        bound_this_test();
         let sent = r#" {"revision": 3.0} "#;
         let mut keyed = request("application/json", sent);
         keyed.headers_mut().insert("idempotency-key", HeaderValue::from_static("k"));
@@ -371,6 +374,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_can_not_be_read_is_refused_by_its_fault() {
+        bound_this_test();
         let broken = futures_util::stream::iter([Ok("{"), Err("broken off")]);
         let mut large = request("application/json", "{}  ");
         DefaultBodyLimit::max(3).apply(&mut large);
@@ -466,6 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_is_read_or_its_faults_are_told() {
+        bound_this_test();
         for (query, expected) in [
             ("", Ok(None)),
             ("limit=255", Ok(Some(255))),

@@ -513,6 +513,8 @@ mod tests {
     use super::contract::check::wrong_parameters;
     use super::operators::payments;
     use super::orders::Asked;
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     fn problem(response: &Response) -> String {
@@ -521,6 +523,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_a_problem_that_tells_the_client_nothing() {
+        bound_this_test();
         let response = bounded(async { panic!("the secret is 42") }, || false).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let problem = problem(&response);
@@ -529,6 +532,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_does_not_come_is_given_up() {
+        bound_this_test();
         let response = bounded(std::future::pending(), || false).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(problem(&response).contains("\"unavailable\""));

@@ -150,6 +150,7 @@ fn listed(value: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderName;
+    use private_servers::testing::bound_this_test;
 
     use super::*;
 
@@ -187,6 +188,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_that_the_client_holds_is_shortened_to_its_tag() {
+        bound_this_test();
         let (ok, made) = (StatusCode::OK, StatusCode::CREATED);
         for (held, status, tag, is_short) in [
             (&["\"a\""][..], ok, Some("\"a\""), true),
@@ -222,6 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_condition_is_one_tag_of_one_revision() {
+        bound_this_test();
         let rows: [(&[&'static str], Option<Option<i64>>); 22] = [
             (&[], Some(None)),
             (&["*"], Some(None)),

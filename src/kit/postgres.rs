@@ -272,6 +272,8 @@ pub fn violated_constraint(error: &Error) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     #[test]
@@ -290,6 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_waits_for_connections_and_tells_its_place_without_secrets() {
+        bound_this_test();
         let timeout = Duration::from_secs(3);
         for (url, place) in [
             ("postgres://user:secret@db.example:5433/shop", "db.example:5433, database shop"),
@@ -309,6 +312,7 @@ mod tests {
     /// The server takes the connection, and says nothing.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_hangs_is_waited_for_half_as_long_as_callers_wait_for_a_connection() {
+        bound_this_test();
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let place = server.local_addr().expect("it is bound");
         let url = format!("postgres://user@{place}/shop");

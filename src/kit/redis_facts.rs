@@ -163,6 +163,8 @@ fn version(text: &str) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::kit::redis::fake::Fake;
 
@@ -255,6 +257,7 @@ mod tests {
 
     #[tokio::test]
     async fn settings_are_unknown_to_a_server_that_refuses_config_and_not_to_one_that_goes_away() {
+        bound_this_test();
         for (answer, is_known) in [
             (Some("*0\r\n"), Some(false)),
             (Some("-ERR unknown command\r\n"), Some(false)),

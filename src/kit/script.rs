@@ -135,12 +135,15 @@ fn is_unknown_script(error: &RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::kit::redis::fake::Fake;
 
     /// Only a script that is unknown is sent as text: any other refusal may come from the script, which has run.
     #[tokio::test]
     async fn a_script_is_sent_as_text_only_where_its_hash_is_unknown() {
+        bound_this_test();
         for (refusal, texts) in [("-NOSCRIPT it is unknown\r\n", 1), ("-ERR it fails\r\n", 0)] {
             let answer = |command: &str| {
                 Some(match command.split(' ').next() {

@@ -107,6 +107,7 @@ mod tests {
     use axum::Router;
     use axum::http::HeaderMap;
     use axum::routing::post;
+    use private_servers::testing::bound_this_test;
     use serde_json::{Value, json};
 
     use super::*;
@@ -140,6 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_counts_with_its_signature_and_an_error_of_the_server_never() {
+        bound_this_test();
         for (status, is_signed, body, outcome) in [
             (200, true, r#"{"b":2}"#, r#"Ok(Object {"b": Number(2)})"#),
             (200, false, r#"{"b":2}"#, "without a signature"),
@@ -157,6 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_keeps_two_hundred_characters_of_its_words() {
+        bound_this_test();
         const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789\
             0123456789012345678901234567890123456789012345678901234567890123456789\
             0123456789012345678901234567890123456789012345678901234567890123456789";

@@ -218,6 +218,8 @@ const FIRST_FILE: &str = "Redis is still writing its append-only file for the fi
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::kit::redis_facts::ServerSettings;
 
@@ -328,6 +330,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_confirmation_needs_the_life_that_was_looked_at_and_its_disk() {
+        bound_this_test();
         let redis = Redis::new("redis://localhost").expect("a valid URL");
         let durability = Durability::new(&redis, Level::Fsync);
         let [fsync, memory] = [Level::Fsync, Level::Memory].map(Conditions::from);

@@ -276,6 +276,34 @@ fn no_function_is_too_long() {
     no_complaints(complaints);
 }
 
+/// Nothing else ends a test that waits for ever, or says which one that is.
+#[test]
+fn unit_tests_that_await_are_bounded() {
+    no_complaints(rust(&["src/"]).iter().flat_map(unbounded_tests).collect());
+}
+
+fn unbounded_tests(file: &Rust) -> Vec<String> {
+    let is_bounded = |at: &usize| {
+        let body = file.code[*at..].split_once('{').map_or("", |(_, body)| body.trim_start());
+        body.starts_with("bound_this_test();")
+    };
+    let tests = file.code.match_indices("#[tokio::test").map(|(at, _)| at);
+    let unbounded = tests.filter(|at| !is_bounded(at));
+    unbounded
+        .map(|at| {
+            format!("{}: the test has no bound: begin with `bound_this_test();`", file.place(at))
+        })
+        .collect()
+}
+
+#[test]
+fn unit_tests_without_a_bound_are_found() {
+    let bounded = "#[tokio::test]\nasync fn a() {\n    bound_this_test();\n    b().await;\n}\n";
+    let unbounded = "#[tokio::test(start_paused = true)]\nasync fn c() {\n    b().await;\n}\n";
+    let file = Rust::new("src/a.rs", &format!("{bounded}{unbounded}"));
+    assert_complaints(&unbounded_tests(&file), &["src/a.rs:6"]);
+}
+
 struct Function {
     place: String,
     name: String,

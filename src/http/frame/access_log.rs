@@ -88,6 +88,8 @@ pub async fn write(
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     #[test]
@@ -151,6 +153,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_lines_in_the_queue_are_written_before_the_end() {
+        bound_this_test();
         let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
         let begin = || {
             let (log, queue) = AccessLog::new(1).expect("there is a log");

@@ -77,6 +77,7 @@ pub fn write(response: &mut Response, ids: &PublicIds, is_read: bool) {
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
+    use private_servers::testing::bound_this_test;
     use secrecy::SecretString;
     use serde_json::json;
 
@@ -97,6 +98,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_json_reply_is_written_at_the_door_and_reads_get_a_tag() {
+        bound_this_test();
         let plain = PublicIds::plain();
         for (status, is_read, has_tag) in [
             (StatusCode::OK, true, true),
@@ -118,6 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn order_ids_leave_in_their_form_outside() {
+        bound_this_test();
         let order = OrderId::new(1_024).expect("an id");
         let keyed = PublicIds::keyed(&SecretString::from("a key that is only good for tests"));
         for ids in [PublicIds::plain(), keyed] {
@@ -135,6 +138,7 @@ mod tests {
     /// A body that is written already stays as it is.
     #[tokio::test]
     async fn other_replies_are_left_alone() {
+        bound_this_test();
         let reply = ([(header::CONTENT_LENGTH, "2")], "ok").into_response();
         let (reply, body) = written(reply, &PublicIds::plain(), true).await;
         assert_eq!(body, "ok");
@@ -144,6 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_about_work_that_goes_on_tells_when_to_ask() {
+        bound_this_test();
         let reply = accepted(Json(Unfinished::new(json!({"job_id": "4"}))));
         assert_eq!(
             (reply.status().as_u16(), &reply.headers()[header::RETRY_AFTER]),

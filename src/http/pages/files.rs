@@ -91,6 +91,8 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     #[test]
@@ -126,6 +128,7 @@ mod tests {
     /// The reply has a tag unless no cache may keep it, and the form that the client takes.
     #[tokio::test]
     async fn a_file_is_sent_as_fresh_as_its_path_and_in_the_form_that_is_taken() {
+        bound_this_test();
         let style = asset("shop.css").expect("it is there");
         let tag = format!("W/\"{}\"", version());
         for (freshness, kept, has_tag) in [

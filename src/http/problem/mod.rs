@@ -397,6 +397,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
+    use private_servers::testing::bound_this_test;
     use serde_json::{Value, json};
 
     use super::*;
@@ -415,6 +416,7 @@ mod tests {
     /// Each way to make a problem, with the members of its body beside its title, its type and its request.
     #[tokio::test]
     async fn the_body_of_a_problem_has_its_members_and_no_others() {
+        bound_this_test();
         let order = "77".parse().expect("an id");
         let at: DateTime<Utc> = "2026-03-01T12:30:00.5Z".parse().expect("a time");
         let clerk = UserId::new(7).expect("an id");
@@ -494,6 +496,7 @@ mod tests {
     /// Seconds and milliseconds are rounded up: a client that waits as long must not be told to wait again.
     #[tokio::test]
     async fn a_problem_tells_when_to_ask_again_in_whole_seconds_and_milliseconds() {
+        bound_this_test();
         for (micros, seconds, ms) in [
             (0, "1", 0),
             (1, "1", 1),
@@ -520,6 +523,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_asks_too_often_is_told_its_bound() {
+        bound_this_test();
         let per_second = std::num::NonZeroU32::new(5).expect("a number");
         let policy = Policy { name: "user-claims", per_second };
         for (ms, seconds) in [(0, 1), (200, 1), (1_000, 1), (1_001, 2), (3_000, 3)] {
@@ -537,6 +541,7 @@ mod tests {
     /// Faults of tokens: the code, whether the token was refused, and the challenge.
     #[tokio::test]
     async fn a_refused_token_is_challenged_with_its_fault() {
+        bound_this_test();
         let bad =
             |words: &str| format!("Bearer error=\"invalid_token\", error_description=\"{words}\"");
         for error in [
@@ -587,6 +592,7 @@ mod tests {
     /// The client is told only of a failure, and the log the cause.
     #[tokio::test]
     async fn a_failure_hides_its_cause_from_the_client() {
+        bound_this_test();
         let problem = Problem::from(Failure::NotKept("the secret is 42"));
         let (status, _, body) = rendered(&problem).await;
         assert_eq!((status, &body["code"]), (503, &"unavailable".into()));

@@ -68,6 +68,8 @@ fn html(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     #[test]
@@ -78,6 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_list_has_each_group_with_its_kinds() {
+        bound_this_test();
         let Html(page) = list().await;
         let mut expected = String::from("<h1>Problems</h1>\n");
         for group in GROUPS {

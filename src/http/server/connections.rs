@@ -217,7 +217,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use axum::http::Version;
-    use private_servers::testing::LogLines;
+    use private_servers::testing::{LogLines, bound_this_test};
     use tokio::time::advance;
 
     use super::*;
@@ -242,6 +242,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_connection_that_has_been_idle_for_the_longest_time_makes_room() {
+        bound_this_test();
         for idle_from in [[2, 5, 7], [5, 2, 7], [7, 5, 2]] {
             let (table, places) = full(&idle_from).await;
             for oldest in [2, 5, 7] {
@@ -260,6 +261,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_is_busy_makes_no_room_however_old_it_is() {
+        bound_this_test();
         let (table, places) = full(&[2, 5]).await;
         let _under_way = places[0].watch.request(Version::HTTP_11);
         let _place = table.admit(None, CancellationToken::new()).expect("the other makes room");
@@ -312,6 +314,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beside_busy_connections_there_are_reserved_places_and_then_none() {
+        bound_this_test();
         let house = House::of(2, None);
         let many = |count: usize| -> Vec<(Place, UnderWay)> {
             (0..count).map(|_| house.busy(None).expect("a place")).collect()
@@ -345,6 +348,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_its_bound_and_only_its_own_idle_connections_make_room() {
+        bound_this_test();
         let house = House::of(30, Some(2));
         let (one, other) = (Some("192.0.2.7"), Some("192.0.2.8"));
         let first = house.busy(one).expect("a place");
@@ -374,6 +378,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_counts_for_the_client_that_its_proxy_names() {
+        bound_this_test();
         let house = House::of(10, Some(1));
         let [one, other] =
             ["192.0.2.7", "192.0.2.8"].map(|it| it.parse::<IpAddr>().expect("an address"));
@@ -398,6 +403,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_closed_once_and_for_its_first_reason() {
+        bound_this_test();
         let house = House::of(10, None);
         let closed = |reason: &str| {
             house.metric(&format!("connections_closed_total{{reason=\"{reason}\"}}"))
@@ -418,6 +424,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_left_in_the_table_of_connections_that_have_ended() {
+        bound_this_test();
         let house = House::of(1, Some(1));
         let places = ["192.0.2.7", "192.0.2.8"].map(|it| house.busy(Some(it)).expect("a place"));
         assert_eq!((house.metric("connections"), places[1].0.reserved), ("2".into(), true));
@@ -431,6 +438,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_table_is_logged_at_once_and_then_now_and_then() {
+        bound_this_test();
         let log = LogLines::heard();
         let house = House::of(1, None);
         let _regular = house.busy(None).expect("a place");

@@ -365,7 +365,7 @@ mod tests {
 
     use futures_util::future::join;
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    use private_servers::testing::bounded;
+    use private_servers::testing::{bound_this_test, bounded};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::sync::Notify;
     use tokio_util::sync::CancellationToken;
@@ -387,6 +387,7 @@ mod tests {
     /// A client of HTTP/2 is told how many bytes of headers are read (RFC 9113, section 6.5.2).
     #[tokio::test]
     async fn the_builder_of_connections_tells_the_bytes_of_headers_that_it_reads() {
+        bound_this_test();
         let settings = with_client(async |mut client| {
             let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
             client.write_all(begin).await.expect("the service is there");
@@ -406,6 +407,7 @@ mod tests {
     /// No more of a head that fills its room is waited for.
     #[tokio::test]
     async fn the_builder_of_connections_bounds_the_room_for_a_head() {
+        bound_this_test();
         for (bytes, status) in
             [(limits::HEADER_BYTES_MAX, " 431 "), (limits::HEADER_BYTES_MAX - 1, " 200 ")]
         {
@@ -427,6 +429,7 @@ mod tests {
     /// For the connection and for its request.
     #[tokio::test]
     async fn a_received_body_is_awaited_while_its_bytes_have_not_come() {
+        bound_this_test();
         let watch = Arc::new(Watch::new(Arc::default(), CancellationToken::new()));
         let waits = Arc::new(Notify::new());
         let service = service_fn(|request: Request<Incoming>| {
@@ -495,6 +498,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_kind_of_address_can_be_bound_and_no_second_time() {
+        bound_this_test();
         for address in ["127.0.0.1:0", "[::1]:0"] {
             // A machine may have no address of IPv6.
             if std::net::TcpListener::bind(address).is_err() {
@@ -516,6 +520,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_wait_in_the_queue_of_the_kernel_are_taken_in() {
+        bound_this_test();
         let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let mut clients = Vec::new();
@@ -537,6 +542,7 @@ mod tests {
     /// hyper asks for more once the client has taken what it had.
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_goes_on_is_read_by_each_look_for_more_of_it() {
+        bound_this_test();
         let clock = Arc::new(watch::CoarseClock::default());
         let watch = Arc::new(Watch::new(clock.clone(), CancellationToken::new()));
         let under_way = watch.request(Version::HTTP_11);

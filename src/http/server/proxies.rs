@@ -98,6 +98,7 @@ fn source<const N: usize>(addresses: &[u8]) -> io::Result<[u8; N]> {
 mod tests {
     use axum::http::HeaderValue;
     use futures_util::FutureExt;
+    use private_servers::testing::bound_this_test;
 
     use super::*;
     use crate::base::fuzzing::Fuzz;
@@ -114,6 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_client_is_the_source_and_the_request_stays_unread() {
+        bound_this_test();
         let v4 = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x34, 0, 80, 1, 2, 3];
         let mut v6 = [0; 36];
         v6[..2].copy_from_slice(&[0x20, 0x01]);
@@ -139,6 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_header_names_no_client() {
+        bound_this_test();
         let v4 = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x34, 0, 80];
         let whole = header(0x21, 0x11, &v4);
         for bytes in [

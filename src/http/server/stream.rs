@@ -216,7 +216,7 @@ mod tests {
     use axum::http::Version;
     use futures_util::FutureExt;
     use nix::sys::socket::getsockopt;
-    use private_servers::testing::bounded;
+    use private_servers::testing::{bound_this_test, bounded};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
@@ -294,6 +294,7 @@ mod tests {
     /// Parts of a head as they come, and the status of the refusal that the client gets in place of hyper's 431.
     #[tokio::test]
     async fn a_refusal_of_hyper_is_replaced_and_told_by_the_line_that_was_too_long() {
+        bound_this_test();
         for (parts, told) in [
             (&[][..], "refused: 431"),
             (&["GET /aaa"], "refused: 414"),
@@ -317,6 +318,7 @@ mod tests {
 
     #[tokio::test]
     async fn replies_of_the_service_are_written_as_they_are() {
+        bound_this_test();
         let (mut client, mut stream) = connection(named).await;
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
@@ -332,6 +334,7 @@ mod tests {
     /// While the client reads nothing, the connection is noted as blocked; each byte is sent once.
     #[tokio::test]
     async fn a_refusal_that_the_client_takes_bit_by_bit_is_sent_as_a_whole_and_once() {
+        bound_this_test();
         let (mut client, mut stream) = connection(long).await;
         let bytes = OF_HYPER.as_bytes();
         let waits = timeout(Duration::from_millis(50), stream.write(bytes)).await;
@@ -357,6 +360,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reply_is_sent_at_once_whatever_has_not_been_acknowledged() {
+        bound_this_test();
         let (_client, stream) = connection(named).await;
         assert!(stream.stream.nodelay().expect("a flag"));
     }
@@ -364,6 +368,7 @@ mod tests {
     /// The kernel notes twice as many bytes as are asked for (`man 7 socket`).
     #[tokio::test]
     async fn the_room_for_a_stream_is_bounded_at_its_first_bytes_and_once() {
+        bound_this_test();
         let (_client, mut stream) = connection(named).await;
         let room =
             |stream: &Watched<Refusal>| getsockopt(&stream.stream, SndBuf).expect("a number");
@@ -384,6 +389,7 @@ mod tests {
     /// The end of the client's half is kept back while a reply is owed, and then told.
     #[tokio::test]
     async fn a_client_that_closes_its_half_is_sent_one_interim_reply_and_waited_for() {
+        bound_this_test();
         let (mut client, mut stream) = connection(named).await;
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
@@ -408,6 +414,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_is_gone_breaks_its_connection_while_a_reply_is_owed() {
+        bound_this_test();
         let (mut client, mut stream) = connection(named).await;
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
@@ -420,6 +427,7 @@ mod tests {
     /// With a request whose body has not come as a whole, the end of the client's half is the end of the request.
     #[tokio::test]
     async fn the_end_of_half_a_body_is_told() {
+        bound_this_test();
         let (mut client, mut stream) = connection(named).await;
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
@@ -433,6 +441,7 @@ mod tests {
     /// Without an interim reply, a client that waits can't be told from one that is gone.
     #[tokio::test]
     async fn a_client_whose_interim_reply_has_no_room_may_not_wait() {
+        bound_this_test();
         let (mut client, mut stream) = connection(named).await;
         client.write_all(HEAD).await.expect("the service is there");
         assert_eq!(read(&mut stream, 100).await.expect("bytes"), HEAD.len());
@@ -460,6 +469,7 @@ mod tests {
     /// States in which the end of the client's half is told at once, and no interim reply is sent.
     #[tokio::test]
     async fn a_client_that_waits_for_nothing_gets_no_interim_reply() {
+        bound_this_test();
         for what in ["no request", "HTTP/1.0", "a reply that is due", "no room to read"] {
             let (mut client, mut stream) = connection(named).await;
             client.write_all(HEAD).await.expect("the service is there");

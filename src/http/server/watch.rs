@@ -284,6 +284,8 @@ impl Drop for Streaming {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     const KEEP_ALIVE: Duration = Duration::from_secs(75);
@@ -476,6 +478,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_coarse_clock_tells_the_time_of_its_last_look_and_never_0() {
+        bound_this_test();
         let clock = CoarseClock::default();
         assert_eq!((clock.now_ms(), clock.set(), clock.now_ms()), (1, 1, 1));
         tokio::time::advance(Duration::from_millis(5)).await;
@@ -591,6 +594,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stop_notices_an_unread_stream_at_its_next_look() {
+        bound_this_test();
         let patience = limits::STREAM_STOP_MAX;
         for (read_after, looks) in [(None, 1), (Some(patience / 2), 2)] {
             let clock = Arc::new(CoarseClock::default());

@@ -291,7 +291,7 @@ pub fn time_of(id: i64) -> DateTime<Utc> {
 mod tests {
     use std::sync::Arc;
 
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
 
     use super::*;
     use crate::kit::redis::fake::{Fake, bulk};
@@ -357,6 +357,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_block_counts_for_its_day_and_its_era_up_to_its_last_number() {
+        bound_this_test();
         let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
         let timeout = std::time::Duration::from_secs(1);
         let ceilings = Ceilings::new(pool.expect("a valid URL"), timeout);
@@ -411,6 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn prepare_looks_at_today_s_ceiling_and_in_the_last_hour_at_tomorrow_s() {
+        bound_this_test();
         let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
         let (server, link) = server("BLOCK", 7).await;
         let ids = generator(&clock);
@@ -435,6 +437,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_numbers_taken_are_known_only_to_a_sequence_below_its_ceiling() {
+        bound_this_test();
         let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
         for (code, taken) in [("BLOCK", Some(7)), ("CEILING", None)] {
             let (_server, link) = server(code, 7).await;
@@ -445,6 +448,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_block_is_fetched_by_a_clock_that_is_out_of_range() {
+        bound_this_test();
         let clock = Clock::manual(at("2021-12-31T23:59:59Z"));
         let (server, link) = server("BLOCK", 3).await;
         let ids = generator(&clock);
@@ -457,6 +461,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sequence_at_its_end_is_exhausted_and_its_ceiling_is_not_raised() {
+        bound_this_test();
         let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
         for (last, is_exhausted) in
             [(SEQUENCE_MAX - 1, false), (SEQUENCE_MAX, true), (SEQUENCE_MAX + 1, true)]

@@ -172,6 +172,7 @@ pub fn is_unprotected(url: &Uri) -> bool {
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use private_servers::testing::bound_this_test;
     use tokio::time::timeout;
 
     use super::super::{TokenError, Tokens};
@@ -205,6 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_is_asked_for_by_a_token_with_an_unknown_key_and_by_no_other() {
+        bound_this_test();
         let set = |ids: &[&str]| {
             let key = |id: &&str| {
                 format!(

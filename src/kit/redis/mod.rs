@@ -582,7 +582,9 @@ mod tests {
     use std::io;
 
     use futures_util::FutureExt;
-    use private_servers::testing::{Bounded, LogLines, eventually, patience, tries};
+    use private_servers::testing::{
+        Bounded, LogLines, bound_this_test, eventually, patience, tries,
+    };
 
     use super::fake::{Fake, bulk, info};
     use super::*;
@@ -667,6 +669,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_that_connect_at_one_time_share_the_link() {
+        bound_this_test();
         let server = Fake::master("a", answer).await;
         let redis = Redis::new(&server.url()).expect("a valid URL");
         let (one, other) = tokio::join!(redis.link(), redis.link());
@@ -680,6 +683,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_live_link_is_taken_at_once_also_while_a_caller_connects() {
+        bound_this_test();
         let server = Fake::master("a", answer).await;
         let redis = Redis::new(&server.url()).expect("a valid URL");
         let link = redis.link().bounded().await.expect("a master");
@@ -690,6 +694,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_attempt_to_connect_is_the_answer_to_all_for_a_moment() {
+        bound_this_test();
         let server = Fake::start(|_| Some(info("a", "role:slave\r\nloading:0\r\n"))).await;
         let redis = Redis::new(&server.url()).expect("a valid URL");
         let fails = async || {
@@ -718,6 +723,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_loads_its_data_is_no_master_yet() {
+        bound_this_test();
         let server = Fake::start(|_| Some(info("a", "role:master\r\nloading:1\r\n"))).await;
         let error = Redis::new(&server.url())
             .expect("a valid URL")
@@ -731,6 +737,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_has_ended_refuses_queries_at_once() {
+        bound_this_test();
         let server = Fake::master("a", answer).await;
         let link = server.link().await;
         link.line.end();
@@ -746,6 +753,7 @@ mod tests {
 
     #[tokio::test]
     async fn late_replies_of_a_master_that_was_replaced_are_refused() {
+        bound_this_test();
         for way in 0..3 {
             let server = Fake::master("a", answer).await;
             let redis = Redis::new(&server.url()).expect("a valid URL");
@@ -773,6 +781,7 @@ mod tests {
     /// Of one command, of two, and of a pipeline.
     #[tokio::test]
     async fn a_refusal_of_an_unfit_server_ends_the_link_and_no_other_refusal_does() {
+        bound_this_test();
         for (refusal, is_alive) in [
             ("-READONLY it is a replica\r\n", false),
             ("-WRONGTYPE it is a list\r\n", true),
@@ -801,6 +810,7 @@ mod tests {
 
     #[tokio::test]
     async fn trouble_on_the_wire_is_noticed_and_ends_the_link() {
+        bound_this_test();
         let server = Fake::master("a", answer).await;
         let kind = |kind: ErrorKind| RedisError::from((kind, "it says"));
         for (error, is_alive) in [
@@ -820,6 +830,7 @@ mod tests {
     /// By the connection of the process, whatever has named the server.
     #[tokio::test]
     async fn a_new_server_behind_sentinels_is_told_with_a_setting_that_it_lacks() {
+        bound_this_test();
         const NEW: &str = "Redis has been started anew, or another server answers";
         const LACKS: &str = "the master of Redis has min-replicas-to-write 0";
         for (needs_replicas, behind_sentinels, lacks) in
@@ -869,6 +880,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_master_is_followed_by_a_task_of_the_service() {
+        bound_this_test();
         let master = Fake::master("a", answer).await;
         let (place, next) = (master.place(), std::sync::Mutex::new(1));
         let sentinel = Fake::start(move |command| {

@@ -301,7 +301,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    use private_servers::testing::{Bounded, LogLines, eventually, tries};
+    use private_servers::testing::{Bounded, LogLines, bound_this_test, eventually, tries};
     use redis::IntoConnectionInfo;
     use tokio::task::JoinSet;
     use tokio::time::Instant;
@@ -406,6 +406,7 @@ mod tests {
     /// Each sentinel that does not answer hands over to the next one.
     #[tokio::test]
     async fn without_an_answer_the_reason_of_each_sentinel_is_told() {
+        bound_this_test();
         let closed = [(); 2].map(|()| {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             listener.local_addr().expect("it is bound").to_string()
@@ -447,6 +448,7 @@ mod tests {
     /// By a message, by the end of a period, and once another sentinel is the current one.
     #[tokio::test]
     async fn another_master_is_learned_by_each_message_and_in_each_period() {
+        bound_this_test();
         let port = Arc::new(AtomicU16::new(1));
         let sentinel = sentinel(&port).await;
         let sentinels = Arc::new(sentinels(&[&sentinel.place()]));
@@ -477,6 +479,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_master_that_is_named_again_is_no_news() {
+        bound_this_test();
         let port = Arc::new(AtomicU16::new(1));
         let sentinel = sentinel(&port).await;
         let sentinels = Arc::new(sentinels(&[&sentinel.place()]));
@@ -504,6 +507,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_sentinel_is_listened_to_as_soon_as_it_is_the_current_one() {
+        bound_this_test();
         let port = Arc::new(AtomicU16::new(1));
         let nodes = [sentinel(&port).await, sentinel(&port).await];
         let sentinels = Arc::new(sentinels(
@@ -528,6 +532,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sentinel_that_can_not_be_listened_to_hands_over_with_one_line_a_second() {
+        bound_this_test();
         let port = Arc::new(AtomicU16::new(1));
         // It takes no subscriptions.
         let refuses = Fake::start(|_| Some("-ERR no\r\n".to_owned())).await;

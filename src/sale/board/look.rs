@@ -60,12 +60,14 @@ impl<T> Look<T> {
 mod tests {
     use std::time::Duration;
 
+    use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_look_is_fresh_while_its_store_answers_and_keeps_its_facts_when_it_does_not() {
+        bound_this_test();
         let mut look: Look<u8> = Look::default();
         assert_eq!(
             (look.is_begun, look.is_fresh(), look.at_ms(), look.facts),

@@ -172,6 +172,8 @@ fn call_size(waiting: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     fn coupon() -> CouponId {
@@ -195,6 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn claims_wait_while_calls_are_under_way_and_the_last_call_takes_the_queue_with_it() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let pushed: Vec<_> = (1..=4).map(|user| push(&queues, user)).collect();
         assert_eq!(pushed.iter().map(|it| it.0).collect::<Vec<_>>(), [true, true, false, false]);
@@ -206,6 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_gone_away_is_not_carried_out() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let ((_, gone), (_, _stays)) = (push(&queues, 1), push(&queues, 2));
         drop(gone);
@@ -214,6 +218,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_waited_too_long_is_refused_and_not_carried_out() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let (_, mut late) = push(&queues, 1);
         tokio::time::advance(limits::CLAIM_WAIT / 2).await;
@@ -227,6 +232,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refuse_late_leaves_those_who_can_still_be_carried_out() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let (_, mut first) = push(&queues, 1);
         queues.refuse_late(CouponId::compose(2, 1));
@@ -244,6 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn next_call_takes_the_first_ones_and_leaves_the_others_to_the_next() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let last = i64::try_from(limits::CLAIM_CALL_CLAIMS).expect("it is small") + 2;
         let _waiting: Vec<_> = (1..=last).map(|user| push(&queues, user)).collect();
@@ -253,6 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_was_given_up_is_not_carried_out() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let (mut given_up, mut told) = Waiting::new(UserId::new(1).unwrap(), None);
         given_up.give_up();
@@ -264,6 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_ends_leaves_the_queue_to_the_other_call() {
+        bound_this_test();
         let queues = Queues::new(limits::CLAIM_WAIT);
         let begin = |user| push(&queues, user);
         let first: Vec<_> = (1..=2).map(begin).collect();

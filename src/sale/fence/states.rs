@@ -166,6 +166,8 @@ impl LaneStates {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     /// A process that knows three lanes: open, recovering, and open under another life of Redis.
@@ -191,6 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn claims_are_admitted_to_open_lanes_of_the_approved_life() {
+        bound_this_test();
         let states = states();
         let life = ServerId::named("a");
         assert!(states.take_suspicion(), "nothing has been looked at");
@@ -210,6 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_suspicion_brings_a_look_forward_and_tells_the_time_of_recoveries() {
+        bound_this_test();
         let states = states();
         let lane = Lane::numbered(0);
         let [first, second] = [(); 2].map(|()| states.take_suspicion());
@@ -225,6 +229,7 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_suspected_sales_are_remembered_and_each_suspicion_counts() {
+        bound_this_test();
         let states = states();
         states.take_suspicion();
         let coupons = |count: usize| (1..=count as i64).map(|n| CouponId::compose(n, 1));

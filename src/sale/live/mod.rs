@@ -413,6 +413,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     fn reply(fields: [&str; 6]) -> Vec<Option<String>> {
@@ -441,6 +443,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_has_the_time_at_which_it_is_sent() {
+        bound_this_test();
         let seen = Seen { sale: Arc::new(sale(Some(5))), time: Some((1_000, Instant::now())) };
         assert_eq!(seen.event().now, Some(1_000));
         tokio::time::advance(Duration::from_millis(2_500)).await;
@@ -473,6 +476,7 @@ mod tests {
     /// A watcher notices another state, and whether Redis can tell the time; not that time goes on.
     #[tokio::test(start_paused = true)]
     async fn looks_differ_by_their_state_and_by_whether_redis_answers() {
+        bound_this_test();
         let seen = |left, time: Option<i64>| {
             let time = time.map(|ms| (ms, Instant::now()));
             Look::Seen(Seen { sale: Arc::new(sale(left)), time })

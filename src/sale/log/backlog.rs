@@ -137,6 +137,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     fn backlog(orders_max: u64) -> Backlog {
@@ -156,6 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_builds_on_a_young_one_at_the_same_logs_in_the_same_life() {
+        bound_this_test();
         let [life, other] = ["a", "b"].map(ServerId::named);
         let states = vec![LogState::default(); 2];
         let seen = Seen { states, at: Instant::now(), server: life.clone() };

@@ -85,12 +85,14 @@ pub async fn begin_calls(
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use sqlx::postgres::PgPoolOptions;
 
     use super::*;
 
     #[tokio::test]
     async fn a_pass_asks_for_older_processes_until_the_layout_in_use_is_that_of_calls() {
+        bound_this_test();
         let pool = PgPoolOptions::new().connect_lazy("postgres://localhost/none");
         let layout = LayoutInUse { pool: pool.expect("a valid URL"), calls: false.into() };
         layout.pool.close().await;

@@ -111,11 +111,14 @@ async fn first_unread(redis: &Redis, key: &str, state: &LogState) -> RedisResult
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::sale::ids::Lane;
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_grows_old_by_our_clock_too() {
+        bound_this_test();
         let oldest = Oldest::default();
         let log = LogId::of_lanes(Lane::all(1)).next().expect("one");
         let first = EntryId { ms: u64::MAX, sequence: 0 };

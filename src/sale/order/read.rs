@@ -284,7 +284,7 @@ impl Orders {
     pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
         sqlx::query_scalar!(
             // In two parts, each with a unique index: a condition with OR would have no index but that of the user's orders.
-            r#"SELECT id AS "id: OrderId" FROM orders
+            r#"SELECT id AS "id!: OrderId" FROM orders
                WHERE coupon_id = $1 AND user_id = $2 AND kind = 'flash' AND is_live(status)
                UNION ALL
                SELECT id FROM orders

@@ -206,7 +206,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use private_servers::testing::{Bounded, bounded};
+    use private_servers::testing::{Bounded, bound_this_test, bounded};
 
     use super::*;
     use crate::sale::order::model::OrderStatus;
@@ -232,11 +232,13 @@ mod tests {
 
     #[tokio::test]
     async fn written_orders_are_not_gone_through_while_no_request_waits() {
+        bound_this_test();
         waiters().written(std::iter::from_fn(|| -> Option<OrderId> { unreachable!("an order") }));
     }
 
     #[tokio::test]
     async fn an_order_is_handed_to_each_request_of_its_buyer_and_to_no_other() {
+        bound_this_test();
         let waiters = waiters();
         let (_one, mut first) = waiters.enter(user(1), order(7)).expect("a place");
         let (_two, mut again) = waiters.enter(user(1), order(7)).expect("a place");
@@ -257,6 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_tells_of_orders_for_which_requests_wait_and_of_no_others() {
+        bound_this_test();
         let waiters = waiters();
         let told = |orders: &[i64]| {
             waiters.written(orders.iter().map(|id| order(*id)));
@@ -277,6 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_requests_wait_and_none_while_the_service_stops() {
+        bound_this_test();
         let waiters = waiters();
         let places: Vec<_> = (1..=256)
             .map_while(|n| waiters.enter(user(n), order(n)).map(|(place, _)| place))
@@ -336,6 +340,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_that_enter_share_one_looking_task_which_ends_with_the_last() {
+        bound_this_test();
         let silent = Silent::new();
         for _ in 0..2 {
             let one = silent.waiters.enter(user(1), order(7)).expect("a place");
@@ -350,6 +355,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_looking_task_stops_at_once_while_it_pauses_and_while_it_looks() {
+        bound_this_test();
         for looks in [0, 1] {
             let silent = Silent::new();
             let _place = silent.waiters.enter(user(1), order(7)).expect("a place");
@@ -364,6 +370,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_look_is_followed_by_a_long_pause_which_a_written_order_ends() {
+        bound_this_test();
         let silent = Silent::new();
         let _place = silent.waiters.enter(user(1), order(7)).expect("a place");
         let began = Instant::now();
@@ -384,6 +391,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_until_it_is_told_or_its_patience_ends() {
+        bound_this_test();
         let silent = Silent::new();
         let waiters = &silent.waiters;
         let began = Instant::now();

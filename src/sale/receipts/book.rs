@@ -124,6 +124,7 @@ impl ReceiptBook {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
     use super::*;
@@ -146,6 +147,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_receipt_is_kept_for_some_time_after_its_commit() {
+        bound_this_test();
         let book = ReceiptBook::new(10);
         book.note(lane(), [receipt(1)].into_iter());
         advance(limits::RECEIPT_LOOK_PERIOD).await;
@@ -161,6 +163,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_found_before_a_closure_is_not_believed() {
+        bound_this_test();
         let book = ReceiptBook::new(10);
         book.note(lane(), [receipt(1)].into_iter());
         advance(limits::RECEIPT_LOOK_PERIOD).await;
@@ -180,6 +183,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_dropped_is_missing_until_it_is_known_to_be_committed() {
+        bound_this_test();
         let book = ReceiptBook::new(2);
         book.note(lane(), (1..=3).map(receipt));
         advance(limits::RECEIPT_LOOK_PERIOD).await;
@@ -215,6 +219,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_proves_what_was_noted_before_it_and_not_at_its_moment() {
+        bound_this_test();
         let book = ReceiptBook::new(1);
         book.note(lane(), (1..=2).map(receipt));
         let noted_at = Instant::now();

@@ -220,6 +220,7 @@ impl Storm {
 mod tests {
     use std::time::Duration;
 
+    use private_servers::testing::bound_this_test;
     use serde_json::{Value, json};
     use tokio::time::advance;
 
@@ -255,6 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_frame_adds_up_the_lines_of_the_crowd() {
+        bound_this_test();
         let mut storm = running();
         let (ids, end) =
             (PublicIds::plain(), End { took_ms: 9, sold_out_ms: Some(8), p50_us: 7, p99_us: 6 });
@@ -296,6 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_without_an_end_has_not_ended_and_no_figures() {
+        bound_this_test();
         let mut storm = running();
         storm.take(answers(&[(Outcome::Won, 10)], &[], (0, 0)), &PublicIds::plain());
         assert!(!storm.has_ended());
@@ -305,6 +308,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_that_is_over_shows_its_verdict_or_why_there_is_none() {
+        bound_this_test();
         let found = crate::sale::storm::verdict::Found::default();
         let verdict = Verdict::of(&Told::default(), &found, End::default());
         for (outcome, has_verdict, reason) in [

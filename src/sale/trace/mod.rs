@@ -156,6 +156,7 @@ fn lock<T>(ring: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::sync::mpsc::Receiver;
     use tokio::time::Instant;
 
@@ -225,6 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn notes_of_answers_and_batches_leave_by_the_outbox_if_there_is_one() {
+        bound_this_test();
         let (traces, mut notes, _) = leaving(1);
         assert!(traces.leave());
         traces.note_answered(answered(7));
@@ -245,6 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_outbox_picks_the_same_claims_when_they_are_answered_and_when_they_are_written() {
+        bound_this_test();
         let (traces, mut notes, _) = leaving(4);
         for number in 1..=100 {
             traces.note_answered(answered(number));
@@ -260,6 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_outbox_loses_notes_and_counts_them() {
+        bound_this_test();
         let (traces, mut notes, metrics) = leaving(1);
         let places = i64::try_from(limits::SPAN_NOTES_MAX).expect("a small number");
         let lost = |count| format!("\nflash_sale_trace_notes_lost_total {count}\n");

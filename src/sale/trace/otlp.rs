@@ -309,7 +309,7 @@ mod tests {
 
     use axum::Router;
     use axum::routing::post;
-    use private_servers::testing::{LogLines, bounded, patience, tries};
+    use private_servers::testing::{LogLines, bound_this_test, bounded, patience, tries};
     use tokio::net::TcpListener;
     use tokio::time::sleep;
 
@@ -358,6 +358,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn notes_are_sent_period_by_period_and_once_more_at_the_stop() {
+        bound_this_test();
         let (outbox, sending) = to_nowhere();
         let (metrics, stop) = (sending.metrics.clone(), CancellationToken::new());
         let tells = async {
@@ -412,6 +413,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_has_the_spans_of_a_bounded_number_of_notes_and_a_taken_one_is_not_told_of() {
+        bound_this_test();
         let lines = LogLines::heard();
         let sent = sent(limits::SPAN_NOTES_AT_A_TIME + 1).await;
         assert_eq!(sent, (vec![4 * limits::SPAN_NOTES_AT_A_TIME, 4], 0));
@@ -444,6 +446,7 @@ mod tests {
 
     #[tokio::test]
     async fn spans_that_are_lost_are_counted_each_time_and_told_once_in_a_while() {
+        bound_this_test();
         for _ in tries() {
             let (_outbox, mut sending) = to_nowhere();
             let lines = LogLines::heard();

@@ -77,7 +77,7 @@ async fn rates(app: &TestApp, windows: usize, length: Duration) -> Vec<f64> {
     }
     rates
 }
-
+/// A whole process, with a sale in each lane that has no buyer.
 /// A whole process, with a sale in each lane that nobody claims.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: it measures for two minutes"]

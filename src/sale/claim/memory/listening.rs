@@ -112,6 +112,7 @@ pub fn age(now_ms: u64, then_ms: &AtomicU64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
     use super::*;
@@ -142,6 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn listening_hears_until_redis_has_been_silent_for_too_long() {
+        bound_this_test();
         let listening = Listening::default();
         let hears = || (listening.has_begun(), listening.hears(listening.ms(Instant::now())));
         advance(limits::RETURNS_HEARD_MAX * 5).await;
@@ -170,6 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn listening_has_heard_all_of_its_server_since_it_began() {
+        bound_this_test();
         let listening = Listening::default();
         let server = ServerId::named("a");
         let before = Instant::now();
@@ -186,6 +189,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn times_are_ms_since_the_start() {
+        bound_this_test();
         let listening = Listening::default();
         let started = Instant::now();
         assert_eq!(listening.ms(started + MS * 1_500), 1_500);

@@ -81,6 +81,7 @@ impl Memories {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
     use super::listening::Edition;
@@ -93,6 +94,7 @@ mod tests {
     /// Later answers about the same edition bring none of the dropped orders back.
     #[tokio::test(start_paused = true)]
     async fn forget_idle_drops_the_promised_orders_of_sales_that_were_not_asked_about_for_long() {
+        bound_this_test();
         let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
         let memories = Memories::new(redis, Keys::new("t"), MEMORY, Shutdown::default());
         let server = ServerId::named("a");

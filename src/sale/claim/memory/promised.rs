@@ -171,6 +171,7 @@ impl Promised {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
     use super::*;
@@ -233,6 +234,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn order_of_is_believed_for_a_time_and_renewed_by_one_repeat() {
+        bound_this_test();
         let promised = promised(MEMORY).await;
         let first = Instant::now();
         promised.note_now(coupon(1), edition(7, 3), &[1, 16, 33]);
@@ -257,6 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn note_keeps_the_latest_edition_and_nothing_that_was_not_heard() {
+        bound_this_test();
         let promised = promised(MEMORY).await;
         promised.note_now(coupon(1), edition(7, 3), &[1]);
         promised.note_now(coupon(1), edition(7, 2), &[2]);
@@ -286,6 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn note_without_a_memory_keeps_nothing() {
+        bound_this_test();
         let promised = promised(Duration::ZERO).await;
         promised.note_now(coupon(1), edition(7, 3), &[1]);
         assert!(promised.coupons().is_empty());
@@ -293,6 +297,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn note_keeps_so_many_orders_of_a_sale_and_no_more() {
+        bound_this_test();
         let promised = promised(MEMORY).await;
         let max = i64::try_from(limits::PROMISED_ORDERS_MAX).expect("it is small");
         let many = 1_000 + max - 2;
@@ -305,6 +310,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn forget_takes_one_sale_and_forget_all_takes_each() {
+        bound_this_test();
         let promised = promised(MEMORY).await;
         for number in 1..=3 {
             promised.note_now(coupon(number), edition(7, 3), &[1]);
@@ -318,6 +324,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
+        bound_this_test();
         let promised = promised(MEMORY).await;
         promised.note_now(coupon(1), edition(7, 3), &[1]);
         advance(MS * 10).await;

@@ -297,6 +297,7 @@ impl SoldOut {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
     use tokio::time::{advance, timeout};
 
     use super::*;
@@ -361,6 +362,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refuses_strangers_for_a_time_and_is_renewed_by_one_claim() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         let first = Instant::now();
         sales.note_now(coupon(1), edition(3), 1);
@@ -386,6 +388,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refuses_no_user_while_the_process_does_not_listen() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         sales.note_now(coupon(1), edition(3), 5);
         sales.learn(coupon(1));
@@ -406,6 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn note_begins_a_reader_for_each_edition_and_ends_that_of_the_one_before() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         let readers = || sales.shutdown.tracker().len();
         let before = readers();
@@ -432,6 +436,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn note_without_a_memory_keeps_nothing() {
+        bound_this_test();
         let sales = sold_out(Duration::ZERO).await;
         sales.note_now(coupon(1), edition(3), 1);
         assert!(sales.coupons().is_empty());
@@ -439,6 +444,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn forget_takes_one_sale_and_forget_all_takes_each() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         for number in 1..=3 {
             sales.note_now(coupon(number), edition(3), 1);
@@ -455,6 +461,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         sales.note_now(coupon(1), edition(3), 1);
         advance(MS * 10).await;
@@ -469,6 +476,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_read_is_paid_for_by_one_question_for_so_many_buyers() {
+        bound_this_test();
         let sales = sold_out(MEMORY).await;
         let each = limits::SOLD_OUT_BUYERS_PER_QUESTION;
         for (questions, buyers, is_paid, left) in [
