@@ -77,8 +77,8 @@ async fn rates(app: &TestApp, windows: usize, length: Duration) -> Vec<f64> {
     }
     rates
 }
+
 /// A whole process, with a sale in each lane that has no buyer.
-/// A whole process, with a sale in each lane that nobody claims.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: it measures for two minutes"]
 async fn long_a_quiet_sale_in_each_lane_costs_few_commands_and_connections() {
