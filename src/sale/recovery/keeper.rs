@@ -138,12 +138,20 @@ impl Keeper {
             stored = self.lanes.read_now().await?;
         }
         let beats = table::beats(pool, suspected).await?;
-        let newer = self.look(&link, &mut stored, &beats, suspected).await?;
+        let newer = match self.look(&link, &mut stored, &beats, suspected).await {
+            // Postgres refuses a change of one lane, or Redis can't read it: the lanes that are closed don't wait for it.
+            Err(failure) if failure.is_of_item() => {
+                self.recover_closed(&stored).await?;
+                return Err(failure);
+            }
+            looked => looked?,
+        };
         // Only an operator can say which of the stores is right about these.
         stored.retain(|lane| !newer.contains(&lane.lane));
         self.look_at_sales(&mut stored).await?;
-        self.look_at_receipts(&mut stored).await?;
-        self.recover_closed(&stored).await
+        let of_receipts = self.look_at_receipts(&mut stored).await?;
+        self.recover_closed(&stored).await?;
+        of_receipts.map_or(Ok(()), Err)
     }
 
     /// Recoveries that fit, as [`closures::list`].
@@ -321,28 +329,41 @@ impl Keeper {
                 tries.settle(coupon.get(), Ok(())).await?;
             } else if !self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
-                self.close(lane, ClosureReason::SaleLost).await?;
+                if let Err(failure) = self.close(lane, ClosureReason::SaleLost).await {
+                    tries.settle(coupon.get(), Err::<(), _>(failure)).await?;
+                }
             }
         }
         Ok(())
     }
 
     /// Closes open lanes for which a process has handed in late, if a promise is in neither store. The others are
-    /// settled.
-    async fn look_at_receipts(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
-        let pool = &self.stores.pool;
-        for lane in receipts::table::lanes(pool).await? {
+    /// settled. Returns a failure about one lane, if there was any: it holds up no other.
+    async fn look_at_receipts(
+        &self,
+        stored: &mut [StoredLane],
+    ) -> Result<Option<Failure>, Failure> {
+        let mut failed = None;
+        for lane in receipts::table::lanes(&self.stores.pool).await? {
             let is_its = |stored: &&mut StoredLane| stored.lane == lane && stored.is_open;
             let Some(stored) = stored.iter_mut().find(is_its) else {
                 continue;
             };
-            let open = receipts::table::open(pool, lane).await?;
-            match self.recoverer.are_kept(&open).await? {
-                true => receipts::table::settle(pool, &open).await?,
-                false => self.close(stored, ClosureReason::PromisesLost).await?,
+            match self.look_at_receipts_of(stored).await {
+                Err(failure) if failure.is_of_item() => failed = Some(failure),
+                looked => looked?,
             }
         }
-        Ok(())
+        Ok(failed)
+    }
+
+    async fn look_at_receipts_of(&self, stored: &mut StoredLane) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        let open = receipts::table::open(pool, stored.lane).await?;
+        match self.recoverer.are_kept(&open).await? {
+            true => Ok(receipts::table::settle(pool, &open).await?),
+            false => self.close(stored, ClosureReason::PromisesLost).await,
+        }
     }
 
     async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {

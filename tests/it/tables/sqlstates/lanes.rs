@@ -99,10 +99,12 @@ const RECOVERED: [(&str, &str, &str); 6] = [
 async fn open_lanes(app: &TestApp) -> Vec<i64> {
     let mut open = Vec::new();
     for lane in flash_sale::sale::ids::Lane::all(app.lanes()) {
-        let state: Vec<String> =
+        let of_redis: Vec<Option<String>> =
             app.redis(&["HMGET", &app.keys().lane(lane), "epoch", "state"]).await;
+        let of_redis: Vec<String> = of_redis.into_iter().flatten().collect();
         let row = format!("SELECT concat_ws(' ', epoch, state) FROM lanes WHERE lane = {lane}");
-        if app.texts(&row).await == [state.join(" ")] && state[1] == "open" {
+        let is_same = app.texts(&row).await == [of_redis.join(" ")];
+        if is_same && of_redis.last().is_some_and(|state| state == "open") {
             open.push(i64::from(lane.get()));
         }
     }
@@ -136,6 +138,53 @@ async fn a_recovery_of_two_lanes() {
                 assert!(fate.ends_with(" 7 [1, 2]"), "{case}: {fate}");
             }
             assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0, "{case}");
+        }
+    }
+}
+
+/// Writes of a look at two lanes, and the lanes that are open after one that is refused as poison.
+const LOOKED_AT: [(&str, &str, &str, &[i64]); 3] = [
+    ("UPDATE", "lanes", "NEW.lane = 0", &[1]),
+    ("UPDATE", "lane_beats", "NEW.lane = 0", &[0, 1]),
+    ("DELETE", "receipts", "true", &[0, 1]),
+];
+
+/// Nothing can be written about the first lane, and the second one is closed.
+#[tokio::test]
+async fn a_look_at_two_lanes() {
+    let app = TestApp::with_lanes(2).await;
+    let sales = sold_to_two::<2>(&app).await;
+    let order = app.order_of(sales[0], 1).await;
+    for (write, table, when, open) in LOOKED_AT {
+        for state in STATES {
+            let case = format!("{state} on {write} {table}");
+            if table == "lanes" {
+                let key = app.keys().lane(sales[0].lane());
+                assert_eq!(
+                    app.redis::<i64>(&["DEL", &key]).await,
+                    1,
+                    "{case}: it has to be closed"
+                );
+            }
+            app.execute(&format!(
+                "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1 WHERE lane = 1;
+                 DELETE FROM processes;
+                 INSERT INTO receipts (order_id, coupon_id, user_id) VALUES ({order}, {}, 1) ON CONFLICT DO NOTHING",
+                sales[0]
+            ))
+            .await;
+            app.refuse(write, table, when, state).await;
+            let failed = app.app.keeper.pass().bounded().await;
+            app.accept(table).await;
+            assert!(failed.is_err(), "{case}: the pass tells it");
+            let expected = if meaning_of(state) == Poison { open } else { &open[..open.len() - 1] };
+            assert_eq!(open_lanes(&app).await, expected, "{case}: poison holds up no other lane");
+            keep(&app).await;
+            assert_eq!(open_lanes(&app).await, [0, 1], "{case}");
+            for coupon in sales {
+                let fate = fate(&app, coupon).await;
+                assert!(fate.ends_with(" 7 [1, 2]"), "{case}: {fate}");
+            }
         }
     }
 }
@@ -184,7 +233,9 @@ async fn receipts_that_are_handed_in() {
             );
         }
     }
-    app.recover().await;
+    app.execute("DELETE FROM processes").await;
+    keep(&app).await;
+    assert_eq!(app.write_orders().await.inserted, 2);
     for (coupon, order) in [first, second].into_iter().zip(promised) {
         assert_eq!(app.order_of(coupon, 3).await, order);
     }
