@@ -28,6 +28,11 @@
 //! Each step may be repeated. A process that dies leaves a closed lane; the next keeper begins again with step 1. A
 //! recoverer that was paused, and wakes up after another one has begun, is refused by the scripts and by Postgres.
 //!
+//! * Postgres refuses a harvested claim: that claim becomes a dead letter, and the others become orders.
+//! * A sale can't be built: it is removed and postponed, and stays closed alone.
+//! * Postgres refuses a change of one lane, or a receipt: that lane stays as it is, and closed lanes are recovered. Beats
+//!   are noted together, so none is noted in that look.
+//!
 //! # What is not promised
 //!
 //! A claim that was in Redis alone, and that Redis has lost, is not known to anyone: with an append-only file that is
