@@ -174,6 +174,8 @@ pub const POSTGRES_VERSION_MIN: i32 = 10;
 /// for its next one. A transaction whose process is paused or cut off holds rows that every other worker needs, and
 /// [`RECOVERY_MAX`] counts from then on.
 pub const POSTGRES_TIMEOUT: Duration = Duration::from_secs(1);
+/// Waits for a lock that fit into the time of a statement.
+pub const POSTGRES_LOCK_TIMEOUTS: u32 = 2;
 /// Waiting time for a free Postgres connection, in time-outs of a statement.
 pub const POSTGRES_ACQUIRE_TIMEOUTS: u32 = 2;
 /// Pings of Postgres that fit into the waiting time for a connection.
@@ -202,6 +204,8 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Pause before entries whose lock was held elsewhere are tried again.
 pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
+/// Pause between two looks at sales whose rows another session keeps locked in Postgres.
+pub const LOCKED_SALES_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two log lines about the same trouble.
 pub const LOG_LINE_PAUSE: Duration = Duration::from_secs(1);
 /// Period in which the log is trimmed.

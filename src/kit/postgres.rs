@@ -63,7 +63,7 @@ impl Page {
 }
 
 /// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
-/// transaction waits for its next one.
+/// transaction waits for its next one. A statement waits half of it for a lock ([`is_lock_timeout`]).
 ///
 /// # Errors
 ///
@@ -72,8 +72,11 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
     // The server ends a statement that takes too long, so that no caller waits on a hanging one; and the transaction
     // of a process that is paused or cut off, whose rows all others need.
     let timeout_ms = timeout.as_millis().to_string();
+    // Shorter, so that a row that another session keeps can be told from a server that is slow.
+    let lock_timeout_ms = (timeout / limits::POSTGRES_LOCK_TIMEOUTS).as_millis().to_string();
     let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME).options([
         ("statement_timeout", timeout_ms.as_str()),
+        ("lock_timeout", lock_timeout_ms.as_str()),
         ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
     ]);
     Ok(PgPoolOptions::new()
@@ -263,6 +266,25 @@ pub async fn close(pool: &PgPool) {
 pub fn is_data_error(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+}
+
+/// Whether another session has kept a lock for as long as a statement waits for one (SQLSTATE 55P03).
+pub fn is_lock_timeout(error: &Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == "55P03")
+}
+
+/// Whether another session keeps writers from a whole table at this moment, as a change of the schema does.
+pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM pg_locks
+                          WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()
+                            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                            AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))
+                      AS "there!""#
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// The name of the constraint that refused, if one did.

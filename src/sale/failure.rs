@@ -109,6 +109,16 @@ impl Failure {
             Self::Shared(failure) => failure.is_of_item(),
         }
     }
+
+    /// Whether another session has kept a lock for as long as one is waited for in Postgres. A row may be locked, or a
+    /// whole table; or Postgres was too slow to end a transaction.
+    pub fn is_of_lock(&self) -> bool {
+        match self {
+            Self::Postgres(error) => postgres::is_lock_timeout(error),
+            Self::Shared(failure) => failure.is_of_lock(),
+            _ => false,
+        }
+    }
 }
 
 /// Text that Postgres can store, in one line: an answer of a store may hold any character.
@@ -250,6 +260,20 @@ mod tests {
         for failure in of_store {
             assert!(!failure.is_of_item(), "{failure:?}");
             assert!(!Failure::Shared(Arc::new(failure)).is_of_item());
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_kept_is_told_from_other_failures_also_to_those_that_share_it() {
+        for (failure, is_of_lock) in [
+            (sql("55P03"), true),
+            (sql("57014"), false),
+            (sql("55000"), false),
+            (sqlx::Error::PoolTimedOut.into(), false),
+            (Failure::LockBusy, false),
+        ] {
+            assert_eq!(failure.is_of_lock(), is_of_lock, "{failure:?}");
+            assert_eq!(Failure::Shared(Arc::new(failure)).is_of_lock(), is_of_lock);
         }
     }
 

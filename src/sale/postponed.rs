@@ -277,6 +277,15 @@ impl Postponed {
         Ok(waiting.collect())
     }
 
+    /// Whether the item at hand is at fault, and not a store. An item is, too, if another session keeps a row of it
+    /// locked. A locked table concerns all items.
+    pub async fn is_of_item(&self, failure: &Failure) -> sqlx::Result<bool> {
+        if !failure.is_of_lock() {
+            return Ok(failure.is_of_item());
+        }
+        Ok(!postgres::has_locked_table(&self.pool).await?)
+    }
+
     /// Notes that these items have failed, each once. The first failure of an item raises the alarm.
     pub async fn note(&self, pass: Pass, items: &[i64], error: &str) -> sqlx::Result<()> {
         let error = in_plain_text(error);
@@ -460,7 +469,7 @@ impl Tries<'_> {
             }
             // The item's lane opens soon; the items of other lanes don't wait for it.
             Err(failure) if failure.is_recovering() => Ok(None),
-            Err(failure) if failure.is_of_item() => {
+            Err(failure) if self.postponed.is_of_item(&failure).await? => {
                 self.postponed.note(self.pass, &[item], &failure.to_string()).await?;
                 Ok(None)
             }

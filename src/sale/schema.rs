@@ -31,6 +31,7 @@ pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
     // A migration may take any time.
     sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
+    sqlx::query("SET lock_timeout = 0").execute(&mut *connection).await?;
     let migrated = migrate_alone(&mut connection).await;
     // The lock ends with its session.
     connection.close().await?;

@@ -81,6 +81,8 @@ pub struct LaneWorker {
     pub(super) lost: Vec<EntryId>,
     /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
     pub(super) overflowing: BTreeSet<CouponId>,
+    /// Sales whose rows another session keeps locked in Postgres, at the last look: their claims wait.
+    pub(super) locked: BTreeSet<CouponId>,
     /// Set once the group has been seen; a later absence is a loss.
     group_seen: bool,
     /// Whether the group was in order at the last look, with no failure since.
@@ -185,6 +187,7 @@ impl LaneWorker {
             held_by_others: Vec::new(),
             lost: Vec::new(),
             overflowing: BTreeSet::new(),
+            locked: BTreeSet::new(),
             group_seen: false,
             group_checked: false,
             has_read: false,

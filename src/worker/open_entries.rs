@@ -8,9 +8,10 @@
 //! Nothing here outlives the process: another worker that takes an entry over writes all of its positions, and finds
 //! those that are rows already.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::base::limits;
+use crate::sale::ids::CouponId;
 use crate::sale::log::{Entry, EntryId, LoggedClaim, Unreadable};
 
 /// The entries.
@@ -21,7 +22,7 @@ pub(super) struct OpenEntries {
     waiting: VecDeque<LoggedClaim>,
     /// Positions without a claim, for the next batch.
     unreadable: Vec<Unreadable>,
-    /// Claims whose buyer's lock was held elsewhere.
+    /// Claims whose buyer's lock, or whose sale's row, was held elsewhere.
     contended: Vec<LoggedClaim>,
     /// Claims of the entries that were read last, and these entries.
     last_read: (usize, usize),
@@ -91,9 +92,10 @@ impl OpenEntries {
         !self.contended.is_empty()
     }
 
-    /// Lets contended claims wait for the next batch.
-    pub fn retry_contended(&mut self) {
-        self.waiting.extend(self.contended.drain(..));
+    /// Lets contended claims wait for the next batch, but for those on these sales.
+    pub fn retry_contended(&mut self, but: &BTreeSet<CouponId>) {
+        let is_locked = |claim: &mut LoggedClaim| !but.contains(&claim.coupon_id);
+        self.waiting.extend(self.contended.extract_if(.., is_locked));
     }
 
     /// Takes a batch of up to so many claims.
@@ -102,7 +104,7 @@ impl OpenEntries {
         Batch { claims, unreadable: std::mem::take(&mut self.unreadable) }
     }
 
-    /// Notes claims of a batch whose buyer's lock was held elsewhere.
+    /// Notes claims of a batch whose buyer's lock, or whose sale's row, was held elsewhere.
     pub fn contend(&mut self, claims: impl IntoIterator<Item = LoggedClaim>) {
         self.contended.extend(claims);
     }
@@ -189,7 +191,7 @@ mod tests {
         let rest = open.take(10);
         assert_eq!(users(&rest.claims), [4]);
         assert_eq!(finish(&mut open, &rest.claims), []);
-        open.retry_contended();
+        open.retry_contended(&BTreeSet::new());
         let rest = open.take(10);
         assert_eq!(users(&rest.claims), [2]);
         assert_eq!(finish(&mut open, &rest.claims), [(0, 4)]);
@@ -254,7 +256,9 @@ mod tests {
         let batch = open.take(1);
         open.contend(batch.claims);
         assert_eq!((open.has_contended(), open.waiting()), (true, 2));
-        open.retry_contended();
+        open.retry_contended(&BTreeSet::from([CouponId::compose(1, 1)]));
+        assert_eq!((open.has_contended(), open.waiting()), (true, 2), "its sale is locked still");
+        open.retry_contended(&BTreeSet::new());
         assert_eq!((open.has_contended(), open.waiting()), (false, 3));
         assert_eq!(users(&open.take(9).claims), [2, 3, 1]);
     }

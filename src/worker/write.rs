@@ -18,6 +18,8 @@
 //!   rows, and acknowledges them.
 //! * Lock held elsewhere: the entry stays pending and comes up again from the own pending list (`>` would never
 //!   return it).
+//! * Row of a sale locked by another session: the claims on the sale wait in the same way, and those on other sales
+//!   become rows in the same pass.
 //! * Entry that Postgres refuses: the batch is written coupon by coupon. Without a sale, all entries of a coupon
 //!   become dead letters; where entries exceed units, the surplus does. Either takes one statement. Any other batch
 //!   is halved until the culprit stands alone. The other entries become rows in the same pass.
@@ -28,7 +30,7 @@
 //!
 //! Across batches, rows may appear in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use redisson_locks::{BatchGuard, Names};
 use tokio::time::Instant;
@@ -37,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 use super::open_entries::{Batch, OpenEntries};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
+use crate::kit::postgres;
+use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
@@ -66,6 +70,8 @@ struct Progress {
     left: Batch,
     /// Entries of positions that are rows or dead letters now, an entry once for each position.
     finished: Vec<EntryId>,
+    /// Claims on sales whose rows turned out to be locked.
+    locked: Vec<LoggedClaim>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
     /// Facts about the batch, once it is written.
@@ -103,6 +109,19 @@ impl Part {
     }
 }
 
+/// Reason why claims that were to be written together have to be taken apart.
+enum TakeApart {
+    /// Postgres refuses some of them.
+    Refused(Reason),
+    /// Another session keeps the rows of some of their sales locked.
+    Locked,
+}
+
+/// Takes the claims on these sales out of others.
+fn extract(claims: &mut Vec<LoggedClaim>, sales: &BTreeSet<CouponId>) -> Vec<LoggedClaim> {
+    claims.extract_if(.., |claim| sales.contains(&claim.coupon_id)).collect()
+}
+
 /// The claims on each coupon.
 fn by_coupon(claims: &[LoggedClaim]) -> BTreeMap<CouponId, Vec<LoggedClaim>> {
     let mut by_coupon: BTreeMap<CouponId, Vec<LoggedClaim>> = BTreeMap::new();
@@ -136,7 +155,8 @@ impl LaneWorker {
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
         let report = written.inspect_err(|error| self.read_again_after(error))?;
-        if report.contended > 0 {
+        // Claims that were contended before don't wait for those that are found to be now.
+        if report.contended > 0 && Instant::now() >= self.contended_not_before {
             self.contended_not_before = Instant::now() + limits::CONTENTION_PAUSE;
         }
         self.count(&report);
@@ -178,10 +198,22 @@ impl LaneWorker {
     /// ones.
     async fn next_batch(&mut self) -> Result<Batch, PassError> {
         if Instant::now() >= self.contended_not_before {
-            self.open.retry_contended();
+            self.retry_contended().await?;
         }
         while self.open.waiting() < self.batch_orders && self.read_more().await? {}
         Ok(self.open.take(self.batch_orders))
+    }
+
+    /// Lets contended claims wait for the next batch, unless the rows of their sales are locked still.
+    async fn retry_contended(&mut self) -> Result<(), PassError> {
+        if !self.locked.is_empty() {
+            self.locked = stock::locked_among(&self.app.stores.pool, self.locked.clone()).await?;
+        }
+        self.open.retry_contended(&self.locked);
+        if !self.locked.is_empty() {
+            self.contended_not_before = Instant::now() + limits::LOCKED_SALES_PAUSE;
+        }
+        Ok(())
     }
 
     /// Reads entries. False if there were no more of them.
@@ -235,6 +267,10 @@ impl LaneWorker {
         self.put_aside(letters, progress).await?;
         progress.left.unreadable.clear();
 
+        let locked = extract(&mut progress.left.claims, &self.locked);
+        progress.report.contended = locked.len();
+        self.open.contend(locked);
+
         let guard = self.lock_buyers(&progress.left.claims).await?;
         let locked_at = Instant::now();
         let claims = std::mem::take(&mut progress.left.claims);
@@ -246,9 +282,12 @@ impl LaneWorker {
         }
         let locks_lost = guard.lost().clone();
         progress.guard = Some(guard);
-        progress.report.contended = contended.len();
-        self.open.contend(contended);
         let written = self.write_splitting(&ours, &locks_lost, progress).await;
+        let locked: HashSet<OrderId> = progress.locked.iter().map(|claim| claim.order_id).collect();
+        ours.retain(|claim| !locked.contains(&claim.order_id));
+        contended.append(&mut progress.locked);
+        progress.report.contended += contended.len();
+        self.open.contend(contended);
         if progress.report.inserted > 0 {
             self.tell_waiters(&ours);
         }
@@ -297,7 +336,12 @@ impl LaneWorker {
             }
             match self.write_part(&part, locks_lost, progress).await {
                 Ok(None) => {}
-                Ok(Some(reason)) => parts.extend(part.taken_apart(reason)),
+                Ok(Some(TakeApart::Refused(reason))) => parts.extend(part.taken_apart(reason)),
+                Ok(Some(TakeApart::Locked)) => {
+                    let Part { mut claims, overflows } = part;
+                    progress.locked.append(&mut extract(&mut claims, &self.locked));
+                    parts.push(Part { claims, overflows });
+                }
                 Err(error) => {
                     parts.push(part);
                     let left = parts.into_iter().flat_map(|part| part.claims);
@@ -315,7 +359,7 @@ impl LaneWorker {
         part: &Part,
         locks_lost: &CancellationToken,
         progress: &mut Progress,
-    ) -> Result<Option<Reason>, PassError> {
+    ) -> Result<Option<TakeApart>, PassError> {
         let lane = self.log.lane();
         let held = (lane, self.epoch);
         let orders = &self.app.orders;
@@ -327,7 +371,7 @@ impl LaneWorker {
             Ok(written) => self.note_written(part, written, progress),
             Err(NotWritten::Poison(reason, detail)) => {
                 if !self.is_hopeless(part, reason).await? {
-                    return Ok(Some(reason));
+                    return Ok(Some(TakeApart::Refused(reason)));
                 }
                 let letter = |claim| DeadLetter::of_claim(lane, claim, reason, &detail);
                 self.put_aside(part.claims.iter().map(letter).collect(), progress).await?;
@@ -337,9 +381,28 @@ impl LaneWorker {
                 self.app.lanes.refresh().await.ok();
                 return Err(PassError::Stale);
             }
+            Err(NotWritten::Postgres(error)) if postgres::is_lock_timeout(&error) => {
+                if !self.finds_locked(&part.claims).await? {
+                    return Err(error.into());
+                }
+                return Ok(Some(TakeApart::Locked));
+            }
             Err(NotWritten::Postgres(error)) => return Err(error.into()),
         }
         Ok(None)
+    }
+
+    /// Looks for locked sales among those of these claims. Their claims wait from now on. Returns whether there are any.
+    async fn finds_locked(&mut self, claims: &[LoggedClaim]) -> Result<bool, PassError> {
+        let coupons = by_coupon(claims).into_keys();
+        let mut found = stock::locked_among(&self.app.stores.pool, coupons).await?;
+        if let Some(coupon) = found.first() {
+            let (lane, sales) = (self.log.lane(), found.len());
+            tracing::error!(%lane, %coupon, sales, "ALARM: another session keeps the row of a sale locked in Postgres; its claims wait in the order log, and all others go on: end that session (docs/operate.md)");
+        }
+        let is_any = !found.is_empty();
+        self.locked.append(&mut found);
+        Ok(is_any)
     }
 
     /// The claims on sales that had too few units a moment ago, and the others together.

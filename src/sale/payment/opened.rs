@@ -219,7 +219,7 @@ impl Payments {
         tries.settle(waiting.order.get(), Err::<(), _>(failure)).await?;
         match self.ask_after_a_pause(waiting.id).await.map_err(Failure::from) {
             // The row takes no change at all: its note alone makes the pause.
-            Err(refusal) if refusal.is_of_item() => Ok(()),
+            Err(refusal) if self.postponed.is_of_item(&refusal).await? => Ok(()),
             asked => asked,
         }
     }

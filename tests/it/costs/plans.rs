@@ -324,7 +324,7 @@ const OF_A_BURST: [(&str, &str, &str); 12] = [
     (
         "orders that are late",
         "SELECT id AS \"order_id: OrderId\", coupon_id AS \"coupon_id: CouponId\" FROM orders WHERE status = 'unpaid'",
-        "900, 50",
+        "900, 50, '{}'",
     ),
     (
         "orders that wait for a job",
@@ -335,7 +335,7 @@ const OF_A_BURST: [(&str, &str, &str); 12] = [
     ("refunds in the process", "WHERE status = 'refunding' AND gateway = 'in_process'", "50"),
     ("returns of a sale", "WHERE (what, coupon_id) >= ($1, $2)", "'unit', {coupon}, 50, false"),
     ("closing returns", "UPDATE stock_returns SET done_at = now()", "'{ids}', 'unit'"),
-    ("orders that are late, to be closed", "WITH due AS ( SELECT id FROM orders", "900, 50"),
+    ("orders that are late, to be closed", "WITH due AS ( SELECT id FROM orders", "900, 50, '{}'"),
     ("closing some orders", "WITH these AS ( SELECT id, status FROM orders", "'{ids}', 'expired'"),
     ("unpaid ones among some", "status = 'unpaid' AS \"is_unpaid!\" FROM orders", "'{ids}'"),
     (

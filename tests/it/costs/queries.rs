@@ -219,13 +219,13 @@ pub(super) const QUERIES: [Row; 88] = [
     (
         "orders that are late, to be closed",
         "WITH due AS ( SELECT id FROM orders",
-        "900, 500",
+        "900, 500, '{}'",
         1_000.0,
     ),
     (
         "orders that are late",
         "SELECT id AS \"order_id: OrderId\", coupon_id AS \"coupon_id: CouponId\" FROM orders WHERE status = 'unpaid'",
-        "900, 500",
+        "900, 500, '{}'",
         500.0,
     ),
     (

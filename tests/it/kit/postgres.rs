@@ -1,6 +1,7 @@
 //! Postgres as the kit sees it: facts about a server, processes of older versions, and ceilings of sequences.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use flash_sale::base::limits;
 use flash_sale::kit::id::Ceilings;
@@ -10,7 +11,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 
 use crate::support::lines::Lines;
 use crate::support::servers::OwnServers;
-use crate::support::{TestApp, bounded, eventually};
+use crate::support::{Bounded, TestApp, bounded, eventually};
 
 /// Name of the sessions of versions before the log of calls.
 const OLDER: &str = "flash-sale";
@@ -196,4 +197,54 @@ async fn a_pool_is_closed_and_connections_that_hang_are_told() {
         assert_eq!(lines.count(HANG), count);
         drop(held);
     }
+}
+
+/// A row that another session keeps is told from a server that is slow.
+#[tokio::test]
+async fn a_statement_waits_half_of_its_time_for_a_lock() {
+    let app = TestApp::with_sales(1).await;
+    let timeout = Duration::from_secs(1);
+    let pool = postgres::pool(&app.database_url(), 1, timeout).expect("a valid URL");
+    let settings = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')";
+    eventually("both settings are read", async || {
+        let found: Result<(String, String), _> = sqlx::query_as(settings).fetch_one(&pool).await;
+        found.is_ok_and(|found| found == ("500ms".to_owned(), "1s".to_owned()))
+    })
+    .await;
+    let other = app.holding("SELECT FROM flash_sales FOR UPDATE").await;
+    let write = "UPDATE flash_sales SET sold = 1, updated_at = now()";
+    eventually("the lock is waited for in vain", async || {
+        let error = sqlx::query(write).execute(&pool).await.expect_err("the row is locked");
+        // On a busy machine, the statement may take all of its time before it waits.
+        postgres::is_lock_timeout(&error)
+    })
+    .await;
+    other.rollback().await.expect("Postgres answers");
+}
+
+/// Locks of tables that writers wait for, held by another session of this database.
+#[tokio::test]
+async fn a_table_is_locked_if_writers_wait_for_it() {
+    let app = TestApp::with_sales(1).await;
+    for (lock, is_locked) in [
+        ("SELECT FROM flash_sales FOR UPDATE", false),
+        ("LOCK TABLE flash_sales IN ACCESS SHARE MODE", false),
+        ("LOCK TABLE flash_sales IN ROW SHARE MODE", false),
+        ("LOCK TABLE flash_sales IN ROW EXCLUSIVE MODE", false),
+        ("LOCK TABLE flash_sales IN SHARE UPDATE EXCLUSIVE MODE", false),
+        ("LOCK TABLE flash_sales IN SHARE MODE", true),
+        ("LOCK TABLE flash_sales IN SHARE ROW EXCLUSIVE MODE", true),
+        ("LOCK TABLE flash_sales IN EXCLUSIVE MODE", true),
+        ("LOCK TABLE flash_sales IN ACCESS EXCLUSIVE MODE", true),
+    ] {
+        let other = app.holding(lock).await;
+        let found = postgres::has_locked_table(&app.app.stores.pool).bounded().await;
+        assert_eq!(found.expect("Postgres answers"), is_locked, "{lock}");
+        other.rollback().await.expect("Postgres answers");
+    }
+    let elsewhere = TestApp::with_sales(1).await;
+    let other = elsewhere.holding("LOCK TABLE flash_sales").await;
+    let found = postgres::has_locked_table(&app.app.stores.pool).bounded().await;
+    assert!(!found.expect("Postgres answers"), "it is of another database");
+    drop(other);
 }

@@ -1,6 +1,7 @@
 //! Reading the table of sales: those that Redis has to hold, or soon will; and the items of the passes over sales.
 //! Postponed items (`sale/postponed.rs`) are left out until they are due.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -17,13 +18,40 @@ pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
     allow_statements(tx, limits::RECOUNT_TIMEOUT).await
 }
 
-/// Lets the statements of this transaction take so long.
+/// Lets the statements of this transaction take so long, and wait as long for a lock.
 pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx::Result<()> {
     let timeout_ms = timeout.as_millis().to_string();
-    sqlx::query!("SELECT set_config('statement_timeout', $1, true)", timeout_ms)
-        .fetch_one(tx)
-        .await?;
+    sqlx::query!(
+        "SELECT set_config('statement_timeout', $1, true) AS statement, set_config('lock_timeout', '0', true) AS lock",
+        timeout_ms
+    )
+    .fetch_one(tx)
+    .await?;
     Ok(())
+}
+
+/// Those of these sales of which another session keeps the row locked at this moment, or that of the coupon, so that
+/// orders of them can neither be written nor closed.
+pub async fn locked_among(
+    pool: &PgPool,
+    coupons: impl IntoIterator<Item = CouponId>,
+) -> sqlx::Result<BTreeSet<CouponId>> {
+    let coupons: Vec<i64> = coupons.into_iter().map(CouponId::get).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    let locked = sqlx::query_scalar!(
+        // The locks that writing an order takes, without waiting for them.
+        r#"WITH sales AS (
+               SELECT coupon_id FROM flash_sales WHERE coupon_id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED),
+           free AS (
+               SELECT id FROM coupons WHERE id = ANY(ARRAY(SELECT coupon_id FROM sales)) FOR KEY SHARE SKIP LOCKED)
+           SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
+           WHERE coupon_id = ANY($1) AND coupon_id <> ALL(ARRAY(SELECT id FROM free))"#,
+        &coupons,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.rollback().await?;
+    Ok(locked.into_iter().collect())
 }
 
 /// Whether there is a sale of this coupon.

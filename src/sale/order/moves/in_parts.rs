@@ -78,6 +78,10 @@ impl OrderMoves {
     }
 
     /// Closes orders of one coupon, and postpones those that can't be closed. Returns the number closed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, or another session keeps the row of the sale locked; some may be closed then.
     pub(in crate::sale) async fn close_what_can_be(
         &self,
         closing: Closing,
@@ -97,7 +101,12 @@ impl OrderMoves {
             };
             let possible = self.possible(coupon, part, &error).await?;
             let failure = Failure::from(error);
-            if !failure.is_of_item() {
+            if failure.is_of_lock() && !stock::locked_among(&self.pool, [coupon]).await?.is_empty()
+            {
+                // None of them can be closed now.
+                return Err(failure);
+            }
+            if !postponed.is_of_item(&failure).await? {
                 return Err(failure);
             }
             if possible == 0 || part.len() == 1 {

@@ -48,7 +48,7 @@ mod moved;
 // Bound on orders that are cancelled to claim anew.
 mod bound;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -111,6 +111,11 @@ impl OrderMoves {
         Self { pool, shutdown, closed: ClosedOrders { most: 0 } }
     }
 
+    /// The database.
+    pub(in crate::sale) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
     /// Cancels the user's unpaid order.
     pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
         self.cancel_as(Asker::Buyer(user), order).await
@@ -131,8 +136,9 @@ impl OrderMoves {
         self.to_the_end(async move { moves.cancel_now(&asker, order).await }).await
     }
 
-    /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped. The
-    /// time of an order that an older version wrote is `payment_window` from then on. Returns their number.
+    /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped, and
+    /// those of the coupons in `but`. The time of an order that an older version wrote is `payment_window` from then on.
+    /// Returns their number.
     ///
     /// # Errors
     ///
@@ -140,8 +146,10 @@ impl OrderMoves {
     pub(in crate::sale) async fn expire(
         &self,
         payment_window: Duration,
+        but: &BTreeSet<CouponId>,
         limit: u32,
     ) -> sqlx::Result<usize> {
+        let but: Vec<i64> = but.iter().map(|coupon| coupon.get()).collect();
         let mut tx = postgres::begin_by_index(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
@@ -152,6 +160,7 @@ impl OrderMoves {
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
                      AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
+                     AND coupon_id <> ALL($3)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
@@ -160,6 +169,7 @@ impl OrderMoves {
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             payment_window.as_secs_f64(),
             i64::from(limit),
+            &but,
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -172,17 +182,21 @@ impl OrderMoves {
     pub(in crate::sale) async fn due(
         &self,
         payment_window: Duration,
+        but: &BTreeSet<CouponId>,
         limit: u32,
     ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
+        let but: Vec<i64> = but.iter().map(|coupon| coupon.get()).collect();
         let mut tx = postgres::begin_by_index(&self.pool).await?;
         let rows = sqlx::query!(
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
                WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
                  AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
+                 AND coupon_id <> ALL($3)
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                ORDER BY coalesce(pay_by, created_at) LIMIT $2"#,
             payment_window.as_secs_f64(),
             i64::from(limit),
+            &but,
         )
         .fetch_all(&mut *tx)
         .await?;

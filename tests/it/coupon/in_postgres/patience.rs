@@ -27,6 +27,12 @@ async fn allowed(session: &mut PgConnection) -> i64 {
     sqlx::query_scalar(query).fetch_one(session).await.expect("Postgres answers")
 }
 
+/// Whether a statement waits for a lock until its time is over.
+async fn waits_for_locks(session: &mut PgConnection) -> bool {
+    let query = sqlx::query_scalar("SELECT current_setting('lock_timeout') = '0'");
+    query.fetch_one(session).await.expect("Postgres answers")
+}
+
 fn ms(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).expect("it is short")
 }
@@ -38,8 +44,10 @@ async fn allow_statements_holds_for_its_transaction_alone() {
     for _ in 0..2 {
         let mut tx = postgres::begin(&pool).await.expect("Postgres answers");
         assert_eq!(allowed(&mut tx).await, ms(USUAL));
+        assert!(!waits_for_locks(&mut tx).await);
         stock::allow_statements(&mut tx, Duration::from_millis(12_345)).await.expect("it may");
         assert_eq!(allowed(&mut tx).await, 12_345);
+        assert!(waits_for_locks(&mut tx).await);
         stock::allow_long_statements(&mut tx).await.expect("it may");
         assert_eq!(allowed(&mut tx).await, ms(limits::RECOUNT_TIMEOUT));
         tx.commit().await.expect("Postgres answers");

@@ -8,7 +8,7 @@ use crate::support::lines::{Lines, rows_returned};
 use crate::support::{Bounded, TestApp, sale};
 
 /// Two sales with two unpaid orders each, and a job of each, all of the beginning of 2024.
-async fn two_jobs() -> TestApp {
+pub(super) async fn two_jobs() -> TestApp {
     let app = TestApp::with_sales(2).await;
     app.write_rows(&[
         (11, 1, "flash", 11, "unpaid"),
@@ -26,12 +26,12 @@ async fn two_jobs() -> TestApp {
     app
 }
 
-async fn cancelled(app: &TestApp) -> Vec<i64> {
+pub(super) async fn cancelled(app: &TestApp) -> Vec<i64> {
     app.numbers("SELECT id FROM orders WHERE status = 'cancelled' ORDER BY id").await
 }
 
 /// Jobs that go on.
-async fn open(app: &TestApp) -> Vec<i64> {
+pub(super) async fn open(app: &TestApp) -> Vec<i64> {
     app.numbers("SELECT id FROM jobs WHERE finished_at IS NULL ORDER BY id").await
 }
 

@@ -22,6 +22,9 @@ mod expiry;
 // Jobs that cancel orders.
 mod cancellations;
 
+// What another session keeps locked.
+mod locked;
+
 // Running counts of orders.
 mod counts;
 

@@ -99,7 +99,8 @@ async fn the_rows_of_letters_that_wait() {
     for state in CLASSES {
         app.execute(rewind).await;
         app.refuse("UPDATE", "stock_returns", &of_bad, state).await;
-        let is_poison = meaning_of(state) == Poison;
+        // No session keeps a whole table here, so a lock that is waited for in vain is one of the item's rows.
+        let is_poison = meaning_of(state) == Poison || state == "55P03";
         assert_eq!(pass().await, is_poison, "{state}: one item stops nothing");
         app.accept("stock_returns").await;
         assert!(!last().await.contains(&bad.get()), "{state}: the refusal is real");

@@ -1,0 +1,120 @@
+//! Sales, and orders, whose rows another session keeps locked in Postgres.
+
+use flash_sale::sale::pass::Ran;
+
+use super::cancellations::{cancelled, open, two_jobs};
+use crate::support::lines::Lines;
+use crate::support::{Bounded, TestApp, bounded};
+
+const ALARM: &str = "ALARM: an item can't be dealt with";
+
+/// More than a batch of due orders of one sale, and two younger ones of another.
+async fn with_due() -> TestApp {
+    let app = TestApp::with_sales(2).await;
+    app.execute(
+        "UPDATE flash_sales SET total = 1000, sold = 1000;
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by)
+         SELECT n, CASE WHEN n > 501 THEN 2048 ELSE 1024 END, 'flash', n, now(),
+                now() - interval '2 days' + n * interval '1 s'
+         FROM generate_series(1, 503) AS n",
+    )
+    .await;
+    app
+}
+
+async fn pass(app: &TestApp) -> Option<Ran> {
+    bounded("the end of the pass", app.app.expiry.pass()).await.ok()
+}
+
+/// A statement that waits for a lock ends with this code once it has waited for long. Here it ends at once.
+async fn wait_in_vain(app: &TestApp, orders: &str) {
+    app.refuse("UPDATE", "orders", orders, "55P03").await;
+}
+
+#[tokio::test]
+async fn orders_of_other_sales_expire_while_a_session_keeps_the_row_of_a_sale() {
+    let app = with_due().await;
+    let other = app.holding("SELECT FROM flash_sales WHERE coupon_id = 1024 FOR UPDATE").await;
+    wait_in_vain(&app, "NEW.coupon_id = 1024").await;
+    let lines = Lines::heard();
+    assert_eq!(pass(&app).await, Some(Ran { items: 2, goes_on: false }));
+    assert_eq!(app.postponed().await, ["expiry 1 1"], "an operator sees one order of the sale");
+    assert_eq!(lines.count(ALARM), 1);
+
+    app.execute("UPDATE postponed SET next_try_at = 'infinity'").await;
+    app.count_statements("UPDATE", "orders").await;
+    assert_eq!(pass(&app).await, Some(Ran { items: 0, goes_on: false }));
+    assert_eq!(app.statements().await, 1, "the sale is known, so nothing waits for it");
+    assert_eq!((app.postponed().await.len(), lines.count(ALARM)), (1, 1));
+
+    app.let_postponed_be_due().await;
+    assert_eq!(pass(&app).await, Some(Ran { items: 0, goes_on: false }));
+    assert_eq!(app.postponed().await, ["expiry 1 2"], "it waits for longer");
+
+    other.rollback().await.expect("Postgres answers");
+    app.accept("orders").await;
+    app.let_postponed_be_due().await;
+    assert_eq!(pass(&app).await, Some(Ran { items: 501, goes_on: false }));
+    assert_eq!(app.postponed().await, [""; 0]);
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 0);
+}
+
+/// One order of the other sale is refused, so the batch is closed coupon by coupon when the lock is met.
+#[tokio::test]
+async fn a_locked_sale_and_a_refused_order_hold_up_none_of_the_others() {
+    let app = with_due().await;
+    let other = app.holding("SELECT FROM flash_sales WHERE coupon_id = 1024 FOR UPDATE").await;
+    app.execute(
+        "DELETE FROM orders WHERE id BETWEEN 3 AND 501;
+         CREATE FUNCTION refuse_in_parts() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN RAISE EXCEPTION 'refused' USING ERRCODE =
+                 -- The order of the other sale comes first in a batch with both.
+                 CASE WHEN OLD.id = 502 THEN '23514' ELSE '55P03' END; END $$;
+         UPDATE orders SET pay_by = pay_by - interval '3 days' WHERE id = 502;
+         CREATE TRIGGER in_parts BEFORE UPDATE ON orders FOR EACH ROW WHEN (OLD.id <> 503)
+             EXECUTE FUNCTION refuse_in_parts()",
+    )
+    .await;
+    for _ in 0..2 {
+        app.execute("UPDATE postponed SET next_try_at = 'infinity'").await;
+        pass(&app).await.expect("one item stops nothing");
+    }
+    assert_eq!(app.postponed().await, ["expiry 1 1", "expiry 502 1"]);
+    let unpaid = app.numbers("SELECT id FROM orders WHERE status = 'unpaid' ORDER BY id").await;
+    assert_eq!(unpaid, [1, 2, 502]);
+    other.rollback().await.expect("Postgres answers");
+}
+
+/// A change of the schema, say, which ends by itself.
+#[tokio::test]
+async fn a_locked_table_concerns_all_orders_and_postpones_none() {
+    let app = with_due().await;
+    let other = app.holding("LOCK TABLE flash_sales IN SHARE MODE").await;
+    wait_in_vain(&app, "NEW.coupon_id = 1024").await;
+    assert_eq!((pass(&app).await, app.postponed().await.len()), (None, 0));
+    other.rollback().await.expect("Postgres answers");
+    // Another session keeps some row that is neither a sale's nor an order's: each order is tried alone.
+    app.accept("orders").await;
+    wait_in_vain(&app, "NEW.id = 7").await;
+    assert_eq!(pass(&app).await, Some(Ran { items: 502, goes_on: false }));
+    assert_eq!(app.postponed().await, ["expiry 7 1"]);
+}
+
+/// As many orders of a job as fit into a batch wait for the sale, and one of another job for a session of its own.
+#[tokio::test]
+async fn jobs_that_cancel_go_on_with_what_no_session_keeps_locked() {
+    let app = two_jobs().await;
+    let sale = app.holding("SELECT FROM flash_sales WHERE coupon_id = 1024 FOR UPDATE").await;
+    wait_in_vain(&app, "NEW.coupon_id = 1024 OR NEW.id = 22").await;
+    for _ in 0..2 {
+        let failed = app.app.cancellations.pass().bounded().await;
+        assert!(failed.is_err(), "{failed:?}");
+        assert_eq!((cancelled(&app).await, open(&app).await), (vec![21], vec![1, 2]));
+        assert_eq!(app.postponed().await.len(), 1, "the order of the job that goes on");
+    }
+    sale.rollback().await.expect("Postgres answers");
+    app.accept("orders").await;
+    app.let_postponed_be_due().await;
+    assert_eq!((app.cancel_for_jobs().await, open(&app).await), (3, vec![]));
+    assert_eq!(app.postponed().await, [""; 0]);
+}
