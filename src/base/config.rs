@@ -90,7 +90,8 @@ pub struct StoreConfig {
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub redis_timeout_ms: u64,
 
-    /// Time that Postgres may work on a statement, and that a transaction may wait for its next one
+    /// Time that Postgres may work on a statement, and that a transaction may wait for its next one; half of it may be a
+    /// wait for a lock
     #[arg(long, env = "FLASH_SALE_DATABASE_TIMEOUT_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub database_timeout_ms: u64,

@@ -177,7 +177,7 @@ impl Pass {
             )),
             Self::Expiry => Some((
                 ItemKind::Order,
-                "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again; if it names a lock, end the session that keeps a row of the sale.",
             )),
             Self::History => Some((
                 ItemKind::Order,
