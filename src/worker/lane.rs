@@ -48,6 +48,8 @@ pub struct Lanes {
     watch: LaneWatch,
     /// One line about trouble for all lanes together.
     throttle: Mutex<LogThrottle>,
+    /// Time at which the stores were last compared because of a new group.
+    compared_at: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// A worker of one lane.
@@ -122,7 +124,14 @@ impl Lanes {
         let redis = &app.stores.redis;
         let readers = (0..limits::LOG_READERS).map(|_| redis.another()).collect();
         let watch = LaneWatch::new(redis);
-        Self { app, settings, readers, watch, throttle: Mutex::default() }
+        Self {
+            app,
+            settings,
+            readers,
+            watch,
+            throttle: Mutex::default(),
+            compared_at: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Starts the writers of a lane's logs and their reliefs, as tasks of the service.
@@ -410,17 +419,18 @@ impl LaneWorker {
     /// Compares the stores beside the work, which goes on meanwhile. A missing log proves little by itself: before
     /// the first claim there is none.
     fn compare_stores(&self, log_was_missing: bool) {
-        let app = self.app.clone();
         let lane = self.log.lane();
         let vanished = self.group_seen;
         if vanished && self.lanes.may_log() {
             tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
         }
-        let stop = app.shutdown.stop_token().clone();
+        let (lanes, found_at) = (self.lanes.clone(), Instant::now());
+        let stop = self.app.shutdown.stop_token().clone();
         self.app.shutdown.spawn(async move {
+            let log_lost = vanished && log_was_missing;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = alarm_if_data_lost(&app, lane, vanished && log_was_missing) => {}
+                () = alarm_if_data_lost(&lanes, lane, found_at, log_lost) => {}
             }
         });
     }
@@ -466,12 +476,19 @@ impl LaneWorker {
     }
 }
 
-/// Raises the alarm if a log was lost for certain, or the stores don't agree.
-async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
+/// Raises the alarm if a log was lost for certain, or the stores don't agree. A comparison is about all lanes: one that
+/// has begun since another lane's group was found to be new serves that lane, too.
+async fn alarm_if_data_lost(lanes: &Lanes, lane: Lane, found_at: Instant, log_lost: bool) {
+    let app = &lanes.app;
     let sales = stock::loaded(&app.stores.pool).await.unwrap_or_default();
     if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
         return;
     }
+    let mut compared_at = lanes.compared_at.lock().await;
+    if !log_lost && compared_at.is_some_and(|began| began >= found_at) {
+        return;
+    }
+    *compared_at = Some(Instant::now());
     match app.reconciler.compare().await {
         Ok(Some(report)) if report.agrees() && !log_lost => {}
         Ok(None) => {

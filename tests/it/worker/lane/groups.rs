@@ -169,6 +169,35 @@ async fn the_first_log_of_a_lane_with_a_sale_is_an_alarm_if_the_stores_differ() 
     look(coupon.lane(), 0.0).await;
 }
 
+/// As when a service with a thousand lanes starts: each lane's group is new.
+#[tokio::test]
+async fn one_comparison_serves_all_groups_that_were_new_when_it_began() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    app.order(1, coupon).await;
+    app.forget_buyer(coupon, 1).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
+    let mut relief = worker.relief();
+    relief.ensure_group().bounded().await.expect("Redis answers");
+    let key = app.log(lane());
+    let vanish = async || {
+        let gone: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
+        assert_eq!(gone, 1);
+    };
+    let locked = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
+    vanish().await;
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    app.a_session_waits_for_a_row().await;
+    for _ in 0..3 {
+        vanish().await;
+        relief.ensure_group().bounded().await.expect("Redis answers");
+    }
+    locked.rollback().await.expect("Postgres answers");
+    idle(&another).await;
+    assert_eq!(data_lost(&another), 2.0, "the one that was under way, and one after the others");
+}
+
 #[tokio::test]
 async fn a_comparison_of_the_stores_ends_with_the_service() {
     let app = TestApp::start().await;
