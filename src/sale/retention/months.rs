@@ -89,8 +89,9 @@ pub async fn make(pool: &PgPool, month: Month) -> sqlx::Result<()> {
 /// Drops a month, and notes that its payments are known no more. Nothing if it isn't there.
 pub async fn drop(pool: &PgPool, month: Month) -> sqlx::Result<()> {
     let mut tx = postgres::begin(pool).await?;
-    hold(&mut tx).await?;
+    // In this order: the second has the last word about waits for locks.
     stock::allow_long_statements(&mut tx).await?;
+    hold(&mut tx).await?;
     installation::payments_kept_from(&mut tx, month.next().begins()).await?;
     let name = month.name();
     for table in TABLES {
