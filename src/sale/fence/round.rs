@@ -36,6 +36,8 @@ pub struct Rounds {
     /// Number of the look.
     look: u32,
     at_rest: HashMap<Lane, Rest>,
+    /// Lanes without a proof that could not be closed.
+    unproven: BTreeSet<Lane>,
 }
 
 /// A lane at rest.
@@ -65,6 +67,16 @@ impl Rounds {
     pub fn at_rest(&self, beats: &[LaneBeat]) -> Vec<(NotedBeat, DateTime<Utc>)> {
         let rest = |beat: &LaneBeat| Some((beat.noted, self.rest(&beat.noted)?.since));
         beats.iter().filter_map(rest).collect()
+    }
+
+    /// Lanes without a proof that could not be closed before.
+    pub fn unproven(&self) -> BTreeSet<Lane> {
+        self.unproven.clone()
+    }
+
+    /// Notes the lanes without a proof that could not be closed.
+    pub fn note_unproven(&mut self, lanes: BTreeSet<Lane>) {
+        self.unproven = lanes;
     }
 
     /// Begins a look at these lanes. Those of `awake` are compared in any case.

@@ -14,6 +14,7 @@ use super::lane::Recoverer;
 use super::records::{self, Recovery};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
 use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
@@ -138,8 +139,8 @@ impl Keeper {
             stored = self.lanes.read_now().await?;
         }
         let beats = table::beats(pool, suspected).await?;
-        let newer = match self.look(&link, &mut stored, &beats, suspected).await {
-            // Postgres refuses a change of one lane, or Redis can't read it: the lanes that are closed don't wait for it.
+        let (newer, of_look) = match self.look(&link, &mut stored, &beats, suspected).await {
+            // Redis can't read one lane, or Postgres refuses its beat: the lanes that are closed don't wait for it.
             Err(failure) if failure.is_of_item() => {
                 self.recover_closed(&stored).await?;
                 return Err(failure);
@@ -151,7 +152,7 @@ impl Keeper {
         self.look_at_sales(&mut stored).await?;
         let of_receipts = self.look_at_receipts(&mut stored).await?;
         self.recover_closed(&stored).await?;
-        of_receipts.map_or(Ok(()), Err)
+        of_look.or(of_receipts).map_or(Ok(()), Err)
     }
 
     /// Recoveries that fit, as [`closures::list`].
@@ -177,24 +178,26 @@ impl Keeper {
     }
 
     /// Compares open lanes with what was noted, and closes those that differ. Returns the lanes of which Redis has a
-    /// newer epoch. Of the lanes at rest, `all` are compared, or [some](fence::round).
+    /// newer epoch, and the failure to close a lane, which holds up no other. Of the lanes at rest, `all` are compared, or
+    /// [some](fence::round).
     async fn look(
         &self,
         link: &Link,
         stored: &mut [StoredLane],
         beats: &[LaneBeat],
         all: bool,
-    ) -> Result<Vec<Lane>, Failure> {
+    ) -> Result<(Vec<Lane>, Option<Failure>), Failure> {
         let origin = link.origin().await?;
         let mut epochs = BTreeMap::new();
+        let mut refused = None;
         for lane in stored.iter_mut().filter(|lane| lane.is_open) {
             let Some(approved) = &lane.origin else {
                 continue;
             };
             if approved.run_id != origin.run_id {
-                self.close(lane, ClosureReason::StartedAnew).await?;
+                self.try_to_close(lane, ClosureReason::StartedAnew, &mut refused).await?;
             } else if approved.replication_id != origin.replication_id {
-                self.close(lane, ClosureReason::OtherReplicationId).await?;
+                self.try_to_close(lane, ClosureReason::OtherReplicationId, &mut refused).await?;
             } else {
                 epochs.insert(lane.lane, lane.epoch);
             }
@@ -212,19 +215,40 @@ impl Keeper {
             }
         }
         // First: until the last of these is closed, the witnesses go on telling.
-        let unproven = round.unproven(&found);
-        for lane in stored.iter_mut().filter(|lane| unproven.contains(&lane.lane)) {
-            self.close(lane, ClosureReason::WentBack).await?;
+        let mut unproven = round.unproven(&found);
+        unproven.extend(self.rounds().unproven());
+        for lane in stored.iter_mut().filter(|lane| lane.is_open && unproven.contains(&lane.lane)) {
+            self.try_to_close(lane, ClosureReason::WentBack, &mut refused).await?;
         }
         found.retain(|(noted, _)| !unproven.contains(&noted.lane));
-        self.judge(stored, &found).await?;
+        // The others are closed by now, and would prove nothing against these in the next look.
+        let left = stored.iter().filter(|lane| lane.is_open && unproven.contains(&lane.lane));
+        self.rounds().note_unproven(left.map(|lane| lane.lane).collect());
+        self.judge(stored, &found, &mut refused).await?;
         newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
-        Ok(newer)
+        Ok((newer, refused))
+    }
+
+    /// Closes a lane, or notes that its row takes no change.
+    async fn try_to_close(
+        &self,
+        lane: &mut StoredLane,
+        reason: ClosureReason,
+        refused: &mut Option<Failure>,
+    ) -> Result<(), Failure> {
+        match self.close(lane, reason).await {
+            Err(failure) if failure.is_of_item() => *refused = Some(failure),
+            closed => closed?,
+        }
+        Ok(())
     }
 
     /// Begins a look. Lanes at rest are compared that have an entry since their last beat.
     async fn begin_round(&self, beats: &[LaneBeat], all: bool) -> Round {
         let at_rest = self.rounds().at_rest(beats);
+        // A process of before the log of calls may keep the lanes next. It takes a lane that is as noted for whole, however
+        // old the note is, so none is left out while there is one.
+        let all = all || postgres::has_older_processes(&self.stores.pool).await.unwrap_or(true);
         let awake = if all { None } else { self.awake(&at_rest).await.ok() };
         // Where two commands can't tell, each lane is compared.
         let awake = awake.unwrap_or_else(|| at_rest.iter().map(|(noted, _)| noted.lane).collect());
@@ -270,6 +294,7 @@ impl Keeper {
         &self,
         stored: &mut [StoredLane],
         found: &[(NotedBeat, Beat)],
+        refused: &mut Option<Failure>,
     ) -> Result<(), Failure> {
         let mut confirmed = Vec::new();
         for (noted, beat) in found {
@@ -293,7 +318,7 @@ impl Keeper {
                 Beat::Closed => ClosureReason::CutOff,
             };
             if let Some(lane) = stored.iter_mut().find(|lane| lane.lane == noted.lane) {
-                self.close(lane, reason).await?;
+                self.try_to_close(lane, reason, refused).await?;
             }
         }
         let beats: Vec<NotedBeat> = confirmed.iter().map(|(_, now, _)| *now).collect();

@@ -10,6 +10,7 @@ use anyhow::Context;
 use hyper::header::HeaderValue;
 use hyper::{Method, Uri};
 use private_servers::testing::RedisServer;
+use redis::AsyncConnectionConfig;
 
 use crate::load::connection::Address;
 use crate::load::pace::Pace;
@@ -82,7 +83,7 @@ impl Levels {
         let port = listener.local_addr()?.port().to_string();
         drop(listener);
         set(redis, "port", &port).await?;
-        let replica = Redis::new(&self.replica.url())?;
+        let replica = Redis::with_timeout(&self.replica.url(), PATIENCE)?;
         let mut command = redis::cmd("REPLICAOF");
         let _: String = replica.query(command.arg("127.0.0.1").arg(&port)).await?;
         let is_followed = async {
@@ -96,7 +97,8 @@ impl Levels {
 
     async fn leave(&self, redis: &Redis) -> anyhow::Result<()> {
         let client = redis::Client::open(self.replica.url())?;
-        let mut replica = client.get_multiplexed_async_connection().await?;
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let mut replica = client.get_multiplexed_async_connection_with_config(&patient).await?;
         let mut command = redis::cmd("REPLICAOF");
         let _: String = command.arg("NO").arg("ONE").query_async(&mut replica).await?;
         set(redis, "port", "0").await

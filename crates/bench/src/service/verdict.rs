@@ -19,6 +19,8 @@ use flash_sale::sale::keys::{Keys, LogId};
 use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile;
 
+/// Time in which Redis has to answer, also beside a load that takes all there is.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for the worker to write all accepted claims.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
@@ -107,7 +109,9 @@ impl Judge {
         reconciler: Reconciler,
     ) -> anyhow::Result<Self> {
         // The URLs aren't quoted: they may hold passwords.
-        let redis = Redis::new(redis_url).ok().context("--redis-url can't be understood")?;
+        let redis = Redis::with_timeout(redis_url, PATIENCE)
+            .ok()
+            .context("--redis-url can't be understood")?;
         let options = PgConnectOptions::from_str(database_url).ok();
         let options = options.context("--database-url can't be understood")?;
         // One connection, so that its process is known and its CPU time isn't counted; and no time limit, because

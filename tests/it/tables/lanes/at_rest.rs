@@ -1,9 +1,13 @@
 //! Looks at lanes at rest: which of them are compared, and what these prove of the others.
 
+use std::str::FromStr;
+
 use flash_sale::app::App;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::{CouponId, Lane};
 use private_servers::testing::RedisServer;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, PgConnection};
 
 use crate::faults::recovery::start_with;
 use crate::recovery::rolled_back::{keep_memory, put_memory_back};
@@ -114,4 +118,46 @@ async fn a_lane_that_went_back_alone_is_closed_alone() {
     look(&app.app, 1).await;
     assert_eq!(app.number(WENT_BACK).await, 1);
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1);
+}
+
+/// Its claims of the lost time would be forgotten, were it believed once the witnesses are closed.
+#[tokio::test]
+async fn a_lane_without_a_proof_whose_row_takes_no_change_holds_up_no_other_and_stays_doubted() {
+    let (_server, app) = at_rest().await;
+    keep_memory(&app).await;
+    look(&app.app, 2).await;
+    put_memory_back(&app).await;
+    let lane =
+        app.number("SELECT lane::bigint FROM lane_beats ORDER BY beat_at, lane LIMIT 1").await;
+    app.refuse("UPDATE", "lanes", &format!("NEW.lane = {lane}"), "23514").await;
+    for _ in 0..2 {
+        look(&app.app, 1).await;
+        assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(LANES - 1));
+    }
+    app.accept("lanes").await;
+    look(&app.app, 1).await;
+    assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(LANES));
+    assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state <> 'open'").await, 0);
+    look(&app.app, 3).await;
+    assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(LANES));
+}
+
+/// It compares each lane with its own note alone, which has to be young then.
+#[tokio::test]
+async fn no_lane_rests_while_a_process_of_an_older_version_may_keep_the_lanes_next() {
+    let (_server, app) = at_rest().await;
+    let options = PgConnectOptions::from_str(&app.database_url()).expect("a valid URL");
+    let older = options.application_name("flash-sale");
+    let older = PgConnection::connect_with(&older).await.expect("Postgres accepts it");
+    for _ in 0..2 {
+        let before = beats(&app).await;
+        look(&app.app, 1).await;
+        let raised = beats(&app).await.into_iter().zip(before).all(|(now, was)| now == was + 1);
+        assert!(raised, "each lane is compared");
+    }
+    older.close().await.expect("Postgres answers");
+    let before = beats(&app).await;
+    look(&app.app, 2).await;
+    let rest = beats(&app).await.into_iter().zip(before).any(|(now, was)| now == was);
+    assert!(rest, "they rest again");
 }
