@@ -18,8 +18,8 @@
 //! * Another process keeps the lanes: it knows of no rest, and its first look compares all of them. Its witnesses are
 //!   the lanes that the last look of any process has noted.
 //! * A recovery notes a beat, too. It may have found a memory that had gone back, so its lane is no witness.
-//! * A process dies while it closes the lanes without a proof: they are closed first, and the witnesses, which go on
-//!   telling, after them.
+//! * A process dies while it closes the lanes without a proof, or Postgres refuses to close one: first, a beat is noted
+//!   for all of them that Redis can't have, so that they are found to be behind by any process from then on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,8 +36,6 @@ pub struct Rounds {
     /// Number of the look.
     look: u32,
     at_rest: HashMap<Lane, Rest>,
-    /// Lanes without a proof that could not be closed.
-    unproven: BTreeSet<Lane>,
 }
 
 /// A lane at rest.
@@ -67,16 +65,6 @@ impl Rounds {
     pub fn at_rest(&self, beats: &[LaneBeat]) -> Vec<(NotedBeat, DateTime<Utc>)> {
         let rest = |beat: &LaneBeat| Some((beat.noted, self.rest(&beat.noted)?.since));
         beats.iter().filter_map(rest).collect()
-    }
-
-    /// Lanes without a proof that could not be closed before.
-    pub fn unproven(&self) -> BTreeSet<Lane> {
-        self.unproven.clone()
-    }
-
-    /// Notes the lanes without a proof that could not be closed.
-    pub fn note_unproven(&mut self, lanes: BTreeSet<Lane>) {
-        self.unproven = lanes;
     }
 
     /// Begins a look at these lanes. Those of `awake` are compared in any case.

@@ -232,6 +232,21 @@ pub async fn note_beats(pool: &PgPool, confirmed: &[NotedBeat]) -> sqlx::Result<
     Ok(())
 }
 
+/// Notes for these lanes a beat that Redis can't have: their notes are older than the moment to which Redis went back, so
+/// that Redis may be as noted and has lost what came later. From then on each look, and each recovery, finds Redis behind.
+pub async fn doubt(pool: &PgPool, lanes: impl IntoIterator<Item = Lane>) -> sqlx::Result<()> {
+    let lanes: Vec<i32> = lanes.into_iter().map(Lane::get).collect();
+    sqlx::query!(
+        // No longer as of a look: these lanes prove nothing of others.
+        "UPDATE lane_beats SET beat = beat + 2, beat_at = least(beat_at, updated_at)
+         FROM lanes WHERE lanes.lane = lane_beats.lane AND lane_beats.lane = ANY($1)",
+        &lanes,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
 /// Notes that the sales of a lane are taken over without a comparison, and have to be read once the lane is open.
 pub async fn note_unchecked(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
     sqlx::query!(

@@ -214,16 +214,15 @@ impl Keeper {
                 beat => found.push((*noted, beat)),
             }
         }
-        // First: until the last of these is closed, the witnesses go on telling.
-        let mut unproven = round.unproven(&found);
-        unproven.extend(self.rounds().unproven());
-        for lane in stored.iter_mut().filter(|lane| lane.is_open && unproven.contains(&lane.lane)) {
+        // First: until these are doubted, the witnesses go on telling.
+        let unproven = round.unproven(&found);
+        if !unproven.is_empty() {
+            table::doubt(&self.stores.pool, unproven.iter().copied()).await?;
+        }
+        for lane in stored.iter_mut().filter(|lane| unproven.contains(&lane.lane)) {
             self.try_to_close(lane, ClosureReason::WentBack, &mut refused).await?;
         }
         found.retain(|(noted, _)| !unproven.contains(&noted.lane));
-        // The others are closed by now, and would prove nothing against these in the next look.
-        let left = stored.iter().filter(|lane| lane.is_open && unproven.contains(&lane.lane));
-        self.rounds().note_unproven(left.map(|lane| lane.lane).collect());
         self.judge(stored, &found, &mut refused).await?;
         newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
         Ok((newer, refused))
