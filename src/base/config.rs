@@ -90,8 +90,7 @@ pub struct StoreConfig {
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub redis_timeout_ms: u64,
 
-    /// Time that Postgres may work on a statement, and that a transaction may wait for its next one; half of it may be a
-    /// wait for a lock
+    /// Time that Postgres may work on a statement, and that a transaction may wait for its next one
     #[arg(long, env = "FLASH_SALE_DATABASE_TIMEOUT_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub database_timeout_ms: u64,

@@ -146,7 +146,7 @@ async fn a_lane_without_a_proof_whose_row_takes_no_change_holds_up_no_other_and_
     assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(LANES));
 }
 
-/// It compares each lane with its own note alone, which has to be young then.
+/// An older process compares each lane with its own note alone, which has to be young then.
 #[tokio::test]
 async fn no_lane_rests_while_a_process_of_an_older_version_may_keep_the_lanes_next() {
     let (_server, app) = at_rest().await;
