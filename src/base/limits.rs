@@ -204,6 +204,8 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Pause before entries whose lock was held elsewhere are tried again.
 pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
+/// Time for which one transaction has a row of a sale locked at least before the sale counts as locked.
+pub const KEPT_LOCK_MIN: Duration = Duration::from_millis(50);
 /// Pause between two looks at sales whose rows another session keeps locked in Postgres.
 pub const LOCKED_SALES_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two log lines about the same trouble.

@@ -274,11 +274,12 @@ pub fn is_lock_timeout(error: &Error) -> bool {
     code.is_some_and(|code| code == "55P03")
 }
 
-/// Whether another session keeps writers from a whole table at this moment, as a change of the schema does.
+/// Whether another session keeps writers from a whole table at this moment, as a change of the schema does; or waits for
+/// that, and writers queue behind it.
 pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM pg_locks
-                          WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()
+                          WHERE locktype = 'relation' AND pid <> pg_backend_pid()
                             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                             AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'))
                       AS "there!""#

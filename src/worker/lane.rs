@@ -350,8 +350,12 @@ impl LaneWorker {
                 () = self.behind.notified() => {}
             }
         } else if self.open.has_contended() && self.open.waiting() == 0 {
-            let left = self.contended_not_before.saturating_duration_since(Instant::now());
-            self.pause(left).await;
+            // The writer may call for the others meanwhile.
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.behind.notified() => {}
+                () = sleep_until(self.contended_not_before) => {}
+            }
         }
         self.write_batch().await?;
         Ok(())

@@ -398,7 +398,7 @@ impl LaneWorker {
         let mut found = stock::locked_among(&self.app.stores.pool, coupons).await?;
         if let Some(coupon) = found.first() {
             let (lane, sales) = (self.log.lane(), found.len());
-            tracing::error!(%lane, %coupon, sales, "ALARM: another session keeps the row of a sale locked in Postgres; its claims wait in the order log, and all others go on: end that session (docs/operate.md)");
+            tracing::error!(%lane, %coupon, sales, "ALARM: another session keeps the row of a sale locked in Postgres; its claims wait in the order log, and all others go on: look for that session (docs/operate.md)");
         }
         let is_any = !found.is_empty();
         self.locked.append(&mut found);

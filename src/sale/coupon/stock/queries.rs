@@ -1,7 +1,7 @@
 //! Reading the table of sales: those that Redis has to hold, or soon will; and the items of the passes over sales.
 //! Postponed items (`sale/postponed.rs`) are left out until they are due.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -30,28 +30,39 @@ pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx:
     Ok(())
 }
 
-/// Those of these sales of which another session keeps the row locked at this moment, or that of the coupon, so that
-/// orders of them can neither be written nor closed.
+/// Those of these sales of which another session keeps the row locked, so that orders of them can neither be written nor
+/// closed. Of a sale that sells, the writers lock the row in turns: only a lock that one holder keeps for a
+/// [moment](limits::KEPT_LOCK_MIN) counts.
 pub async fn locked_among(
     pool: &PgPool,
     coupons: impl IntoIterator<Item = CouponId>,
 ) -> sqlx::Result<BTreeSet<CouponId>> {
     let coupons: Vec<i64> = coupons.into_iter().map(CouponId::get).collect();
+    let first = lock_holders(pool, &coupons).await?;
+    if first.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    tokio::time::sleep(limits::KEPT_LOCK_MIN).await;
+    let second = lock_holders(pool, &coupons).await?;
+    let kept = first.into_iter().filter(|(coupon, holder)| second.get(coupon) == Some(holder));
+    Ok(kept.map(|(coupon, _)| coupon).collect())
+}
+
+/// The locked ones of these sales, each with the transaction, or the group of them, that has locked its row.
+async fn lock_holders(pool: &PgPool, coupons: &[i64]) -> sqlx::Result<BTreeMap<CouponId, String>> {
     let mut tx = postgres::begin_planning(pool).await?;
-    let locked = sqlx::query_scalar!(
-        // The locks that writing an order takes, without waiting for them.
-        r#"WITH sales AS (
-               SELECT coupon_id FROM flash_sales WHERE coupon_id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED),
-           free AS (
-               SELECT id FROM coupons WHERE id = ANY(ARRAY(SELECT coupon_id FROM sales)) FOR KEY SHARE SKIP LOCKED)
-           SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
-           WHERE coupon_id = ANY($1) AND coupon_id <> ALL(ARRAY(SELECT id FROM free))"#,
-        &coupons,
+    let locked = sqlx::query!(
+        // The lock that writing or closing an order takes, without waiting for it.
+        r#"WITH free AS (
+               SELECT coupon_id FROM flash_sales WHERE coupon_id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED)
+           SELECT coupon_id AS "coupon_id: CouponId", xmax::text AS "holder!" FROM flash_sales
+           WHERE coupon_id = ANY($1) AND coupon_id <> ALL(ARRAY(SELECT coupon_id FROM free))"#,
+        coupons,
     )
     .fetch_all(&mut *tx)
     .await?;
     tx.rollback().await?;
-    Ok(locked.into_iter().collect())
+    Ok(locked.into_iter().map(|row| (row.coupon_id, row.holder)).collect())
 }
 
 /// Whether there is a sale of this coupon.

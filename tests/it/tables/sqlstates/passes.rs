@@ -379,7 +379,8 @@ async fn refuse_a_pass((run, pass, write, table, when): Write) {
     let name = |state| format!("{state} on {write} {table} of {run:?}");
     let case = run.prepare(&shop).await;
     // No session keeps a whole table here, so a lock that is waited for in vain is one of the item's rows.
-    let is_of_item = |state: &&str| *state == "55P03" && pass.postpones().is_some();
+    let postpones = pass.postpones().is_some() && !matches!(run, Run::History | Run::Mark);
+    let is_of_item = |state: &&str| *state == "55P03" && postpones;
     for state in classes(Patience).filter(|state| !is_of_item(state)) {
         let name = name(state);
         refuse(&case, state).await;
