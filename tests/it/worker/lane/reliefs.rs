@@ -84,7 +84,8 @@ async fn a_relief_with_other_claims_does_not_wait_for_contended_ones() {
         let is_early = began.elapsed() < limits::CONTENTION_PAUSE;
         assert_eq!(rows(&app).await, before + 1, "one batch");
         held.release().await;
-        for _ in 0..2 {
+        // Two with a batch each, and one that its own call for the others may have woken up.
+        for _ in 0..3 {
             relief_turn(&mut relief).await;
         }
         assert_eq!(rows(&app).await, before + 3);
