@@ -268,14 +268,14 @@ pub fn is_data_error(error: &Error) -> bool {
     code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
 }
 
-/// Whether another session has kept a lock for as long as a statement waits for one (SQLSTATE 55P03).
+/// True for the error of a statement that has waited in vain for a lock of another session (SQLSTATE 55P03).
 pub fn is_lock_timeout(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code == "55P03")
 }
 
-/// Whether another session keeps writers from a whole table at this moment, as a change of the schema does; or waits for
-/// that, and writers queue behind it.
+/// True if another session keeps writers from a whole table at this moment, as a change of the schema does; or if one
+/// waits for that, and writers queue behind it.
 pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM pg_locks

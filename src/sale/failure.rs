@@ -110,8 +110,8 @@ impl Failure {
         }
     }
 
-    /// Whether another session has kept a lock for as long as one is waited for in Postgres. A row may be locked, or a
-    /// whole table; or Postgres was too slow to end a transaction.
+    /// True for a lock in Postgres that another session has kept for as long as a statement waits. A row may be locked,
+    /// or a whole table; or Postgres was too slow to end a transaction.
     pub fn is_of_lock(&self) -> bool {
         match self {
             Self::Postgres(error) => postgres::is_lock_timeout(error),

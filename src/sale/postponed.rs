@@ -277,8 +277,8 @@ impl Postponed {
         Ok(waiting.collect())
     }
 
-    /// Whether the item at hand is at fault, and not a store. An item is, too, if another session keeps a row of it
-    /// locked. A locked table concerns all items.
+    /// True if the item at hand is at fault, and not a store: by itself, or because another session keeps a row of the
+    /// item locked. A locked table concerns all items.
     pub async fn is_of_item(&self, failure: &Failure) -> sqlx::Result<bool> {
         if !failure.is_of_lock() {
             return Ok(failure.is_of_item());

@@ -206,9 +206,7 @@ impl LaneWorker {
 
     /// Lets contended claims wait for the next batch, unless the rows of their sales are locked still.
     async fn retry_contended(&mut self) -> Result<(), PassError> {
-        if !self.locked.is_empty() {
-            self.locked = stock::locked_among(&self.app.stores.pool, self.locked.clone()).await?;
-        }
+        self.locked = stock::locked_among(&self.app.stores.pool, self.locked.clone()).await?;
         self.open.retry_contended(&self.locked);
         if !self.locked.is_empty() {
             self.contended_not_before = Instant::now() + limits::LOCKED_SALES_PAUSE;

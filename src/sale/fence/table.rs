@@ -62,9 +62,9 @@ pub struct NotedBeat {
 pub struct LaneBeat {
     /// The beat.
     pub noted: NotedBeat,
-    /// Whether a look has noted it, and the lane has not been closed or opened since.
+    /// True if a look has noted the beat, and the lane has not been closed or opened since.
     pub by_look: bool,
-    /// Whether Redis holds a sale of the lane.
+    /// True if Redis holds a sale of the lane.
     pub holds_sale: bool,
 }
 

@@ -121,7 +121,7 @@ impl LogState {
     }
 }
 
-/// Whether Redis has a log of claims among these.
+/// True if Redis has one of these logs of claims.
 async fn has_claims(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<bool> {
     let claims = logs.iter().filter(|log| log.layout == LogLayout::Claims);
     let names: Vec<String> = claims.map(|log| keys.log(*log)).collect();

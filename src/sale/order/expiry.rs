@@ -18,7 +18,7 @@
 //! long as its row is locked: a look tells that without a wait. Its first order is postponed, so that operators see it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::base::limits;
@@ -149,10 +149,10 @@ impl Expiry {
     }
 
     fn locked(&self) -> BTreeSet<CouponId> {
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.locked.lock().expect("no holder of this lock panics").clone()
     }
 
     fn set_locked(&self, sales: BTreeSet<CouponId>) {
-        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = sales;
+        *self.locked.lock().expect("no holder of this lock panics") = sales;
     }
 }

@@ -247,7 +247,9 @@ impl Keeper {
         let at_rest = self.rounds().at_rest(beats);
         // A process of before the log of calls may keep the lanes next. It takes a lane that is as noted for whole, however
         // old the note is, so none is left out while there is one.
-        let all = all || postgres::has_older_processes(&self.stores.pool).await.unwrap_or(true);
+        let all = all
+            || !at_rest.is_empty()
+                && postgres::has_older_processes(&self.stores.pool).await.unwrap_or(true);
         let awake = if all { None } else { self.awake(&at_rest).await.ok() };
         // Where two commands can't tell, each lane is compared.
         let awake = awake.unwrap_or_else(|| at_rest.iter().map(|(noted, _)| noted.lane).collect());

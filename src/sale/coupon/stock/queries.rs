@@ -38,6 +38,9 @@ pub async fn locked_among(
     coupons: impl IntoIterator<Item = CouponId>,
 ) -> sqlx::Result<BTreeSet<CouponId>> {
     let coupons: Vec<i64> = coupons.into_iter().map(CouponId::get).collect();
+    if coupons.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let first = lock_holders(pool, &coupons).await?;
     if first.is_empty() {
         return Ok(BTreeSet::new());
