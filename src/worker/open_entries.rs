@@ -87,6 +87,11 @@ impl OpenEntries {
         self.entries.is_empty()
     }
 
+    /// Number of these entries that are not here.
+    pub fn unknown_among(&self, entries: &[EntryId]) -> usize {
+        entries.iter().filter(|entry| !self.entries.contains_key(entry)).count()
+    }
+
     /// Whether any claim is contended.
     pub fn has_contended(&self) -> bool {
         !self.contended.is_empty()
@@ -173,6 +178,10 @@ mod tests {
         open.add(vec![entry(0, &[1, 2, 3])]);
         let first = open.take(1);
         finish(&mut open, &first.claims);
+        let known = EntryId { ms: 1, sequence: 0 };
+        let other = EntryId { ms: 1, sequence: 1 };
+        assert_eq!(open.unknown_among(&[known, other, other]), 2);
+        assert_eq!((open.unknown_among(&[known]), open.unknown_among(&[])), (0, 0));
         open.add(vec![entry(0, &[1, 2, 3])]);
         assert_eq!(users(&open.take(10).claims), [2, 3]);
     }

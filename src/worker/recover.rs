@@ -20,31 +20,34 @@ use crate::sale::log::{Entry, TakeOver};
 use crate::sale::order::dead_letter;
 
 impl LaneWorker {
-    /// Takes over entries whose worker has stopped moving. Returns their number.
+    /// Takes over entries whose worker has stopped moving, and own ones that have grown old. Returns their number.
     pub async fn recover_pass(&mut self) -> Result<usize, PassError> {
         self.require_postgres().await?;
         self.put_aside_lost().await?;
         let idle = self.settings.take_over_idle;
         let count = self.settings.batch_orders_max;
-        let mut taken = 0;
+        let (mut taken, mut new) = (0, 0);
         let mut from = Some("0-0".to_owned());
         while let Some(start) = from {
             let step = self.log.take_over(idle, count, &start).await?;
-            taken += step.entries;
+            taken += step.entries.len();
+            new += self.open.unknown_among(&step.entries);
             from = step.next.clone();
             self.alarm_lost(step).await?;
         }
         for consumer in self.standing_still().await? {
             let step = self.log.take_over_from(&consumer, count).await?;
-            taken += step.entries;
+            taken += step.entries.len();
+            new += self.open.unknown_among(&step.entries);
             self.alarm_lost(step).await?;
         }
-        // A worker that holds entries may be handed its own, grown old; these don't count.
-        if taken > 0 && !self.holds_entries() {
-            self.app.metrics.taken_over.increment(taken as u64);
-            tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
+        // A worker is handed its own entries, too, once they have grown old. Those that it knows stay as they are, and until
+        // it has read all of them, none counts.
+        if new > 0 && self.pending_from.is_none() {
+            self.app.metrics.taken_over.increment(new as u64);
+            tracing::info!(lane = %self.log.lane(), entries = new, "took over entries that another worker had left");
         }
-        if taken > 0 {
+        if new > 0 {
             self.read_pending_again();
         }
         Ok(taken)

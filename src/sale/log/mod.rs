@@ -42,8 +42,8 @@ pub use state::{GROUP, GroupState, LogState, Progress, groups, progress};
 /// Result of one step of taking over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakeOver {
-    /// Number of entries taken over.
-    pub entries: usize,
+    /// Entries taken over.
+    pub entries: Vec<EntryId>,
     /// Entries that the log has lost while they were pending, and their orders with them. Redis has taken them off the
     /// pending list, and names them only this once.
     pub lost: Vec<EntryId>,
@@ -243,11 +243,10 @@ impl OrderLog {
         let mut command = redis::cmd("XAUTOCLAIM");
         command.arg(&self.key).arg(GROUP).arg(&self.consumer).arg(idle_ms).arg(from);
         command.arg("COUNT").arg(count).arg("JUSTID");
-        let (next, taken, lost): (String, Vec<String>, Vec<String>) =
+        let (next, entries, lost): (String, Vec<String>, Vec<String>) =
             self.redis.query(&command).await?;
         let next = Some(next).filter(|next| next != "0-0");
-        let lost = lost.iter().filter_map(|id| id.parse().ok()).collect();
-        Ok(TakeOver { entries: taken.len(), lost, next })
+        Ok(TakeOver { entries: ids(&entries), lost: ids(&lost), next })
     }
 
     /// The entries of every other consumer.
@@ -284,13 +283,13 @@ impl OrderLog {
             commands.cmd("XAUTOCLAIM").arg(&self.key).arg(GROUP).arg(&self.consumer);
             commands.arg(0).arg(id).arg("COUNT").arg(1).arg("JUSTID");
         }
-        let mut step = TakeOver { entries: 0, lost: Vec::new(), next: None };
+        let mut step = TakeOver { entries: Vec::new(), lost: Vec::new(), next: None };
         if !held.is_empty() {
             let replies: Vec<(String, Vec<String>, Vec<String>)> =
                 self.redis.query_all(&commands).await?;
-            for (_, taken, lost) in replies {
-                step.entries += taken.len();
-                step.lost.extend(lost.iter().filter_map(|id| id.parse::<EntryId>().ok()));
+            for (_, entries, lost) in replies {
+                step.entries.extend(ids(&entries));
+                step.lost.extend(ids(&lost));
             }
         }
         Ok(step)
@@ -395,6 +394,11 @@ pub async fn newer(
     }
     let found: Option<BTreeMap<String, Value>> = redis.query(&command).await?;
     Ok(found.into_iter().flatten().map(|(key, _)| key).collect())
+}
+
+/// Entry ids of a reply.
+fn ids(told: &[String]) -> Vec<EntryId> {
+    told.iter().filter_map(|id| id.parse().ok()).collect()
 }
 
 /// Whether a command found no group (or no stream) to work on.

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::support::process::{flash_sale, run};
-use crate::support::{Bounded, TestApp, bounded};
+use crate::support::{Bounded, TestApp, bounded, eventually};
 
 /// Orders by status, each row counted.
 async fn rows(app: &TestApp, coupon: CouponId) -> BTreeMap<String, i64> {
@@ -273,10 +273,35 @@ async fn orders_of_before_the_triggers_are_counted_once() {
     app.order(3, coupon).await;
     app.execute("DROP INDEX dead_letters_open_of_coupon").await;
     for name in ["0029_older_orders_counted", "0038_older_orders_digested"] {
-        let path = format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
-        app.execute(&fs::read_to_string(path).expect("it is there")).await;
+        app.execute(&migration(name)).await;
     }
     assert_eq!(counted(&app, coupon).await, of(&[("paid", 1), ("unpaid", 2)]));
     assert_eq!(app.cancel(2, later).await.status, 200);
     assert_eq!(counted(&app, coupon).await, rows(&app, coupon).await);
+}
+
+fn migration(name: &str) -> String {
+    let path = format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(path).expect("it is there")
+}
+
+/// A statement that had called the older triggers may note a change without a digest after older orders were digested.
+#[tokio::test]
+async fn a_change_that_older_triggers_note_late_is_digested() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    app.order(1, coupon).await;
+    let late = app.holding("UPDATE order_count_changes SET digest = 0").await;
+    let sleeps = "SELECT count(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    let (name, digests) = ("0056_late_orders_digested", "SELECT count(*) FROM order_count_changes");
+    let migration = migration(name);
+    let ((), ()) = tokio::join!(app.execute(&migration), async {
+        eventually("the migration waits", async || app.number(sleeps).await == 1).await;
+        assert_eq!(app.number(digests).await, 1);
+        late.commit().await.expect("Postgres answers");
+    });
+    assert_eq!(app.number(digests).await, 2);
+    assert_eq!(audit(&app).await, Some(coupon));
+    assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 0);
 }

@@ -2,7 +2,11 @@
 //!
 //! A refused part is halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), and the others are
 //! closed in the same pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold`
-//! says how many orders can be closed; the others are postponed together, however many there are.
+//! says how many orders can be closed; the others are postponed together, however many there are. Each try that waits
+//! for a lock in vain takes its time, so orders that another session keeps locked are looked for, and postponed together,
+//! too.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Closed, OrderMoves, jobs, return_units};
 use crate::kit::postgres;
@@ -90,16 +94,16 @@ impl OrderMoves {
         orders: &[OrderId],
     ) -> Result<usize, Failure> {
         let mut closed = 0;
-        let mut parts = vec![orders];
+        let mut parts = vec![orders.to_vec()];
         while let Some(part) = parts.pop() {
-            let error = match self.close_these(closing, part).await {
+            let error = match self.close_these(closing, &part).await {
                 Ok(now) => {
                     closed += now;
                     continue;
                 }
                 Err(error) => error,
             };
-            let possible = self.possible(coupon, part, &error).await?;
+            let possible = self.possible(coupon, &part, &error).await?;
             let failure = Failure::from(error);
             if failure.is_of_lock() && !stock::locked_among(&self.pool, [coupon]).await?.is_empty()
             {
@@ -109,15 +113,47 @@ impl OrderMoves {
             if !postponed.is_of_item(&failure).await? {
                 return Err(failure);
             }
-            if possible == 0 || part.len() == 1 {
-                let items: Vec<i64> = part.iter().map(|order| order.get()).collect();
-                postponed.note(closing.pass(), &items, &failure.to_string()).await?;
+            let locked = match failure.is_of_lock() {
+                true => self.locked_among(&part).await?,
+                false => BTreeSet::new(),
+            };
+            let (not_now, rest): (Vec<_>, Vec<_>) = match possible == 0 || part.len() == 1 {
+                true => (part, Vec::new()),
+                false => part.into_iter().partition(|order| locked.contains(order)),
+            };
+            let items: Vec<i64> = not_now.iter().map(|order| order.get()).collect();
+            if items.is_empty() {
+                let (first, second) = rest.split_at(possible);
+                parts.extend([second, first].map(<[_]>::to_vec));
                 continue;
             }
-            let (first, second) = part.split_at(possible);
-            parts.extend([second, first]);
+            postponed.note(closing.pass(), &items, &failure.to_string()).await?;
+            parts.extend(Some(rest).filter(|rest| !rest.is_empty()));
         }
         Ok(closed)
+    }
+
+    /// Those of these orders of which another session keeps the row locked.
+    async fn locked_among(&self, orders: &[OrderId]) -> sqlx::Result<BTreeSet<OrderId>> {
+        let first = self.lock_holders(orders).await?;
+        postgres::kept_locks(first, self.lock_holders(orders)).await
+    }
+
+    /// The locked ones of these orders, each with the transaction, or the group of them, that has locked its row.
+    async fn lock_holders(&self, orders: &[OrderId]) -> sqlx::Result<BTreeMap<OrderId, String>> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let locked = sqlx::query!(
+            // The lock that closing takes, without waiting for it.
+            r#"WITH free AS (SELECT id FROM orders WHERE id = ANY($1) FOR UPDATE SKIP LOCKED)
+               SELECT id AS "order_id: OrderId", xmax::text AS "holder!" FROM orders
+               WHERE id = ANY($1) AND id <> ALL(ARRAY(SELECT id FROM free))"#,
+            &ids,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.rollback().await?;
+        Ok(locked.into_iter().map(|row| (row.order_id, row.holder)).collect())
     }
 
     /// Number of these orders, which were refused together, that may be possible together: as many as the sale counts as

@@ -118,3 +118,30 @@ async fn jobs_that_cancel_go_on_with_what_no_session_keeps_locked() {
     assert_eq!((app.cancel_for_jobs().await, open(&app).await), (3, vec![]));
     assert_eq!(app.postponed().await, [""; 0]);
 }
+
+/// Each try that waits for a locked order in vain takes its time, so a batch waits only once.
+#[tokio::test]
+async fn orders_that_a_session_keeps_locked_are_postponed_together() {
+    let app = two_jobs().await;
+    app.write_rows(&[(13, 1, "flash", 13, "unpaid"), (14, 1, "flash", 14, "unpaid")]).await;
+    app.execute(
+        "CREATE SEQUENCE tries;
+         CREATE FUNCTION wait_once() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             IF nextval('tries') = 1 THEN
+                 RAISE EXCEPTION 'in vain' USING ERRCODE = '55P03';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE TRIGGER wait_once BEFORE UPDATE ON orders FOR EACH STATEMENT EXECUTE FUNCTION wait_once()",
+    )
+    .await;
+    let other = app.holding("SELECT FROM orders WHERE id IN (12, 13) FOR UPDATE").await;
+    assert_eq!(app.cancel_for_jobs().await, 4);
+    assert_eq!((cancelled(&app).await, open(&app).await), (vec![11, 14, 21, 22], vec![1]));
+    assert_eq!(app.postponed().await, ["cancellations 12 1", "cancellations 13 1"]);
+    assert_eq!(app.number("SELECT last_value FROM tries").await, 3, "one in vain, two that close");
+    other.rollback().await.expect("Postgres answers");
+    app.let_postponed_be_due().await;
+    assert_eq!((app.cancel_for_jobs().await, open(&app).await), (2, vec![]));
+}

@@ -8,7 +8,8 @@ use private_servers::testing::RedisServer;
 use super::{HOUR, app_on, claims, consumers, reader, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
 use crate::support::{
-    Bounded, TestApp, bounded, calls, eventually, lane, later, proxy_before, user, write_all,
+    Bounded, TestApp, bounded, calls, command_calls, eventually, lane, later, proxy_before, user,
+    write_all,
 };
 use crate::tables::sqlstates::CLASSES;
 
@@ -51,6 +52,18 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
     claims(&app, coupon, 5..=5).await;
     assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
     assert_eq!((recovered(&mut worker).await, taken_over(&app)), (1, 4.0));
+    let _: () = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
+    assert_eq!(
+        command_calls(&app, "xreadgroup").await,
+        1,
+        "what the worker knows isn't read again"
+    );
+    // One of another worker beside it.
+    claims(&app, coupon, 6..=6).await;
+    assert_eq!(dead.read_new(10).await.expect("Redis answers").len(), 1);
+    assert_eq!((recovered(&mut worker).await, taken_over(&app)), (2, 5.0));
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 1);
     held.release().await;
     later(Duration::from_secs(1)).await;
     assert_eq!(write_all(&mut worker).await.inserted, 1);
