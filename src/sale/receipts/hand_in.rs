@@ -7,7 +7,7 @@ use redis::RedisResult;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::book::ReceiptBook;
+use super::book::{Receipt, ReceiptBook};
 use super::table;
 use crate::base::limits;
 use crate::sale::fence::{self, LaneStates};
@@ -77,8 +77,8 @@ impl HandIn {
         handed_in
     }
 
-    /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other
-    /// lane: its lane is tried again by the next call.
+    /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other:
+    /// its lane is tried again by the next call.
     async fn hand_in(&self, state: &mut State) -> Result<(), Failure> {
         let mut refused = None;
         for (lane, known) in self.lanes.all() {
@@ -101,10 +101,25 @@ impl HandIn {
         let pool = &self.stores.pool;
         // A receipt that is dropped after this is handed in.
         let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
-        for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
-            table::add(pool, part).await?;
+        let receipts = self.book.of(lane);
+        let mut parts: Vec<&[Receipt]> = receipts.chunks(limits::RECEIPTS_AT_A_TIME).collect();
+        let mut refused = None;
+        while let Some(part) = parts.pop() {
+            match table::add(pool, part).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => {
+                    refused = Some(failure);
+                    if part.len() > 1 {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                }
+                added => added?,
+            }
         }
-        Ok(table::complete(pool, &self.process, lane, (epoch, dropped)).await?)
+        match refused {
+            None => Ok(table::complete(pool, &self.process, lane, (epoch, dropped)).await?),
+            Some(failure) => Err(failure),
+        }
     }
 
     /// Looks how far the logs of lanes with receipts have been written.

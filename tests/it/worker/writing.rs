@@ -9,6 +9,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::NotWritten;
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::lines::Lines;
@@ -462,4 +463,40 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.dead_letters), (4, 0));
     assert_eq!(left().await, (0, 1));
+}
+
+#[tokio::test]
+async fn a_locked_sale_is_looked_at_once_in_a_while() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let mut worker = app.worker(lane());
+    worker.ensure_group().bounded().await.unwrap();
+    let other = app.holding("SELECT FROM flash_sales FOR UPDATE").await;
+    app.refuse("INSERT", "orders", "true", "55P03").await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let looks = || lines.count("FOR NO KEY UPDATE SKIP LOCKED");
+    let mut pass = async || worker.write_pass().bounded().await.expect("both stores answer");
+    claims(&app, coupon, 1..=1).await;
+    assert_eq!(pass().await.contended, 1);
+    for user in 2.. {
+        later(limits::LOCKED_SALES_PAUSE).await;
+        let (began, before) = (Instant::now(), looks());
+        assert_eq!(pass().await.contended, 0);
+        assert!(looks() > before);
+        // A claim that comes meanwhile has no look of its own.
+        claims(&app, coupon, user..=user).await;
+        assert_eq!(pass().await.contended, 1);
+        later(limits::CONTENTION_PAUSE).await;
+        assert_eq!(pass().await.contended, 0);
+        let looked = looks() - before;
+        // A busy machine may have taken so long that the next look was due.
+        if began.elapsed() < limits::LOCKED_SALES_PAUSE {
+            assert_eq!(looked, 2, "one look, and one a moment later");
+            break;
+        }
+    }
+    other.rollback().await.expect("Postgres answers");
+    app.accept("orders").await;
+    later(limits::LOCKED_SALES_PAUSE).await;
+    write_all(&mut worker).await;
 }

@@ -199,6 +199,7 @@ async fn receipts_that_are_handed_in() {
     for coupon in [first, second] {
         promised.push(app.claim(3, coupon).await.order_id());
     }
+    let beside = app.claim(4, first).await.order_id();
     let receipts = async || {
         app.numbers("SELECT order_id FROM receipts WHERE user_id = 3 ORDER BY (coupon_id & 1023)")
             .await
@@ -210,7 +211,7 @@ async fn receipts_that_are_handed_in() {
         .await
     };
     for (write, table, when) in [
-        ("INSERT", "receipts", "NEW.coupon_id & 1023 = 0"),
+        ("INSERT", "receipts", "NEW.coupon_id & 1023 = 0 AND NEW.user_id = 3"),
         ("INSERT", "receipt_hand_ins", "NEW.lane = 0"),
     ] {
         for state in STATES {
@@ -225,6 +226,9 @@ async fn receipts_that_are_handed_in() {
             assert_eq!(complete().await, handed_in, "{case}");
             let is_of_second = handed_in.len() == 1;
             assert_eq!(receipts().await.contains(&promised[1]), is_of_second, "{case}");
+            let beside_it = app.numbers("SELECT order_id FROM receipts WHERE user_id = 4").await;
+            let expected = is_of_second || table == "receipt_hand_ins";
+            assert_eq!(beside_it.contains(&beside), expected, "{case}");
             app.app.receipts_pass().bounded().await;
             assert_eq!(
                 (complete().await, receipts().await),
@@ -235,7 +239,7 @@ async fn receipts_that_are_handed_in() {
     }
     app.execute("DELETE FROM processes").await;
     keep(&app).await;
-    assert_eq!(app.write_orders().await.inserted, 2);
+    assert_eq!(app.write_orders().await.inserted, 3);
     for (coupon, order) in [first, second].into_iter().zip(promised) {
         assert_eq!(app.order_of(coupon, 3).await, order);
     }
