@@ -224,7 +224,7 @@ impl Drop for Guard {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::Value;
 
     use super::*;
@@ -259,6 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_and_renew_leave_another_owner_s_lock_alone() {
+        bound_this_test();
         let mut stage = Stage::new().await;
         let scripts = Scripts::new();
         stage.holds(&scripts.release, &RELEASED).await;
@@ -279,6 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_is_taken_once_renewed_and_released_by_its_owner_alone() {
+        bound_this_test();
         let stage = Stage::new().await;
         let server = stage.server();
         let scripts = Scripts::new();
@@ -297,6 +299,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_waiter_tries_after_each_pause_while_its_patience_lasts() {
+        bound_this_test();
         let held = Played::new(|_| Ok(Value::Nil));
         let began = Instant::now();
         let guard = locks(&held).acquire("a", Duration::from_millis(100)).bounded().await.unwrap();
@@ -313,6 +316,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_is_renewed_until_it_is_released() {
+        bound_this_test();
         let server = free();
         let guard = locks(&server)
             .acquire("a", Duration::ZERO)
@@ -336,6 +340,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_says_whether_the_lock_was_still_the_owner_s() {
+        bound_this_test();
         let lost = Played::new(|command| {
             Ok(if command.starts_with("SET") { Value::Okay } else { Value::Int(0) })
         });
@@ -348,6 +353,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
+        bound_this_test();
         let server = free();
         let guard = locks(&server).try_acquire("a").bounded().await.unwrap().expect("it is free");
         let owner = guard.owner.clone();
@@ -361,6 +367,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_ends_the_renewals_before_its_answer_is_there() {
+        bound_this_test();
         // Renewals would come after 2 s and 4 s.
         let server = free().slow("EVALSHA", Duration::from_secs(5));
         let guard = locks(&server).try_acquire("a").bounded().await.unwrap().expect("it is free");
@@ -372,6 +379,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_and_cannot_be_released_is_told_in_the_log() {
+        bound_this_test();
         for (is_away, told) in [(true, 1), (false, 0)] {
             let heard = Heard::from_now_on();
             let server = Played::new(move |command| {

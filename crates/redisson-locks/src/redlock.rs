@@ -371,7 +371,7 @@ fn random_up_to(max: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::Value;
 
     use super::*;
@@ -494,6 +494,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_needs_the_votes_of_a_majority() {
+        bound_this_test();
         let gone = || Played::new(|_| away());
         for (servers, is_taken) in [
             (vec![yes(), yes(), yes(), no(), no()], true),
@@ -518,6 +519,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_whose_validity_is_too_short_for_the_work_is_not_taken() {
+        bound_this_test();
         let locks = redlock(&[yes(), yes(), yes()]);
         for (needed_ms, is_taken) in [(9_897, true), (9_898, false), (9_899, false)] {
             let needed = Duration::from_millis(needed_ms);
@@ -528,6 +530,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_has_not_been_up_for_a_lease_has_no_vote() {
+        bound_this_test();
         // The lease is 10 s, and a second may be missing.
         for (uptime, is_taken) in [("10", false), ("11", true), ("12", true), ("", false)] {
             let server = yes_after(uptime);
@@ -542,6 +545,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_may_reconnect_is_asked_for_its_life_at_each_try() {
+        bound_this_test();
         let server = yes();
         let locks = redlock(std::slice::from_ref(&server));
         for _ in 0..2 {
@@ -555,6 +559,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn acquire_asks_a_connection_with_one_life_until_its_server_counts() {
+        bound_this_test();
         // Up for four seconds at least, so the server sits out six of the lease of ten.
         let server = yes_after("5");
         let node = Node { has_one_life: true, ..Node::new(server.clone()) };
@@ -581,6 +586,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_ends_the_renewals_before_its_answers_are_there() {
+        bound_this_test();
         // The first renewal would come after 3.3 s.
         let server = yes().slow("EVALSHA", Duration::from_secs(5));
         let settings = Settings { lease: LEASE, node_timeout: 2 * LEASE, ..Settings::default() };
@@ -595,6 +601,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_waiter_tries_for_as_long_as_its_patience() {
+        bound_this_test();
         let locks = redlock(&[no()]);
         let began = Instant::now();
         let patience = Duration::from_millis(100);
@@ -609,6 +616,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_counts_the_votes() {
+        bound_this_test();
         for (servers, lost_after_ms) in [
             // A majority has it: renewed until the renewals are used up, and then for one lease more.
             (vec![yes(), yes(), yes(), forgetful(), leaving()], None),
@@ -631,6 +639,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_is_renewed_no_more_often_than_is_allowed() {
+        bound_this_test();
         let settings = Settings { lease: LEASE, renewals_max: 2, ..Settings::default() };
         let locks = Redlock::new(vec![yes()], settings, Tasks::default());
         let guard =
@@ -646,6 +655,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_says_whether_a_majority_still_had_the_lock() {
+        bound_this_test();
         for (servers, was_held) in [
             (vec![yes(), yes(), forgetful()], true),
             (vec![yes(), forgetful(), forgetful()], false),
@@ -663,6 +673,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_releases_once_and_is_renewed_no_more() {
+        bound_this_test();
         let server = yes();
         let guard = redlock(std::slice::from_ref(&server))
             .try_acquire("a", Duration::ZERO)

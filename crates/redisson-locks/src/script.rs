@@ -42,7 +42,7 @@ fn command(name: &str, script: &str, keys: &[&str], arguments: &impl ToRedisArgs
 #[cfg(test)]
 pub(crate) mod tests {
     use futures_util::StreamExt;
-    use private_servers::testing::{PATIENCE, RedisServer, bounded};
+    use private_servers::testing::{PATIENCE, RedisServer, bound_this_test, bounded};
     use redis::aio::PubSub;
     use redis::{AsyncConnectionConfig, Client, InfoDict, RedisError, Value, cmd};
 
@@ -214,6 +214,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn run_sends_the_text_only_to_a_server_that_does_not_know_the_script() {
+        bound_this_test();
         for (kind, sends_text) in [
             (ErrorKind::Server(ServerErrorKind::NoScript), true),
             (ErrorKind::Server(ServerErrorKind::BusyLoading), false),

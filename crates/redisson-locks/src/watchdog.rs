@@ -69,7 +69,7 @@ where
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::{ErrorKind, RedisError};
 
     use super::*;
@@ -97,12 +97,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_loss_of_a_lock_is_told_at_once() {
+        bound_this_test();
         assert_eq!(told_after(|_| Ok(false)).await, (1_000, 1));
         assert_eq!(told_after(|n| Ok(n < 4)).await, (5_000, 5));
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_an_answer_the_holder_is_told_when_the_lease_ends() {
+        bound_this_test();
         assert_eq!(told_after(|_| away()).await, (3_000, 3));
         // The last good renewal was sent at 2,000 ms, so the lease ends at 5,000 ms.
         let (told, _) = told_after(|n| if n < 2 { Ok(true) } else { away() }).await;
@@ -111,6 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_hanging_renewal_does_not_hide_the_end_of_the_lease() {
+        bound_this_test();
         let start = Instant::now();
         let watched = Watched::new(start + LEASE);
         watch(LEASE, std::future::pending, watched.clone()).bounded().await;
@@ -120,6 +123,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_released_lock_is_watched_no_more() {
+        bound_this_test();
         let watched = Watched::new(Instant::now() + LEASE);
         watched.released.cancel();
         watch(LEASE, || async { Ok(true) }, watched.clone()).bounded().await;
@@ -128,6 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_is_released_during_its_renewal_is_watched_no_more() {
+        bound_this_test();
         let start = Instant::now();
         let watched = Watched::new(start + LEASE);
         let release = async {

@@ -177,6 +177,8 @@ pub fn misplaced(scenario: Scenario, ending: &Ending) -> Option<String> {
 mod tests {
     use secrecy::SecretString;
 
+    use private_servers::testing::bound_this_test;
+
     use super::*;
     use crate::load::crowd::FIRST_USER;
     use flash_sale::kit::jwt::Tokens;
@@ -195,6 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn mixed_is_one_win_to_99_refusals() {
+        bound_this_test();
         let win = Uri::from_static("/win");
         let paths = Paths::Mixed { win, refusal: Uri::from_static("/refusal") };
         let mixed = workload(paths, Senders::All).await;
@@ -205,6 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn everybody_comes_once_and_the_few_come_again() {
+        bound_this_test();
         let token = |request: Option<Request<_>>| {
             request.map(|request| request.headers()["authorization"].clone())
         };

@@ -240,6 +240,8 @@ fn matching(parent: &str, prefix: &str, child: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use private_servers::testing::bound_this_test;
+
     use super::*;
 
     fn installation(bin: &str, version: &str, in_path: bool) -> Postgres {
@@ -297,6 +299,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_empty_machine_misses_both_programs_in_one_sentence() {
+        bound_this_test();
         let nowhere = Places { path: Vec::new(), known: Vec::new() };
         let error = find_in(&nowhere, &Machine::this(), None).await.expect_err("nothing is there");
         let text = error.to_string();

@@ -168,7 +168,7 @@ impl Drop for BatchGuard {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::Value;
     use tokio::time::sleep;
 
@@ -216,6 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_holds_the_names_that_are_not_contended() {
+        bound_this_test();
         // Neither sorted by name, nor all different.
         let names = vec!["c", "a", "d", "b", "a"];
         for (elsewhere, held) in [
@@ -236,6 +237,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_releases_what_it_holds_once() {
+        bound_this_test();
         for (elsewhere, release) in [
             (vec![], Some("EVALSHA 3 a b c 0 h redisson_lock__channel:* 0")),
             (vec![2], Some("EVALSHA 2 a c 0 h redisson_lock__channel:* 0")),
@@ -263,6 +265,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_volatile_batch_is_so_in_each_call() {
+        bound_this_test();
         let server = contended(&[]);
         let locks = locks(&server, None);
         let guard = locks.batch(vec!["a"]).volatile().try_acquire().bounded().await.unwrap();
@@ -281,6 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_without_names_asks_nothing() {
+        bound_this_test();
         let server = contended(&[]);
         let guard = locks(&server, Some(LEASE))
             .batch(Names::default())
@@ -296,6 +300,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leases_of_others_are_cut_if_there_is_a_longest_one() {
+        bound_this_test();
         for (elsewhere, lease_max, cut) in [
             (vec![2, 3], Some(2 * LEASE), Some("EVALSHA 2 b c 12000 6000")),
             (vec![], Some(2 * LEASE), None),
@@ -314,6 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_holder_is_told_when_a_batch_is_not_renewed_in_time() {
+        bound_this_test();
         // No lock is renewed: the answer has no lock in it.
         let server = contended(&[]);
         let guard =
@@ -325,6 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_batch_tells_the_log_of_locks_that_will_run_out() {
+        bound_this_test();
         for (is_away, told) in [(true, 1), (false, 0)] {
             let server =
                 Played::new(move |command| match command.contains("redisson_lock__channel") {

@@ -120,7 +120,7 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::Value;
 
     use super::*;
@@ -169,6 +169,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn release_unlocks_once_and_forgets_the_latch_of_an_answer() {
+        bound_this_test();
         for (answer, released, forgets) in [
             (Value::Int(1), Released::Freed, true),
             (Value::Int(0), Released::StillHeld, true),
@@ -191,6 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unlock_is_sent_again_as_often_as_is_allowed() {
+        bound_this_test();
         for tries in [1, 3] {
             let server = unlocking(away);
             let settings = Settings { release_tries_max: tries, ..settings() };
@@ -205,6 +207,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unlock_is_sent_again_while_its_latch_is_sure_to_be_there() {
+        bound_this_test();
         let server = unlocking(away);
         let latch = RELEASE_TIMEOUT + 3 * RELEASE_PAUSE;
         let settings = Settings { release_tries_max: 100, latch, ..settings() };
@@ -219,6 +222,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_was_lost_is_not_unlocked() {
+        bound_this_test();
         // Granted, and not the holder's any more when it is to be renewed.
         let calls = AtomicU64::new(0);
         let server = Played::new(move |_| {
@@ -235,6 +239,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_is_released_once() {
+        bound_this_test();
         let server = unlocking(|| Ok(Value::Int(1)));
         let guard = take(&locks_with(&server, settings())).await;
         server.asked();
@@ -256,6 +261,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cut_long_leases_asks_only_about_leases_that_are_too_long() {
+        bound_this_test();
         let max = Duration::from_secs(10);
         for (lease_max, left_ms, cuts) in [
             (Some(max), 10_001, true),
@@ -278,6 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn cut_long_leases_says_how_many_were_cut() {
+        bound_this_test();
         for (cut, told) in [(0, None), (1, Some(" locks=1")), (2, Some(" locks=2"))] {
             let heard = Heard::from_now_on();
             let server = Played::new(move |_| Ok(Value::Int(cut)));
@@ -295,6 +302,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn sure_until_counts_from_before_the_request() {
+        bound_this_test();
         let server = unlocking(|| Ok(Value::Int(1)));
         let locks = locks_with(&server, settings());
         let guard = take(&locks).await;

@@ -192,7 +192,7 @@ impl Drop for Guard {
 mod tests {
     use std::sync::Mutex;
 
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use redis::Value;
     use tokio::time::sleep;
 
@@ -237,6 +237,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn acquire_takes_a_free_lock_by_one_try_and_listens_to_nothing() {
+        bound_this_test();
         let (server, air) = (answering(vec![free()]), Broadcast::default());
         let locks = locks(&server, &air);
         let holder = locks.holder();
@@ -282,6 +283,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn acquire_tries_when_it_listens_and_after_messages_and_ends_of_leases() {
+        bound_this_test();
         for (patience_ms, answers, times, end, is_taken) in [
             // A lease that never ends: the message of 300 ms, and the end of the patience.
             (1_000, vec![held(-1); 4], vec![0, 0, 300, 1_000], 1_000, false),
@@ -299,6 +301,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn acquire_hands_a_message_on_when_its_try_fails() {
+        bound_this_test();
         let held_by_another = [held(-1), held(-1), held(-1), held(-1)];
         let answers = held_by_another.into_iter().chain([away(), free()]).collect();
         let (server, air) = (answering(answers), Broadcast::default());
@@ -324,6 +327,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn acquire_listens_anew_when_the_connection_for_messages_ends() {
+        bound_this_test();
         let (server, air) = (answering(vec![held(-1)]), Broadcast::default());
         let locks = locks(&server, &air);
         let (lock, holder) = (locks.lock("a"), locks.holder());
@@ -344,6 +348,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_holder_is_renewed_on_disk_and_one_with_a_lease_of_its_own_is_not() {
+        bound_this_test();
         let own = Duration::from_secs(5);
         for (is_own, renewals) in [(false, 2), (true, 0)] {
             let server = answering(vec![free(), Ok(Value::Array(vec![Value::Int(1)]))]);
@@ -367,6 +372,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_is_dropped_and_cannot_be_released_is_told_in_the_log() {
+        bound_this_test();
         for (answer, told) in [(away(), true), (Ok(Value::Int(1)), false)] {
             let heard = Heard::from_now_on();
             let server = answering(vec![free(), answer]);

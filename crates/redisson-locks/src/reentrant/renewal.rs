@@ -314,7 +314,7 @@ fn hash_tag(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use tokio::time::timeout;
 
     use super::*;
@@ -343,6 +343,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_an_answer_the_holder_is_told_when_the_lease_ends() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let start = Instant::now();
         let first = holder(1, true);
@@ -360,6 +361,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_shorter_lease_is_noticed_in_time() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let start = Instant::now();
         let _long = enter(&renewals, "a", &holder(1, true));
@@ -372,6 +374,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn two_entries_take_two_exits() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let one = holder(1, true);
         let outer = enter(&renewals, "a", &one);
@@ -387,6 +390,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stop_waits_for_what_is_held_and_for_no_renewal() {
+        bound_this_test();
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let renewals = renewals(&tasks);
@@ -399,6 +403,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_of_nothing_ends_at_the_time_of_its_renewal() {
+        bound_this_test();
         let tasks = Tasks::default();
         let renewals = renewals(&tasks);
         let start = Instant::now();
@@ -413,6 +418,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lose_tells_a_stop_when_the_last_lock_is_lost() {
+        bound_this_test();
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let renewals = renewals(&tasks);
@@ -428,6 +434,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn over_are_the_holds_whose_time_has_come_and_plan_looks_at_the_next() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let shared = &renewals.0;
         assert_eq!(shared.plan(), None);
@@ -492,6 +499,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn batches_have_no_more_locks_than_a_call_may_renew() {
+        bound_this_test();
         for (holds, sizes) in [
             (vec![1, 1], vec![2]),
             (vec![1, 1, 1], vec![3]),
@@ -522,6 +530,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn apply_extends_what_is_still_held_and_loses_what_is_not() {
+        bound_this_test();
         for (answers, are_held) in [
             (vec![true, true, true, true], [true, true, true]),
             (vec![true, false, true, true], [true, false, true]),
@@ -549,6 +558,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_hold_that_was_lost_does_not_touch_the_next_one_of_its_holder() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let one = holder(1, true);
         let lost = enter(&renewals, "a", &one);
@@ -569,6 +579,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_entry_never_makes_a_lock_last_shorter() {
+        bound_this_test();
         let renewals = renewals(&Tasks::default());
         let one = holder(1, true);
         let now = Instant::now();

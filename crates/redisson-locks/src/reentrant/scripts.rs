@@ -1,10 +1,13 @@
 //! The scripts one by one: each row of a table has what Redis holds, the call, its reply, and what is there then.
 
+use private_servers::testing::bound_this_test;
+
 use super::layout::Layout;
 use crate::script::tests::{Row, Stage};
 
 #[tokio::test]
 async fn a_script_runs_on_a_server_that_does_not_know_it() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     let force = Layout::new().force_unlock;
     for _ in 0..2 {
@@ -15,6 +18,7 @@ async fn a_script_runs_on_a_server_that_does_not_know_it() {
 
 #[tokio::test]
 async fn acquire_takes_a_free_lock_and_counts_the_entries_of_its_holder() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().acquire, &ACQUIRED).await;
 }
@@ -29,6 +33,7 @@ const ACQUIRED: [Row; 5] = [
 
 #[tokio::test]
 async fn acquire_fenced_draws_a_token_for_each_entry() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().acquire_fenced, &FENCED).await;
 }
@@ -45,6 +50,7 @@ const FENCED: [Row; 6] = [
 
 #[tokio::test]
 async fn unlock_releases_one_entry_and_keeps_its_answer_in_the_latch() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().unlock, &UNLOCKED).await;
 }
@@ -73,6 +79,7 @@ const UNLOCKED: [Row; 8] = [
 
 #[tokio::test]
 async fn force_unlock_takes_a_lock_from_any_holder() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().force_unlock, &FORCED).await;
 }
@@ -85,6 +92,7 @@ const FORCED: [Row; 3] = [
 
 #[tokio::test]
 async fn renew_moves_the_leases_of_locks_that_their_holders_have() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().renew, &RENEWED).await;
 }
@@ -106,6 +114,7 @@ const RENEWED: [Row; 6] = [
 
 #[tokio::test]
 async fn cut_leases_shortens_only_leases_that_are_too_long() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().cut_leases, &CUT).await;
 }
@@ -123,6 +132,7 @@ const CUT: [Row; 3] = [
 
 #[tokio::test]
 async fn acquire_batch_takes_each_lock_that_is_free() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().acquire_batch, &BATCH_ACQUIRED).await;
 }
@@ -150,6 +160,7 @@ const BATCH_ACQUIRED: [Row; 10] = [
 
 #[tokio::test]
 async fn unlock_batch_frees_the_locks_of_its_holder_and_wakes_up_their_waiters() {
+    bound_this_test();
     let mut stage = Stage::new().await;
     stage.holds(&Layout::new().unlock_batch, &BATCH_UNLOCKED).await;
 }

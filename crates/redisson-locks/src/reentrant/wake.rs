@@ -189,7 +189,7 @@ impl Drop for Listener {
 mod tests {
     use std::time::Duration;
 
-    use private_servers::testing::Bounded;
+    use private_servers::testing::{Bounded, bound_this_test};
     use tokio::time::timeout;
 
     use super::*;
@@ -225,6 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn listen_subscribes_once_for_all_listeners_of_a_channel() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         let first = listen(&wakes, "c").await;
@@ -245,6 +246,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn listeners_that_leave_together_are_unsubscribed_once() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         let line = {
@@ -260,6 +262,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn woken_is_true_for_a_message_and_false_when_none_can_come() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         let listener = listen(&wakes, "c").await;
@@ -281,6 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pass_on_hands_a_message_to_the_next_listener() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         let first = listen(&wakes, "c").await;
@@ -294,6 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_listener_that_comes_before_the_last_one_is_unsubscribed_takes_its_subscription() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         drop(listen(&wakes, "c").await);
@@ -306,6 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_listener_that_comes_while_the_last_one_is_unsubscribed_subscribes_anew() {
+        bound_this_test();
         let air = Broadcast::default();
         let wakes = wakes(&air);
         let last = listen(&wakes, "c").await;
