@@ -133,16 +133,19 @@ pub enum RecoveryFate {
     Superseded,
     /// There is no unit for it.
     WithoutUnit,
+    /// Postgres takes neither an order nor a dead letter of it.
+    Refused,
     /// Nothing tells whose it was.
     Unknown,
 }
 
 impl RecoveryFate {
-    const NAMES: [(Self, &'static str); 5] = [
+    const NAMES: [(Self, &'static str); 6] = [
         (Self::Receipt, "receipt"),
         (Self::Harvested, "harvested"),
         (Self::Superseded, "superseded"),
         (Self::WithoutUnit, "promised_without_unit"),
+        (Self::Refused, "refused"),
         (Self::Unknown, "unknown"),
     ];
 }

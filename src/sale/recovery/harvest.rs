@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use super::records::{LostClaim, Outcome, SUPERSEDED};
+use super::records::{LostClaim, Outcome, REFUSED, SUPERSEDED};
 use crate::kit::redis::is_data_error;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
@@ -67,7 +67,7 @@ impl Harvester {
         let unknown = unknown(&self.stores.pool, coupon, promised).await?;
         let (superseded, kept) = self.sort_out(coupon, unknown).await?;
         outcome.lost.extend(superseded);
-        self.write(coupon, epoch, kept).await
+        self.write(coupon, epoch, kept, &mut outcome.lost).await
     }
 
     /// Sets claims aside whose user has a newer order of this coupon.
@@ -94,12 +94,14 @@ impl Harvester {
     }
 
     /// Writes orders. Claims for which there is no unit become dead letters, and so do claims that Postgres refuses: once
-    /// the sale is built, no store would know them. Returns the number of new orders.
+    /// the sale is built, no store would know them. A claim of which it refuses the dead letter, too, is lost. Returns the
+    /// number of new orders.
     async fn write(
         &self,
         coupon: CouponId,
         epoch: i64,
         kept: Vec<(UserId, OrderId)>,
+        lost: &mut Vec<LostClaim>,
     ) -> Result<i64, Failure> {
         let claims = kept.into_iter();
         let claims = claims.map(|(user, order)| LoggedClaim::without_entry(coupon, user, order));
@@ -111,7 +113,10 @@ impl Harvester {
         while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
             match self.write_part(held, part).await? {
                 Ok(new) => orders += new,
-                Err(why) if part.len() == 1 => self.put_aside(held, part[0], &why).await?,
+                Err(why) if part.len() == 1 => match self.put_aside(held, part[0], &why).await {
+                    Err(failure) if failure.is_of_item() => lost.push(given_up(&part[0], &failure)),
+                    put_aside => put_aside?,
+                },
                 Err(_) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -161,6 +166,13 @@ impl Harvester {
         }
         Ok(())
     }
+}
+
+/// A claim of which Postgres takes neither an order nor a dead letter.
+fn given_up(claim: &LoggedClaim, failure: &Failure) -> LostClaim {
+    let (coupon_id, user_id, order_id) = (claim.coupon_id, claim.user_id, claim.order_id);
+    tracing::error!(coupon = %coupon_id, user = %user_id, order = %order_id, %failure, "ALARM: a claim that only Redis or its process knew can become neither an order nor a dead letter; it is lost, and listed by `flash-sale recoveries`");
+    LostClaim { coupon_id, user_id, order_id, reason: REFUSED.to_owned() }
 }
 
 /// The buyers among these without an order, in any status, and without a dead letter.

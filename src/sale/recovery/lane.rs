@@ -10,7 +10,7 @@ use super::build::Builder;
 use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
 use super::log_patience::LogPatience;
-use super::records::{self, LostClaim, Outcome, SUPERSEDED, WITHOUT_UNIT};
+use super::records::{self, LostClaim, Outcome, REFUSED, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RecoveryFate};
@@ -176,6 +176,7 @@ impl Recoverer {
             (RecoveryFate::Harvested, u64::try_from(harvested).unwrap_or(0)),
             (RecoveryFate::Superseded, of(SUPERSEDED) as u64),
             (RecoveryFate::WithoutUnit, of(WITHOUT_UNIT) as u64),
+            (RecoveryFate::Refused, of(REFUSED) as u64),
             (RecoveryFate::Unknown, u64::try_from(unknown).unwrap_or(0)),
         ];
         counts.into_iter().for_each(|(fate, claims)| self.metrics.recovery.count(fate, claims));
@@ -330,9 +331,10 @@ impl Recoverer {
         let pool = &self.stores.pool;
         let rows = live::count_since(pool, closed.lane, settled.at, closed_at).await?;
         let letters = dead_letter::count_since(pool, closed.lane, settled.at).await?;
-        let is_superseded = |lost: &&LostClaim| lost.reason == SUPERSEDED;
-        let superseded = outcome.lost.iter().filter(is_superseded).count();
-        let known = rows + letters + i64::try_from(superseded).unwrap_or(i64::MAX);
+        // The others have a dead letter.
+        let is_listed = |lost: &&LostClaim| [SUPERSEDED, REFUSED].contains(&&*lost.reason);
+        let listed = outcome.lost.iter().filter(is_listed).count();
+        let known = rows + letters + i64::try_from(listed).unwrap_or(i64::MAX);
         Ok(Some((promised - settled.promised - known).max(0)))
     }
 }

@@ -25,7 +25,7 @@ pub struct LostClaim {
     #[serde(deserialize_with = "ids::stored")]
     pub order_id: OrderId,
     /// `superseded`: the same user has a newer order of this coupon. `promised_without_unit`: the sale has no unit left
-    /// for the dead letter of this claim.
+    /// for the dead letter of this claim. `refused`: Postgres takes neither an order nor a dead letter of it.
     pub reason: String,
 }
 
@@ -33,6 +33,9 @@ pub struct LostClaim {
 pub(super) const SUPERSEDED: &str = "superseded";
 /// Reason of a lost claim for which there is no unit.
 pub(super) const WITHOUT_UNIT: &str = "promised_without_unit";
+
+/// Reason of a lost claim of which Postgres takes neither an order nor a dead letter.
+pub(super) const REFUSED: &str = "refused";
 
 /// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -86,7 +86,7 @@ pub struct Lost {
     pub user: i64,
     /// The order that the user was told.
     pub order: i64,
-    /// `superseded` or `promised_without_unit`.
+    /// `superseded`, `promised_without_unit` or `refused`.
     pub reason: String,
 }
 
