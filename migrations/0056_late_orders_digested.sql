@@ -3,12 +3,19 @@
 -- such transactions are waited for: none begins any more. No lock is held that a writer would wait for.
 DO $$
 DECLARE
-    writers text[] := ARRAY(
-        SELECT virtualtransaction FROM pg_locks
-        WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND relation = 'order_count_changes'::regclass AND mode = 'RowExclusiveLock');
+    writers text[];
+    sessions int[];
+    begun timestamptz := clock_timestamp();
 BEGIN
+    SELECT array_agg(virtualtransaction), array_agg(pid) INTO writers, sessions FROM pg_locks
+        WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND relation IN ('orders'::regclass, 'order_count_changes'::regclass) AND mode = 'RowExclusiveLock'
+          AND pid <> pg_backend_pid();
     WHILE EXISTS (SELECT FROM pg_locks WHERE locktype = 'virtualxid' AND virtualtransaction = ANY(writers)) LOOP
+        IF clock_timestamp() > begun + interval '5 s' THEN
+            RAISE WARNING 'migration 56 waits for transactions that write orders, of these sessions: %', sessions;
+            begun := 'infinity';
+        END IF;
         PERFORM pg_sleep(0.05);
     END LOOP;
 END $$;

@@ -204,7 +204,7 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Pause before entries whose lock was held elsewhere are tried again.
 pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
-/// Time for which one transaction has a row locked at least before the row counts as locked by another session.
+/// Time for which one transaction has a row of a sale locked at least before the sale counts as locked.
 pub const KEPT_LOCK_MIN: Duration = Duration::from_millis(50);
 /// Pause between two looks at sales whose rows another session keeps locked in Postgres.
 pub const LOCKED_SALES_PAUSE: Duration = Duration::from_millis(500);

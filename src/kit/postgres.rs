@@ -1,6 +1,5 @@
 //! Connecting to Postgres, facts about the server, and the meaning of its errors.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use sqlx::{
     ConnectOptions, Connection, Error, PgConnection, PgExecutor, PgPool, Postgres, SqlSafeStr,
     Transaction,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::base::limits;
 
@@ -287,24 +286,6 @@ pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
     )
     .fetch_one(pool)
     .await
-}
-
-/// Rows that one holder keeps locked for a [moment](limits::KEPT_LOCK_MIN), of two looks at locked rows and their holders.
-///
-/// # Errors
-///
-/// That of the second look.
-pub async fn kept_locks<K: Ord>(
-    first: BTreeMap<K, String>,
-    second: impl Future<Output = Result<BTreeMap<K, String>, Error>>,
-) -> Result<BTreeSet<K>, Error> {
-    if first.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    sleep(limits::KEPT_LOCK_MIN).await;
-    let second = second.await?;
-    let kept = first.into_iter().filter(|(row, holder)| second.get(row) == Some(holder));
-    Ok(kept.map(|(row, _)| row).collect())
 }
 
 /// The name of the constraint that refused, if one did.

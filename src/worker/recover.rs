@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::log::{Entry, TakeOver};
+use crate::sale::log::{Entry, EntryId, TakeOver};
 use crate::sale::order::dead_letter;
 
 impl LaneWorker {
@@ -24,6 +24,10 @@ impl LaneWorker {
     pub async fn recover_pass(&mut self) -> Result<usize, PassError> {
         self.require_postgres().await?;
         self.put_aside_lost().await?;
+        if self.open.has_contended() {
+            // Delivers the oldest entry once more: others take a worker for dead that holds the same entries for long.
+            self.log.read_pending(1, EntryId::default()).await?;
+        }
         let idle = self.settings.take_over_idle;
         let count = self.settings.batch_orders_max;
         let (mut taken, mut new) = (0, 0);

@@ -468,7 +468,7 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
 #[tokio::test]
 async fn a_locked_sale_is_looked_at_once_in_a_while() {
     let app = TestApp::start().await;
-    let coupon = app.create_flash(9).await;
+    let coupon = app.create_flash(9_999).await;
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
     let other = app.holding("SELECT FROM flash_sales FOR UPDATE").await;

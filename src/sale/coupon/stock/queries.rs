@@ -31,7 +31,8 @@ pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx:
 }
 
 /// Those of these sales of which another session keeps the row locked, so that orders of them can neither be written nor
-/// closed. Of a sale that sells, the writers lock the row in turns; these don't count.
+/// closed. Of a sale that sells, the writers lock the row in turns: only a lock that one holder keeps for a
+/// [moment](limits::KEPT_LOCK_MIN) counts.
 pub async fn locked_among(
     pool: &PgPool,
     coupons: impl IntoIterator<Item = CouponId>,
@@ -41,7 +42,13 @@ pub async fn locked_among(
         return Ok(BTreeSet::new());
     }
     let first = lock_holders(pool, &coupons).await?;
-    postgres::kept_locks(first, lock_holders(pool, &coupons)).await
+    if first.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    tokio::time::sleep(limits::KEPT_LOCK_MIN).await;
+    let second = lock_holders(pool, &coupons).await?;
+    let kept = first.into_iter().filter(|(coupon, holder)| second.get(coupon) == Some(holder));
+    Ok(kept.map(|(coupon, _)| coupon).collect())
 }
 
 /// The locked ones of these sales, each with the transaction, or the group of them, that has locked its row.

@@ -3,10 +3,11 @@
 //! A refused part is halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), and the others are
 //! closed in the same pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold`
 //! says how many orders can be closed; the others are postponed together, however many there are. Each try that waits
-//! for a lock in vain takes its time, so orders that another session keeps locked are looked for, and postponed together,
+//! for a lock in vain takes its time, so orders that one session keeps locked during two of them are postponed together,
 //! too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use super::{Closed, OrderMoves, jobs, return_units};
 use crate::kit::postgres;
@@ -85,7 +86,8 @@ impl OrderMoves {
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer, or another session keeps the row of the sale locked; some may be closed then.
+    /// When Postgres doesn't answer, or another session keeps the row of the sale, or of the job, locked; some may be closed
+    /// then.
     pub(in crate::sale) async fn close_what_can_be(
         &self,
         closing: Closing,
@@ -95,6 +97,8 @@ impl OrderMoves {
     ) -> Result<usize, Failure> {
         let mut closed = 0;
         let mut parts = vec![orders.to_vec()];
+        // Those of the locked orders, at the last try that waited for a lock in vain.
+        let mut holders = BTreeMap::new();
         while let Some(part) = parts.pop() {
             let error = match self.close_these(closing, &part).await {
                 Ok(now) => {
@@ -105,38 +109,49 @@ impl OrderMoves {
             };
             let possible = self.possible(coupon, &part, &error).await?;
             let failure = Failure::from(error);
-            if failure.is_of_lock() && !stock::locked_among(&self.pool, [coupon]).await?.is_empty()
-            {
+            if failure.is_of_lock() && self.is_locked(closing, coupon).await? {
                 // None of them can be closed now.
                 return Err(failure);
             }
             if !postponed.is_of_item(&failure).await? {
                 return Err(failure);
             }
-            let locked = match failure.is_of_lock() {
-                true => self.locked_among(&part).await?,
-                false => BTreeSet::new(),
-            };
+            let mut locked = BTreeSet::new();
+            if failure.is_of_lock() {
+                let before = mem::replace(&mut holders, self.lock_holders(&part).await?);
+                if before.is_empty() && !holders.is_empty() {
+                    // Another process may be closing the same orders.
+                    parts.push(part);
+                    continue;
+                }
+                let kept =
+                    holders.iter().filter(|(order, holder)| before.get(order) == Some(holder));
+                locked = kept.map(|(order, _)| *order).collect();
+            }
             let (not_now, rest): (Vec<_>, Vec<_>) = match possible == 0 || part.len() == 1 {
                 true => (part, Vec::new()),
                 false => part.into_iter().partition(|order| locked.contains(order)),
             };
-            let items: Vec<i64> = not_now.iter().map(|order| order.get()).collect();
-            if items.is_empty() {
+            if not_now.is_empty() {
                 let (first, second) = rest.split_at(possible);
                 parts.extend([second, first].map(<[_]>::to_vec));
                 continue;
             }
+            let items: Vec<i64> = not_now.iter().map(|order| order.get()).collect();
             postponed.note(closing.pass(), &items, &failure.to_string()).await?;
             parts.extend(Some(rest).filter(|rest| !rest.is_empty()));
         }
         Ok(closed)
     }
 
-    /// Those of these orders of which another session keeps the row locked.
-    async fn locked_among(&self, orders: &[OrderId]) -> sqlx::Result<BTreeSet<OrderId>> {
-        let first = self.lock_holders(orders).await?;
-        postgres::kept_locks(first, self.lock_holders(orders)).await
+    /// Whether another session keeps a row locked without which no order of this sale can be closed.
+    async fn is_locked(&self, closing: Closing, coupon: CouponId) -> sqlx::Result<bool> {
+        if let Closing::Job(job) = closing
+            && jobs::is_locked(&self.pool, job).await?
+        {
+            return Ok(true);
+        }
+        Ok(!stock::locked_among(&self.pool, [coupon]).await?.is_empty())
     }
 
     /// The locked ones of these orders, each with the transaction, or the group of them, that has locked its row.

@@ -230,6 +230,15 @@ pub(super) async fn count(tx: &mut PgConnection, job: JobId, orders: usize) -> s
     Ok(())
 }
 
+/// Whether another session has the row of a job locked now.
+pub(super) async fn is_locked(pool: &PgPool, job: JobId) -> sqlx::Result<bool> {
+    let free = sqlx::query_scalar!(
+        "SELECT id FROM jobs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED",
+        job.get()
+    );
+    Ok(free.fetch_optional(pool).await?.is_none())
+}
+
 /// Ends a job for which no order waits.
 pub(in crate::sale) async fn finish(pool: &PgPool, job: JobId) -> sqlx::Result<()> {
     sqlx::query!(

@@ -4,7 +4,7 @@ use flash_sale::sale::pass::Ran;
 
 use super::cancellations::{cancelled, open, two_jobs};
 use crate::support::lines::Lines;
-use crate::support::{Bounded, TestApp, bounded};
+use crate::support::{Bounded, TestApp, bounded, eventually};
 
 const ALARM: &str = "ALARM: an item can't be dealt with";
 
@@ -119,29 +119,64 @@ async fn jobs_that_cancel_go_on_with_what_no_session_keeps_locked() {
     assert_eq!(app.postponed().await, [""; 0]);
 }
 
-/// Each try that waits for a locked order in vain takes its time, so a batch waits only once.
-#[tokio::test]
-async fn orders_that_a_session_keeps_locked_are_postponed_together() {
-    let app = two_jobs().await;
-    app.write_rows(&[(13, 1, "flash", 13, "unpaid"), (14, 1, "flash", 14, "unpaid")]).await;
-    app.execute(
+/// The first so many updates of orders wait for a lock in vain.
+async fn wait_in_vain_at_first(app: &TestApp, times: u32) {
+    app.execute(&format!(
         "CREATE SEQUENCE tries;
-         CREATE FUNCTION wait_once() RETURNS trigger LANGUAGE plpgsql AS $$
+         CREATE FUNCTION wait_in_vain() RETURNS trigger LANGUAGE plpgsql AS $$
          BEGIN
-             IF nextval('tries') = 1 THEN
+             IF nextval('tries') <= {times} THEN
                  RAISE EXCEPTION 'in vain' USING ERRCODE = '55P03';
              END IF;
              RETURN NULL;
          END $$;
-         CREATE TRIGGER wait_once BEFORE UPDATE ON orders FOR EACH STATEMENT EXECUTE FUNCTION wait_once()",
-    )
+         CREATE TRIGGER wait_in_vain BEFORE UPDATE ON orders FOR EACH STATEMENT EXECUTE FUNCTION wait_in_vain()"
+    ))
     .await;
+}
+
+/// Each try that waits for a locked order in vain takes its time.
+#[tokio::test]
+async fn orders_that_a_session_keeps_locked_are_postponed_together() {
+    let app = two_jobs().await;
+    app.write_rows(&[(13, 1, "flash", 13, "unpaid"), (14, 1, "flash", 14, "unpaid")]).await;
+    wait_in_vain_at_first(&app, 2).await;
     let other = app.holding("SELECT FROM orders WHERE id IN (12, 13) FOR UPDATE").await;
     assert_eq!(app.cancel_for_jobs().await, 4);
     assert_eq!((cancelled(&app).await, open(&app).await), (vec![11, 14, 21, 22], vec![1]));
     assert_eq!(app.postponed().await, ["cancellations 12 1", "cancellations 13 1"]);
-    assert_eq!(app.number("SELECT last_value FROM tries").await, 3, "one in vain, two that close");
+    assert_eq!(app.number("SELECT last_value FROM tries").await, 4, "two in vain, two that close");
     other.rollback().await.expect("Postgres answers");
     app.let_postponed_be_due().await;
+    assert_eq!((app.cancel_for_jobs().await, open(&app).await), (2, vec![]));
+}
+
+/// Another process closes the same orders, say.
+#[tokio::test]
+async fn orders_that_are_locked_during_one_try_alone_are_not_postponed() {
+    let app = two_jobs().await;
+    wait_in_vain_at_first(&app, 1).await;
+    let other = app.holding("SELECT FROM orders WHERE id = 12 FOR UPDATE").await;
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    let (cancelled_now, ()) = tokio::join!(app.cancel_for_jobs(), async {
+        eventually("the next try waits", async || app.number(waits).await > 0).await;
+        other.rollback().await.expect("Postgres answers");
+    });
+    assert_eq!((cancelled_now, open(&app).await), (4, vec![]));
+    assert_eq!(app.postponed().await, [""; 0]);
+}
+
+/// The row of a job concerns all of its orders.
+#[tokio::test]
+async fn a_job_whose_row_a_session_keeps_holds_up_no_other() {
+    let app = two_jobs().await;
+    let other = app.holding("SELECT FROM jobs WHERE coupon_id = 1024 FOR UPDATE").await;
+    app.refuse("UPDATE", "jobs", "NEW.coupon_id = 1024", "55P03").await;
+    app.count_statements("UPDATE", "orders").await;
+    assert!(app.app.cancellations.pass().bounded().await.is_err());
+    assert_eq!((cancelled(&app).await, app.postponed().await), (vec![21, 22], Vec::new()));
+    assert_eq!(app.statements().await, 2, "one try for each job");
+    other.rollback().await.expect("Postgres answers");
+    app.accept("jobs").await;
     assert_eq!((app.cancel_for_jobs().await, open(&app).await), (2, vec![]));
 }

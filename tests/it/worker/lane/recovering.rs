@@ -53,7 +53,7 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
     assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").contended, 1);
     assert_eq!((recovered(&mut worker).await, taken_over(&app)), (1, 4.0));
     let _: () = app.redis(&["CONFIG", "RESETSTAT"]).await;
-    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 0);
     assert_eq!(
         command_calls(&app, "xreadgroup").await,
         1,
@@ -91,6 +91,28 @@ async fn a_worker_that_stands_still_by_our_clock_loses_its_entries() {
     assert_eq!(recovered(&mut worker).await, 2);
     assert_eq!(recovered(&mut worker).await, 0, "they are ours now");
     assert_eq!(write_all(&mut worker).await.inserted, 2);
+}
+
+/// It holds the same entries for as long as its buyer's lock is held elsewhere.
+#[tokio::test]
+async fn a_worker_that_waits_for_a_lock_keeps_its_entries() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let mut waiting = worker_with(&app, |with| with.take_over_idle = HOUR).await;
+    let mut other = worker_with(&app, |with| with.take_over_idle = HOUR).await;
+    let key = app.keys().order_lock(lane(), user(1));
+    let held = app.app.locks.try_acquire_batch(vec![key]).await.expect("Redis answers");
+    claims(&app, coupon, 1..=1).await;
+    assert_eq!(waiting.write_pass().bounded().await.expect("both stores answer").contended, 1);
+    for _ in 0..3 {
+        assert_eq!((recovered(&mut waiting).await, recovered(&mut other).await), (0, 0));
+        later(HOUR * 2 / 3).await;
+    }
+    assert_eq!(recovered(&mut other).await, 0, "it has moved within the hour");
+    later(HOUR * 2 / 3).await;
+    assert_eq!(recovered(&mut other).await, 1, "it stands still");
+    held.release().await;
+    assert_eq!(write_all(&mut other).await.inserted, 1);
 }
 
 #[tokio::test]
