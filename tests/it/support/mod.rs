@@ -55,7 +55,7 @@ pub async fn script_calls(app: &TestApp) -> i64 {
     command_calls(app, "evalsha").await
 }
 
-/// How often this command, in lower case, has been called since CONFIG RESETSTAT.
+/// How often this command, in lower case, has been called since CONFIG RESETSTAT: by all clients of the server.
 pub async fn command_calls(app: &TestApp, command: &str) -> i64 {
     let stats: String = app.redis(&["INFO", "commandstats"]).await;
     let begin = format!("cmdstat_{command}:calls=");

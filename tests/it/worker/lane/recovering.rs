@@ -29,7 +29,8 @@ fn data_lost(app: &TestApp) -> f64 {
 
 #[tokio::test]
 async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grown_old() {
-    let app = TestApp::start().await;
+    let server = RedisServer::start(&[]);
+    let app = app_on(&server).await;
     let coupon = app.create_flash(10).await;
     let mut worker = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
     assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
