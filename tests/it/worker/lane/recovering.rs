@@ -94,7 +94,7 @@ async fn a_worker_that_stands_still_by_our_clock_loses_its_entries() {
     assert_eq!(write_all(&mut worker).await.inserted, 2);
 }
 
-/// It holds the same entries for as long as its buyer's lock is held elsewhere.
+/// The worker holds the same entries for as long as its buyer's lock is held elsewhere.
 #[tokio::test]
 async fn a_worker_that_waits_for_a_lock_keeps_its_entries() {
     let app = TestApp::start().await;
