@@ -1,6 +1,10 @@
 //! Sales, and orders, whose rows another session keeps locked in Postgres.
 
+use flash_sale::base::limits;
+use flash_sale::sale::coupon::stock;
+use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Ran;
+use tokio::time::Instant;
 
 use super::cancellations::{cancelled, open, two_jobs};
 use crate::support::lines::Lines;
@@ -179,4 +183,34 @@ async fn a_job_whose_row_a_session_keeps_holds_up_no_other() {
     other.rollback().await.expect("Postgres answers");
     app.accept("jobs").await;
     assert_eq!((app.cancel_for_jobs().await, open(&app).await), (2, vec![]));
+}
+
+/// Writers have the row of a sale that sells in turns.
+#[tokio::test]
+async fn a_row_that_changes_hands_is_kept_by_no_session() {
+    let app = TestApp::with_sales(1).await;
+    let lock = "SELECT FROM flash_sales FOR UPDATE";
+    let look = async || {
+        let locked = stock::locked_among(&app.app.stores.pool, [CouponId::compose(1, 1)]);
+        locked.bounded().await.expect("Postgres answers").len()
+    };
+    let other = app.holding(lock).await;
+    let began = Instant::now();
+    assert_eq!(look().await, 1);
+    assert!(began.elapsed() >= limits::KEPT_LOCK_MIN);
+    other.rollback().await.expect("Postgres answers");
+
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let looks = || lines.count("FOR NO KEY UPDATE SKIP LOCKED");
+    // A busy machine may have both looks see one of the sessions.
+    eventually("the row changes hands between two looks", async || {
+        let (first, before) = (app.holding(lock).await, looks());
+        let (locked, second) = tokio::join!(look(), async {
+            eventually("the first look ends", async || looks() > before).await;
+            tokio::join!(first.rollback(), app.holding(lock)).1
+        });
+        second.rollback().await.expect("Postgres answers");
+        locked == 0
+    })
+    .await;
 }
