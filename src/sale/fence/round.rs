@@ -228,6 +228,13 @@ mod tests {
             let compared = numbers(round.compared());
             assert!(awake.iter().all(|lane| compared.contains(lane)), "{compared:?}");
         }
+        // All are noted now: some are witnesses beside those that are compared anyway.
+        let awake: Vec<i32> = (0..20).collect();
+        let round = kept.begin(&awake);
+        let in_turn = |lane: &i32| kept.rounds.is_turn_of(Lane::numbered(*lane));
+        let witnesses = numbers(&round.witnesses).into_iter();
+        let extra = witnesses.filter(|lane| !awake.contains(lane) && !in_turn(lane)).count();
+        assert_eq!(extra, limits::BEAT_WITNESSES);
         // Something was promised, not all of it is written, and the note of another process.
         let before = noted(20, 8, 8);
         let settled = Settled { promised: 7, at: at(9) };
@@ -284,7 +291,9 @@ mod tests {
         kept.look(&[]);
         kept.look(&[]);
         kept.beats.iter_mut().for_each(|beat| beat.holds_sale = beat.noted.lane.get() < 20);
+        kept.beats[39].noted.at = at(kept.second + 1);
         let round = kept.begin(&[]);
+        assert!(!round.witnesses.is_empty(), "its note isn't newer for the others");
         assert_eq!(numbers(&round.unused), (20..LANES).collect::<Vec<_>>());
         let found: Vec<_> = round.compared().map(|noted| (*noted, Beat::Behind(1))).collect();
         let unproven = round.unproven(&found);
@@ -301,8 +310,11 @@ mod tests {
         kept.look(&[]);
         let recovered = noted(39, 9, kept.second + 1);
         kept.beats[39] = LaneBeat { noted: recovered, by_look: false, holds_sale: true };
+        // One that was noted at the moment of the look.
+        let recovered = noted(38, 9, kept.second);
+        kept.beats[38] = LaneBeat { noted: recovered, by_look: false, holds_sale: true };
         let round = kept.begin(&[]);
-        assert!(numbers(&round.older).contains(&39));
+        assert!([38, 39].iter().all(|lane| numbers(&round.older).contains(lane)));
         assert!(round.witnesses.iter().all(|noted| noted.at == at(kept.second)), "{round:?}");
         assert!(!round.witnesses.is_empty());
     }
