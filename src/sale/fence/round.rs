@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 
 use super::scripts::Beat;
-use super::table::{LaneBeat, NotedBeat};
+use super::table::{LaneBeat, NotedBeat, Settled};
 use crate::base::limits;
 use crate::sale::ids::Lane;
 
@@ -94,16 +94,12 @@ impl Rounds {
         round
     }
 
-    /// Notes that a lane had this beat before, and has been confirmed and noted with the next one.
+    /// Notes that a lane had this beat before, and has been confirmed and noted with the next one. A rest that was known
+    /// before is of an older beat, and so counts no more.
     pub fn note(&mut self, before: &NotedBeat, confirmed: &NotedBeat, settled_now: bool) {
-        let since = confirmed.settled.filter(|_| settled_now).map(|settled| settled.at);
-        match since.filter(|_| confirmed.promised == before.promised) {
-            Some(since) => {
-                self.at_rest.insert(confirmed.lane, Rest { beat: confirmed.beat, since });
-            }
-            None => {
-                self.at_rest.remove(&confirmed.lane);
-            }
+        let rests = settled_now && confirmed.promised == before.promised;
+        if let Some(Settled { at: since, .. }) = confirmed.settled.filter(|_| rests) {
+            self.at_rest.insert(confirmed.lane, Rest { beat: confirmed.beat, since });
         }
     }
 
@@ -145,7 +141,6 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::fence::table::Settled;
 
     const LANES: i32 = 40;
 
