@@ -299,6 +299,11 @@ async fn letters_without_live_order_are_open_and_their_users_hold_none() {
         found.into_iter().map(|(letter, user, order)| (letter, user_id(user), id(order))).collect();
     let expected = [(10, 1, 21), (8, 3, 23), (7, 4, 24), (5, 6, 26), (4, 7, 27), (1, 10, 30)];
     assert_eq!(found, expected, "in the order of their orders");
+    let mode: String = sqlx::query_scalar("SELECT current_setting('plan_cache_mode')")
+        .fetch_one(&mut *tx)
+        .await
+        .expect("Postgres has it");
+    assert_eq!(mode, "force_custom_plan", "no plan from before there were letters");
 }
 
 #[tokio::test]

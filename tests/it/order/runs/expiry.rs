@@ -19,7 +19,7 @@ async fn write_due(app: &TestApp, first: i64, count: i64) {
     .await;
 }
 
-async fn with_due(count: i64) -> TestApp {
+pub(super) async fn with_due(count: i64) -> TestApp {
     let app = TestApp::with_sales(1).await;
     app.execute("UPDATE flash_sales SET total = 100000, sold = 50000").await;
     write_due(&app, 1, count).await;
@@ -31,7 +31,7 @@ async fn unpaid(app: &TestApp) -> Vec<i64> {
 }
 
 /// From now on Postgres refuses to expire an order: with the first of these codes at the first try, and so on.
-async fn refuse_in_turn(app: &TestApp, codes: &[&str]) {
+pub(super) async fn refuse_in_turn(app: &TestApp, codes: &[&str]) {
     let codes = codes.join(", ");
     app.execute(&format!(
         "DROP SEQUENCE IF EXISTS tries; CREATE SEQUENCE tries;
@@ -73,13 +73,7 @@ async fn a_run_of_expiry_has_ten_batches_and_tells_whether_it_goes_on() {
 async fn a_refused_batch_by_coupon_is_full_or_ends_the_run_like_any_other() {
     let app = with_due(3).await;
     app.count_statements("UPDATE", "orders").await;
-    // However slow the machine is, none is due again within this run.
-    app.execute(
-        "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN NEW.next_try_at := now() + interval '1 hour'; RETURN NEW; END $$;
-         CREATE TRIGGER long BEFORE INSERT ON postponed FOR EACH ROW EXECUTE FUNCTION wait_long()",
-    )
-    .await;
+    app.let_newly_postponed_wait().await;
     app.refuse("UPDATE", "orders", "OLD.id IN (2, 1002, 2002)", "23514").await;
     assert_eq!(pass(&app).await, Ran { items: 2, goes_on: false });
     // The batch; all three, the first, both others, each of them.
@@ -94,7 +88,8 @@ async fn a_refused_batch_by_coupon_is_full_or_ends_the_run_like_any_other() {
     assert_eq!(unpaid(&app).await, [2, 1_002, 2_002]);
 }
 
-/// Refusals that concern one order, and failures that concern all of them.
+/// Refusals that concern one order, and failures that concern all of them. A lock that no statement has met changes
+/// nothing about these.
 #[tokio::test]
 async fn a_failure_that_concerns_all_orders_ends_the_batch_and_postpones_none() {
     let app = with_due(4).await;
@@ -105,7 +100,10 @@ async fn a_failure_that_concerns_all_orders_ends_the_batch_and_postpones_none() 
         (&["23514"], Some(4)),
     ] {
         refuse_in_turn(&app, codes).await;
+        let lock = if expected.is_none() { "FOR UPDATE" } else { "" };
+        let other = app.holding(&format!("SELECT FROM flash_sales {lock}")).await;
         let ran = bounded("the end of the pass", app.app.expiry.pass()).await;
+        other.rollback().await.expect("Postgres answers");
         assert_eq!(ran.ok().map(|ran| ran.items), expected, "{codes:?}");
         assert_eq!(app.postponed().await.len(), 0, "{codes:?}");
         app.execute("DROP TRIGGER in_turn ON orders").await;

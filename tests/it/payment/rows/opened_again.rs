@@ -6,7 +6,7 @@ use serde_json::json;
 use super::opened::{asked, opened};
 use super::scripted::shop;
 use super::{lines, orders};
-use crate::support::TestApp;
+use crate::support::{Bounded, TestApp};
 
 const ROW: &str = "SELECT concat_ws(' ', looks, left((closed_at IS NULL)::text, 1),
         extract(epoch FROM next_look_at - updated_at)::bigint) FROM opened_payments";
@@ -139,6 +139,45 @@ async fn a_gateway_that_is_away_settles_no_payment_that_it_was_not_asked_about()
         .await;
     assert_eq!(asked(&app, &gateway).await, ["open///4", "open///5"]);
     assert_eq!(app.postponed().await, ["openings 3 1"]);
+}
+
+#[tokio::test]
+async fn a_payment_that_was_heard_before_the_gateway_went_away_is_settled() {
+    let (app, gateway) = shop().await;
+    let rows = [
+        (1, 1, "open///1", -50),
+        (2, 2, "fails/2", -40),
+        (3, 3, "fails/3", -30),
+        (4, 4, "fails/4", -20),
+        (5, 5, "open///5", 1_800),
+    ];
+    opened(&app, &rows).await;
+    app.execute(
+        "INSERT INTO postponed (pass, item, error, next_try_at)
+         VALUES ('openings', 1, 'x', now()), ('openings', 5, 'x', now())",
+    )
+    .await;
+    assert_eq!(asked(&app, &gateway).await, ["open///1", "fails/2", "fails/3", "fails/4"]);
+    assert_eq!(app.postponed().await, ["openings 5 1"]);
+}
+
+/// Postgres refuses to note that the first one is paid. It also refuses, for a reason of that payment or of its own, to
+/// note the pause until the next look.
+#[tokio::test]
+async fn a_failure_that_concerns_all_payments_ends_the_looks_at_them() {
+    for (code, is_heard) in [("23514", true), ("57014", false)] {
+        let (app, gateway) = shop().await;
+        let coupon = app.create_regular().await;
+        orders(&app, coupon, &[(1, "unpaid")]).await;
+        opened(&app, &[(1, 1, "paid/1/CNY/1", -20), (2, 2, "open///2", -10)]).await;
+        app.refuse("INSERT", "payments", "true", "23514").await;
+        app.refuse("UPDATE", "opened_payments", "OLD.order_id = 1", code).await;
+        let ran = app.app.payments.refund_pass().bounded().await;
+        assert_eq!(ran.is_ok(), is_heard, "{code}: {ran:?}");
+        let second = gateway.asked().iter().any(|payment| payment == "open///2");
+        assert_eq!(second, is_heard, "{code}");
+        assert_eq!(app.numbers("SELECT item FROM postponed").await, [1], "{code}");
+    }
 }
 
 /// Counts of stuck payments in front of a good one.
