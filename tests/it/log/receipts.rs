@@ -7,7 +7,8 @@ use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::time::Instant;
 
 use crate::support::lines::Lines;
-use crate::support::{TestApp, eventually, lane, later, proxy_before, user};
+use crate::support::played::Played;
+use crate::support::{Bounded, TestApp, eventually, lane, later, proxy_before, user};
 
 async fn tick(app: &TestApp) {
     app.app.hand_in.tick().await.expect("both stores answer");
@@ -212,6 +213,27 @@ async fn the_hand_in_of_a_lane_is_complete_once_for_each_epoch() {
         assert_eq!(app.numbers(handed_in).await, [2]);
     }
     assert_eq!(app.app.receipts.of(lane()).len(), 1);
+}
+
+/// Each process hands in by its first tick, at which a look is due.
+#[tokio::test]
+async fn a_tick_of_the_hand_in_fails_with_a_refused_receipt_and_looks_at_the_logs_if_that_is_at_fault()
+ {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    for (claimant, (state, looks)) in (1..).zip([("23514", true), ("40001", false)]) {
+        let played = Played::hearing(app.redis_url(), "XINFO").await;
+        let other = played.process(&app).await;
+        other.claims.claim(coupon, user(claimant)).bounded().await.expect("both stores answer");
+        played.take_asked();
+        app.refuse("INSERT", "receipts", "true", state).await;
+        let failed = other.hand_in.tick().bounded().await;
+        app.accept("receipts").await;
+        assert!(failed.is_err_and(|failure| failure.to_string().contains("refused")), "{state}");
+        let asked = played.take_asked();
+        assert_eq!(!asked.is_empty(), looks, "{state}: {asked:?}");
+    }
 }
 
 /// On a slow machine the period may be over by the second tick: then the try says nothing, and is repeated some times.

@@ -89,6 +89,25 @@ async fn note_beats_raises_the_beats_of_its_lanes_and_lowers_none() {
     assert_eq!((found.beat, found.promised, settled), (9, 10, Some((6, at(26)))));
 }
 
+/// A note is younger than the last change of its lane, or older.
+#[tokio::test]
+async fn doubt_notes_beats_that_redis_cannot_have_for_its_lanes_as_of_no_look() {
+    let (app, [zero, one, two]) = app().await;
+    let pool = &app.app.stores.pool;
+    app.execute(
+        "UPDATE lanes SET updated_at = to_timestamp(10 + lane);
+         UPDATE lane_beats SET beat = 5, beat_at = to_timestamp(20)",
+    )
+    .await;
+    let noted = "SELECT concat_ws(' ', lane, beat, extract(epoch FROM beat_at)::integer)
+                 FROM lane_beats ORDER BY lane";
+    table::doubt(pool, [zero, two]).await.unwrap();
+    assert_eq!(app.texts(noted).await, ["0 7 10", "1 5 20", "2 7 12"]);
+    app.execute("UPDATE lane_beats SET beat_at = to_timestamp(1)").await;
+    table::doubt(pool, [one]).await.unwrap();
+    assert_eq!(app.texts(noted).await, ["0 7 1", "1 7 1", "2 7 1"]);
+}
+
 #[tokio::test]
 async fn note_checked_ends_the_note_of_a_lane_that_was_not_recovered_since() {
     let (app, [zero, one, two]) = app().await;

@@ -1,8 +1,12 @@
 //! `harvest`: buyers that only Redis knows become orders, unless a row, a letter or a newer order speaks against it.
 
-use super::{BY_HAND, close_lanes, damage, fate, outcomes, sold_to_two, write_letter};
+use super::{
+    BY_HAND, close_lanes, damage, fate, no_process_keeps, outcomes, sold_to_two, write_letter,
+};
 use crate::faults::recovery::{keep, sell};
-use crate::support::TestApp;
+use crate::support::lines::Lines;
+use crate::support::played::{Play, Played, list, text};
+use crate::support::{Bounded, TestApp};
 
 #[tokio::test]
 async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows() {
@@ -70,4 +74,42 @@ async fn harvest_makes_orders_of_buyers_that_no_row_letter_or_newer_order_knows(
     assert_eq!(app.texts(lost).await, ["1 superseded", "3 superseded", "5 promised_without_unit"]);
     let oversold = format!("SELECT reason FROM dead_letters WHERE order_id = {BY_HAND} + 60");
     assert_eq!(app.texts(&oversold).await, ["oversold"]);
+}
+
+/// Postgres takes the claim as no order, and at first no letter at all, which is not its fault. Redis may tell a
+/// buyer twice.
+#[tokio::test]
+async fn harvest_makes_one_letter_of_a_claim_that_postgres_refuses_as_soon_as_letters_are_written()
+{
+    const ALARM: &str = "ALARM: a claim that only Redis or its process knew can't become an order";
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let [sale] = sold_to_two::<1>(&app).await;
+    let order = BY_HAND + 9;
+    let shard = app.shard_of(sale, 9).await;
+    let buyers = list(&["9", &order.to_string(), "9", &order.to_string()]);
+    let played = Played::before(app.redis_url(), move |command| match command {
+        [name, key, ..] if name == "HSCAN" && *key == shard => {
+            Play::Reply(format!("*2\r\n{}{buyers}", text("0")))
+        }
+        _ => Play::Real,
+    })
+    .await;
+    let other = played.process(&app).await;
+    damage(&app, sale).await;
+    close_lanes(&app).await;
+    app.refuse("INSERT", "orders", "NEW.user_id = 9", "23514").await;
+    app.refuse("INSERT", "dead_letters", "true", "40001").await;
+    no_process_keeps(&app).await;
+    let lines = Lines::heard();
+    assert!(other.keeper.pass().bounded().await.is_err());
+    assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 0);
+
+    app.accept("dead_letters").await;
+    other.keeper.pass().bounded().await.expect("both stores answer");
+    app.accept("orders").await;
+    assert_eq!(fate(&app, sale).await, "built 6 [1, 2, 9]");
+    assert_eq!(app.numbers("SELECT order_id FROM dead_letters").await, [order]);
+    assert_eq!(outcomes(&app, "harvested, jsonb_array_length(lost)").await, ["0 0"]);
+    assert_eq!(lines.count(ALARM), 1);
 }

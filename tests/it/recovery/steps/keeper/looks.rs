@@ -180,6 +180,26 @@ async fn look_at_receipts_closes_lanes_with_a_promise_that_neither_store_has() {
     }
 }
 
+/// Postgres refuses the beat of one lane, for a reason that concerns all writes or this one, and the other is closed.
+#[tokio::test]
+async fn look_and_recover_recovers_a_lane_beside_one_whose_beat_is_refused_for_its_data() {
+    const CLOSE: &str =
+        "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1
+                         WHERE lane = 1";
+    let app = TestApp::with_lanes(2).await;
+    sold_to_two::<2>(&app).await;
+    for (state, open) in [("40001", &[0][..]), ("23514", &[0, 1])] {
+        app.execute(CLOSE).await;
+        app.refuse("UPDATE", "lane_beats", "NEW.lane = 0", state).await;
+        let failed = app.app.keeper.pass().bounded().await;
+        app.accept("lane_beats").await;
+        assert!(failed.is_err_and(|failure| failure.to_string().contains("refused")), "{state}");
+        let of_rows = "SELECT lane::bigint FROM lanes WHERE state = 'open' ORDER BY lane";
+        assert_eq!(app.numbers(of_rows).await, open, "{state}");
+    }
+    keep(&app).await;
+}
+
 /// Another process keeps the lanes: this one closes those of its suspected sales, and recovers none.
 #[tokio::test]
 async fn look_and_recover_is_the_work_of_one_process_that_keeps_the_lanes() {
