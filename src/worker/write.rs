@@ -553,6 +553,24 @@ mod tests {
         parts.iter().map(|part| (ids(part), part.overflows)).collect()
     }
 
+    #[test]
+    fn claims_on_some_sales_are_taken_out_of_others() {
+        for (sales, taken, left) in [
+            (&[][..], &[][..], &[11, 21, 12, 31][..]),
+            (&[1, 3], &[11, 12, 31], &[21]),
+            (&[4], &[], &[11, 21, 12, 31]),
+        ] {
+            let mut claims: Vec<_> =
+                [(1, 11), (2, 21), (1, 12), (3, 31)].map(|(c, o)| claim(c, o)).into();
+            let sales = sales.iter().map(|coupon| CouponId::compose(*coupon, 1)).collect();
+            let found = extract(&mut claims, &sales);
+            let ids = |claims: Vec<LoggedClaim>| -> Vec<i64> {
+                claims.iter().map(|claim| claim.order_id.get()).collect()
+            };
+            assert_eq!((ids(found), ids(claims)), (taken.to_vec(), left.to_vec()), "{sales:?}");
+        }
+    }
+
     /// The last part is tried first.
     #[test]
     fn a_refused_part_is_taken_apart_by_coupon_and_then_in_halves() {

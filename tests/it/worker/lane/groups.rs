@@ -11,9 +11,13 @@ use flash_sale::worker::{LaneWorker, PassError, consumer_name};
 
 use super::{HOUR, due_in, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
+use crate::support::played::Still;
 use crate::support::{
     Bounded, TestApp, bounded, calls, eventually, lane, later, patience, proxy_before,
 };
+
+/// Words of the statement that takes the turn to compare the stores.
+const TAKES_TURN: &str = "FROM set_config('idle_in_transaction_session_timeout'";
 
 fn data_lost(app: &App) -> f64 {
     number(app, "flash_sale_redis_data_lost_total")
@@ -198,12 +202,48 @@ async fn one_comparison_serves_all_groups_that_were_new_when_it_began() {
     assert_eq!(data_lost(&another), 2.0, "the one that was under way, and one after the others");
 }
 
+/// The clock stands still, so that the comparison and the second group are of the same time.
+#[tokio::test]
+async fn one_comparison_serves_a_group_that_was_new_at_the_very_time_it_began() {
+    let app = TestApp::start().await;
+    app.create_flash(10).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
+    let clock = Still::begin();
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    for _ in 0..2 {
+        let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
+        assert_eq!(gone, 1);
+        worker.ensure_group().bounded().await.expect("Redis answers");
+        idle(&another).await;
+        assert_eq!(lines.count(TAKES_TURN), 1, "one turn to compare");
+    }
+    drop(clock);
+}
+
+/// No comparison can tell what was in it.
+#[tokio::test]
+async fn each_log_that_vanished_during_a_comparison_is_an_alarm() {
+    let app = TestApp::start().await;
+    app.create_flash(10).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
+    let locked = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
+    for _ in 0..3 {
+        let gone: i64 = app.redis(&["DEL", &app.log(lane())]).await;
+        assert_eq!(gone, 1);
+        worker.ensure_group().bounded().await.expect("no order was promised");
+    }
+    locked.rollback().await.expect("Postgres answers");
+    idle(&another).await;
+    assert_eq!(data_lost(&another), 3.0);
+}
+
 #[tokio::test]
 async fn a_comparison_of_the_stores_ends_with_the_service() {
     let app = TestApp::start().await;
     app.create_flash(10).await;
     let (another, mut worker) = worker_with_its_group(&app).await;
-    let locked = app.holding("LOCK TABLE orders, flash_sales IN ACCESS EXCLUSIVE MODE").await;
+    // The sales of the lane can be read, and the comparison begins.
+    let locked = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
     let lines = Lines::heard();

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use flash_sale::base::limits;
-use flash_sale::worker::{self, LaneWorker};
+use flash_sale::worker::{self, LaneWorker, WorkerSettings};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{HOUR, append, consumers, due_in, rows, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
+use crate::support::played::{Still, soon};
 use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, tries, user};
 
 async fn turn(worker: &mut LaneWorker) {
@@ -58,6 +59,43 @@ async fn a_relief_tries_contended_claims_again_without_a_call() {
     // One turn, which waits until the claim may be tried again.
     relief_turn(&mut relief).await;
     assert_eq!(rows(&app).await, 1);
+}
+
+/// The clock stands still, so that the pause does not end.
+#[tokio::test]
+async fn a_relief_that_waits_for_contended_claims_goes_on_at_a_call_and_ends_with_the_service() {
+    for is_called in [true, false] {
+        let app = TestApp::start().await;
+        app.expect_disagreements();
+        let coupon = app.create_flash(10).await;
+        worker_with(&app, |_| {}).await;
+        let another = app.another_instance().await;
+        let settings = WorkerSettings { batch_orders_max: 1, ..WorkerSettings::from(&app.config) };
+        let mut worker = worker_of(another.clone(), settings);
+        let mut relief = worker.relief();
+        let key = app.keys().order_lock(lane(), user(1));
+        let _: i64 = app.redis(&["HSET", &key, "another", "1"]).await;
+        let clock = Still::begin();
+        append(&app, coupon, 1..=1).await;
+        assert_eq!(relief.write_pass().bounded().await.expect("both stores answer").contended, 1);
+        let mut tasks = JoinSet::new();
+        let waits = tasks.spawn(async move { relief.relief_turn().await });
+        clock.settle().await;
+        assert!(!waits.is_finished());
+        if is_called {
+            append(&app, coupon, 2..=3).await;
+            turn(&mut worker).await;
+        } else {
+            another.shutdown.stop_token().cancel();
+        }
+        soon("the turn ends", || waits.is_finished()).await;
+        drop(clock);
+        let ended = bounded("the turn", tasks.join_next()).await.expect("a task");
+        ended.expect("no panic").expect("both stores answer");
+        let written = app.numbers("SELECT user_id FROM orders ORDER BY 1").await;
+        assert_eq!(written, if is_called { &[2, 3][..] } else { &[] });
+        let _: i64 = app.redis(&["DEL", &key]).await;
+    }
 }
 
 /// The pause is for a relief that has nothing else to do.

@@ -158,6 +158,35 @@ async fn batches_of_others_do_not_put_off_a_contended_claim() {
     }
 }
 
+/// The clock moves by half a pause between the passes.
+#[tokio::test]
+async fn contended_claims_wait_for_one_pause_whatever_is_written_before_or_contended_after_them() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |_| {}).await;
+    let keys = [1, 2].map(|id| app.keys().order_lock(lane(), user(id)));
+    for key in &keys {
+        let _: i64 = app.redis(&["HSET", key, "another", "1"]).await;
+    }
+    let half = u64::try_from(limits::CONTENTION_PAUSE.as_millis() / 2).expect("a small number");
+    let clock = Still::begin();
+    for (number, (user, inserted, contended)) in
+        [(Some(3), 1, 0), (Some(1), 0, 1), (Some(2), 0, 1), (None, 2, 0)].into_iter().enumerate()
+    {
+        if let Some(user) = user {
+            append(&app, coupon, user..=user).await;
+        }
+        let report = worker.write_pass().bounded().await.expect("both stores answer");
+        assert_eq!((report.inserted, report.contended), (inserted, contended), "{number}");
+        // From here on, only the pause holds the claim up.
+        if let Some(key) = number.checked_sub(1).and_then(|n| keys.get(n)) {
+            assert_eq!(app.redis::<i64>(&["DEL", key]).await, 1);
+        }
+        clock.advance(half).await;
+    }
+}
+
 /// Nothing of it is to be written.
 #[tokio::test]
 async fn a_batch_of_contended_claims_does_without_postgres() {

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use flash_sale::app::App;
-use flash_sale::base::limits::{KEEPER_TIME, RECOVERIES_AT_A_TIME};
+use flash_sale::base::limits::{BEAT_PERIOD, BEAT_WITNESSES, KEEPER_TIME, RECOVERIES_AT_A_TIME};
 use flash_sale::sale::ids::Lane;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::recovery::steps::{Pass, close_lanes, no_process_keeps, sold_to_two};
 use crate::support::lines::{Lines, number};
 use crate::support::played::{Play, Played, Still, soon, text};
-use crate::support::{Bounded, TestApp, bounded};
+use crate::support::{Bounded, TestApp, bounded, later};
 
 /// Lane 0 is closed, and its recovery waits for the receipts of a process that hands none in.
 const WAITED_FOR: &str = "
@@ -22,6 +22,9 @@ const WAITED_FOR: &str = "
 const CHANGED: &str = "
     UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = 2 WHERE lane IN (2, 3);
     UPDATE lanes SET state = 'open' WHERE lane = 0";
+
+/// One of them is recovered, and one may have its turn.
+const LANES_AT_REST: i32 = BEAT_WITNESSES as i32 + 4;
 
 const KEEPS: &str = "UPDATE lane_keeper SET process = $1";
 const ASKS_FOR_RECEIPTS: &str = "SELECT process FROM processes";
@@ -77,6 +80,40 @@ async fn lanes_that_are_not_recovered_are_looked_at_while_a_recovery_takes_long(
     no_process_keeps(&app).await;
     app.recover().await;
     assert_eq!(app.number("SELECT count(*) FROM lanes WHERE state = 'open'").await, 6);
+}
+
+/// More lanes than are compared as witnesses. All have been at rest since the looks before.
+#[tokio::test]
+async fn lanes_at_rest_are_left_out_of_looks_and_of_those_while_a_recovery_takes_long() {
+    let app = TestApp::with_lanes(LANES_AT_REST).await;
+    app.load_sales_of_lanes(LANES_AT_REST.try_into().expect("a small number")).await;
+    for _ in 0..3 {
+        later(BEAT_PERIOD).await;
+        app.app.keeper.tick().bounded().await;
+    }
+    let beats =
+        async || app.numbers("SELECT beat FROM lane_beats WHERE lane > 0 ORDER BY lane").await;
+    let some_rest =
+        |before: &[i64], now: &[i64]| before.iter().zip(now).any(|(before, now)| before == now);
+    let before = beats().await;
+    app.execute(WAITED_FOR).await;
+    later(BEAT_PERIOD).await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    let clock = Still::begin();
+    let (keeper, mut tick) = (app.app.clone(), JoinSet::new());
+    tick.spawn(async move { keeper.keeper.tick().bounded().await });
+    soon("the recovery waits", || lines.count(ASKS_FOR_RECEIPTS) > 0).await;
+    let of_look = beats().await;
+    assert!(some_rest(&before, &of_look), "{before:?} {of_look:?}");
+    pause_ends(&clock).await;
+    soon("the other lanes have been looked at", || lines.count(NOTES_BEATS) > 1).await;
+    let of_others = beats().await;
+    assert!(some_rest(&of_look, &of_others), "{of_look:?} {of_others:?}");
+
+    app.execute("DELETE FROM processes").await;
+    drop(clock);
+    bounded("the end of the tick", tick.join_next()).await.expect("it was begun").expect("it ends");
+    app.recover().await;
 }
 
 /// Postgres refuses to note the beat of the other lane.

@@ -3,6 +3,9 @@
 // The look at the lanes.
 mod looks;
 
+// Looks of which Postgres refuses a write.
+mod refused;
+
 // The look at many sales that can't be built.
 mod stuck;
 
