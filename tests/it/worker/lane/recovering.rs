@@ -70,6 +70,18 @@ async fn entries_that_are_taken_over_are_counted_but_not_own_ones_that_have_grow
     assert_eq!(write_all(&mut worker).await.inserted, 1);
 }
 
+#[tokio::test]
+async fn recover_pass_counts_entries_of_idle_workers_and_has_them_written() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let mut worker = worker_with(&app, |with| with.take_over_idle = Duration::ZERO).await;
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").positions, 0);
+    claims(&app, coupon, 1..=2).await;
+    assert_eq!(reader(&app).read_new(10).await.expect("Redis answers").len(), 2);
+    assert_eq!((recovered(&mut worker).await, taken_over(&app)), (2, 2.0));
+    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 2);
+}
+
 /// Redis's idle times stay short here, as after its clock has been set back.
 #[tokio::test]
 async fn a_worker_that_stands_still_by_our_clock_loses_its_entries() {

@@ -160,7 +160,8 @@ async fn batches_of_others_do_not_put_off_a_contended_claim() {
 
 /// The clock moves by half a pause between the passes.
 #[tokio::test]
-async fn contended_claims_wait_for_one_pause_whatever_is_written_before_or_contended_after_them() {
+async fn write_pass_has_contended_claims_wait_for_one_pause_whatever_else_is_contended_or_written()
+{
     let app = TestApp::start().await;
     app.expect_disagreements();
     let coupon = app.create_flash(10).await;

@@ -84,7 +84,7 @@ async fn lanes_that_are_not_recovered_are_looked_at_while_a_recovery_takes_long(
 
 /// More lanes than are compared as witnesses. All have been at rest since the looks before.
 #[tokio::test]
-async fn lanes_at_rest_are_left_out_of_looks_and_of_those_while_a_recovery_takes_long() {
+async fn judge_notes_lanes_at_rest_and_look_at_others_leaves_them_out_as_each_look_does() {
     let app = TestApp::with_lanes(LANES_AT_REST).await;
     app.load_sales_of_lanes(LANES_AT_REST.try_into().expect("a small number")).await;
     for _ in 0..3 {
