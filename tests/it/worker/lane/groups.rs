@@ -11,10 +11,8 @@ use flash_sale::worker::{LaneWorker, PassError, consumer_name};
 
 use super::{HOUR, due_in, worker_of, worker_with};
 use crate::support::lines::{Lines, number};
-use crate::support::played::Still;
-use crate::support::{
-    Bounded, TestApp, bounded, calls, eventually, lane, later, patience, proxy_before,
-};
+use crate::support::played::{Play, Played, Still, soon};
+use crate::support::{Bounded, TestApp, bounded, calls, eventually, lane, later, proxy_before};
 
 /// Words of the statement that takes the turn to compare the stores.
 const TAKES_TURN: &str = "FROM set_config('idle_in_transaction_session_timeout'";
@@ -237,21 +235,30 @@ async fn each_log_that_vanished_during_a_comparison_is_an_alarm() {
     assert_eq!(data_lost(&another), 3.0);
 }
 
+/// The clock stands still, so that Redis has time to answer for ever.
 #[tokio::test]
 async fn a_comparison_of_the_stores_ends_with_the_service() {
     let app = TestApp::start().await;
     app.create_flash(10).await;
-    let (another, mut worker) = worker_with_its_group(&app).await;
-    // The sales of the lane can be read, and the comparison begins.
-    let locked = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
+    worker_with(&app, |_| {}).await;
+    let played = Played::before(app.redis_url(), |command| match command {
+        [name, ..] if name == "XINFO" => Play::Later,
+        _ => Play::Real,
+    })
+    .await;
+    let another = played.process(&app).await;
+    let mut worker = worker_of(another.clone(), (&app.config).into());
+    worker.ensure_group().bounded().await.expect("Redis answers");
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
     assert_eq!(gone, 1);
     let lines = Lines::heard();
+    let clock = Still::begin();
     worker.ensure_group().bounded().await.expect("Redis answers");
-    app.a_session_waits_for_a_row().await;
-    assert!(bounded("the service stops", another.shutdown.stop(patience())).await);
+    soon("the stores are compared", || !played.asked().is_empty()).await;
+    another.shutdown.stop_token().cancel();
+    soon("the comparison ends", || another.shutdown.tracker().is_empty()).await;
+    drop(clock);
     assert_eq!((data_lost(&another), lines.count("ALARM")), (0.0, 0));
-    locked.rollback().await.expect("Postgres answers");
 }
 
 /// Microseconds since 1970 at which the turn to compare was last asked for.
