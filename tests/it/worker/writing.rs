@@ -500,3 +500,23 @@ async fn a_locked_sale_is_looked_at_once_in_a_while() {
     later(limits::LOCKED_SALES_PAUSE).await;
     write_all(&mut worker).await;
 }
+
+/// A failure is about a locked sale only if Postgres says that a lock was waited for, and a sale is locked.
+#[tokio::test]
+async fn what_is_not_a_locked_sale_fails_the_pass() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let mut worker = app.worker(lane());
+    worker.ensure_group().bounded().await.unwrap();
+    claims(&app, coupon, 1..=1).await;
+    for (state, locked) in [("55P03", "SELECT 1"), ("57014", "SELECT FROM flash_sales FOR UPDATE")]
+    {
+        let other = app.holding(locked).await;
+        app.refuse("INSERT", "orders", "true", state).await;
+        let failed = worker.write_pass().bounded().await;
+        assert!(failed.is_err(), "{state}: {failed:?}");
+        other.rollback().await.expect("Postgres answers");
+        app.accept("orders").await;
+    }
+    assert_eq!(write_all(&mut worker).await.inserted, 1);
+}

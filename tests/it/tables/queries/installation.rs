@@ -202,6 +202,7 @@ async fn migrate_ends_its_session_and_drops_no_index_of_a_database_that_is_up_to
     let lines = Lines::down_to(tracing::Level::DEBUG);
     bounded("the end of the migration", migrate(&pool)).await.expect("it is up to date");
     assert_eq!(lines.count("SET statement_timeout"), 1);
+    assert_eq!(lines.count("SET lock_timeout"), 1);
     let timeout = sqlx::query_scalar("SELECT current_setting('statement_timeout')");
     let timeout: String = timeout.fetch_one(&pool).await.expect("Postgres answers");
     assert_ne!(timeout, "0");
