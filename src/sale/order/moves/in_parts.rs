@@ -144,7 +144,7 @@ impl OrderMoves {
         Ok(closed)
     }
 
-    /// Whether another session keeps a row locked without which no order of this sale can be closed.
+    /// True if another session keeps the row of the sale, or of the job, locked: then none of their orders can be closed.
     async fn is_locked(&self, closing: Closing, coupon: CouponId) -> sqlx::Result<bool> {
         if let Closing::Job(job) = closing
             && jobs::is_locked(&self.pool, job).await?

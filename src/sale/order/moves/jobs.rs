@@ -230,7 +230,7 @@ pub(super) async fn count(tx: &mut PgConnection, job: JobId, orders: usize) -> s
     Ok(())
 }
 
-/// Whether another session has the row of a job locked now.
+/// True if another session has the row of a job locked now.
 pub(super) async fn is_locked(pool: &PgPool, job: JobId) -> sqlx::Result<bool> {
     let free = sqlx::query_scalar!(
         "SELECT id FROM jobs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED",

@@ -190,28 +190,12 @@ async fn jobs_that_cancel_go_on_with_what_no_session_keeps_locked() {
     assert_eq!(app.postponed().await, [""; 0]);
 }
 
-/// The first so many updates of orders wait for a lock in vain.
-async fn wait_in_vain_at_first(app: &TestApp, times: u32) {
-    app.execute(&format!(
-        "CREATE SEQUENCE tries;
-         CREATE FUNCTION wait_in_vain() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN
-             IF nextval('tries') <= {times} THEN
-                 RAISE EXCEPTION 'in vain' USING ERRCODE = '55P03';
-             END IF;
-             RETURN NULL;
-         END $$;
-         CREATE TRIGGER wait_in_vain BEFORE UPDATE ON orders FOR EACH STATEMENT EXECUTE FUNCTION wait_in_vain()"
-    ))
-    .await;
-}
-
 /// Each try that waits for a locked order in vain takes its time.
 #[tokio::test]
 async fn orders_that_a_session_keeps_locked_are_postponed_together() {
     let app = two_jobs().await;
     app.write_rows(&[(13, 1, "flash", 13, "unpaid"), (14, 1, "flash", 14, "unpaid")]).await;
-    wait_in_vain_at_first(&app, 2).await;
+    expiry::refuse_in_turn(&app, &[IN_VAIN, IN_VAIN]).await;
     let other = app.holding("SELECT FROM orders WHERE id IN (12, 13) FOR UPDATE").await;
     assert_eq!(app.cancel_for_jobs().await, 4);
     assert_eq!((cancelled(&app).await, open(&app).await), (vec![11, 14, 21, 22], vec![1]));
@@ -226,11 +210,10 @@ async fn orders_that_a_session_keeps_locked_are_postponed_together() {
 #[tokio::test]
 async fn orders_that_are_locked_during_one_try_alone_are_not_postponed() {
     let app = two_jobs().await;
-    wait_in_vain_at_first(&app, 1).await;
+    expiry::refuse_in_turn(&app, &[IN_VAIN]).await;
     let other = app.holding("SELECT FROM orders WHERE id = 12 FOR UPDATE").await;
-    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
     let (cancelled_now, ()) = tokio::join!(app.cancel_for_jobs(), async {
-        eventually("the next try waits", async || app.number(waits).await > 0).await;
+        app.a_session_waits_for_a_row().await;
         other.rollback().await.expect("Postgres answers");
     });
     assert_eq!((cancelled_now, open(&app).await), (4, vec![]));
