@@ -97,9 +97,11 @@ pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Erro
     begin_with(pool, "BEGIN").await
 }
 
-/// Begins a transaction that sees all rows as they are at its first statement. Otherwise as [`begin`].
+/// Begins a transaction that sees all rows as they are now, and reads them by plans as [`begin_planning`] does.
 pub async fn begin_snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
-    begin_with(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+    let mut tx = begin_with(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    plan_for_values(&mut tx).await?;
+    Ok(tx)
 }
 
 async fn begin_with(

@@ -20,6 +20,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
@@ -484,8 +485,7 @@ impl LaneWorker {
 /// has begun since another lane's group was found to be new serves that lane, too.
 async fn alarm_if_data_lost(lanes: &Lanes, lane: Lane, found_at: Instant, log_lost: bool) {
     let app = &lanes.app;
-    let sales = stock::loaded(&app.stores.pool).await.unwrap_or_default();
-    if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
+    if !log_lost && !has_sale(&app.stores.pool, lane).await {
         return;
     }
     let mut compared_at = lanes.compared_at.lock().await;
@@ -510,5 +510,16 @@ async fn alarm_if_data_lost(lanes: &Lanes, lane: Lane, found_at: Instant, log_lo
             app.metrics.data_lost.increment(1);
             tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
         }
+    }
+}
+
+/// True if a sale of this lane is loaded. Waits until Postgres tells.
+async fn has_sale(pool: &PgPool, lane: Lane) -> bool {
+    loop {
+        match stock::loaded(pool).await {
+            Ok(sales) => return sales.iter().any(|coupon| coupon.lane() == lane),
+            Err(error) => tracing::debug!(%lane, %error, "the sales can't be read yet"),
+        }
+        sleep(limits::BACKOFF_MAX).await;
     }
 }

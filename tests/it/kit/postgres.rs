@@ -123,12 +123,14 @@ async fn statements_of_a_transaction_are_planned_for_their_values_and_by_index_u
         ("begin", "auto", "on"),
         ("begin_planning", "force_custom_plan", "on"),
         ("begin_by_index", "force_custom_plan", "off"),
+        ("begin_snapshot", "force_custom_plan", "on"),
         ("plan_for_values", "force_custom_plan", "on"),
         ("begin", "auto", "on"),
     ] {
         let mut tx = match way {
             "begin_planning" => postgres::begin_planning(&pool).await,
             "begin_by_index" => postgres::begin_by_index(&pool).await,
+            "begin_snapshot" => postgres::begin_snapshot(&pool).await,
             _ => postgres::begin(&pool).await,
         }
         .expect("Postgres answers");
@@ -228,6 +230,7 @@ async fn a_table_is_locked_if_writers_wait_for_it() {
     let app = TestApp::with_sales(1).await;
     for (lock, is_locked) in [
         ("SELECT FROM flash_sales FOR UPDATE", false),
+        ("SELECT pg_advisory_xact_lock(1)", false),
         ("LOCK TABLE flash_sales IN ACCESS SHARE MODE", false),
         ("LOCK TABLE flash_sales IN ROW SHARE MODE", false),
         ("LOCK TABLE flash_sales IN ROW EXCLUSIVE MODE", false),

@@ -49,7 +49,6 @@ pub async fn each_live(
     mut each: impl FnMut(UserId, OrderId),
 ) -> sqlx::Result<LiveOrders> {
     let mut snapshot = postgres::begin_snapshot(pool).await?;
-    postgres::plan_for_values(&mut snapshot).await?;
     let counted = counts::live(&mut *snapshot, &[coupon]).await?.remove(&coupon);
     let counted = counted.ok_or(sqlx::Error::RowNotFound)?;
     let mut after = None;

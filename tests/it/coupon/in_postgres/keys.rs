@@ -38,6 +38,11 @@ async fn a_former_creation_is_that_of_the_same_administrator_and_key() {
         let done = creation_keys::note(&mut tx, &key, sale(number)).await;
         assert_eq!(done.expect("Postgres answers"), noted, "note, {key:?}");
     }
+    let mode: String = sqlx::query_scalar("SELECT current_setting('plan_cache_mode')")
+        .fetch_one(&mut *tx)
+        .await
+        .expect("Postgres has it");
+    assert_eq!(mode, "force_custom_plan", "no plan from before there were keys");
     tx.commit().await.expect("Postgres answers");
     for (key, expected) in [
         (key(1, "a", "x"), Some(Former::Same(sale(1)))),

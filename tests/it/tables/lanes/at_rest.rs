@@ -37,7 +37,7 @@ async fn beats(app: &TestApp) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_lane_at_rest_is_compared_in_its_turn_and_after_a_claim() {
+async fn a_lane_at_rest_is_compared_in_its_turn_and_when_a_claim_has_it_awake() {
     let (_server, app) = at_rest().await;
     let before = beats(&app).await;
     look(&app.app, limits::BEAT_REST_LOOKS).await;
@@ -79,7 +79,7 @@ async fn a_memory_that_went_back_behind_the_beats_of_some_lanes_closes_all() {
 }
 
 #[tokio::test]
-async fn a_lane_at_rest_that_is_gone_or_has_no_log_is_closed_by_the_next_look() {
+async fn a_lane_at_rest_that_is_gone_or_has_no_log_counts_as_awake_and_is_closed() {
     let (_server, app) = at_rest().await;
     let coupons = app.numbers("SELECT coupon_id FROM flash_sales").await;
     let coupons = coupons.into_iter().map(|id| CouponId::new(id).expect("a positive number"));
@@ -104,6 +104,29 @@ async fn a_lane_at_rest_that_is_gone_or_has_no_log_is_closed_by_the_next_look() 
         assert_eq!(usize::try_from(recoveries), Ok(closed + 1), "{key}");
     }
     assert_eq!(app.number(WENT_BACK).await, 0);
+}
+
+/// That Redis went back is the reason, and the lane is closed once.
+#[tokio::test]
+async fn a_look_closes_a_lane_without_a_proof_once_though_its_log_is_gone_too() {
+    let (_server, app) = at_rest().await;
+    let coupons = app.numbers("SELECT coupon_id FROM flash_sales").await;
+    let coupons = coupons.into_iter().map(|id| CouponId::new(id).expect("a positive number"));
+    for coupon in coupons.clone() {
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+    }
+    app.write_orders().await;
+    look(&app.app, 3).await;
+    keep_memory(&app).await;
+    look(&app.app, 2).await;
+    put_memory_back(&app).await;
+    let logs: Vec<String> = coupons.map(|coupon| app.log(coupon.lane())).collect();
+    let lost: usize =
+        app.redis(&[&["DEL"], &*logs.iter().map(|log| &**log).collect::<Vec<_>>()].concat()).await;
+    assert_eq!(lost, LANES);
+    look(&app.app, 1).await;
+    assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(LANES));
+    assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(LANES));
 }
 
 /// The other witnesses tell that Redis has what it had.
@@ -146,6 +169,46 @@ async fn a_lane_without_a_proof_whose_row_takes_no_change_holds_up_no_other_and_
     assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(LANES));
 }
 
+/// Looks once, and says whether all lanes were compared.
+async fn compares_all(app: &TestApp, keeper: &App) -> bool {
+    let before = beats(app).await;
+    look(keeper, 1).await;
+    beats(app).await.into_iter().zip(before).all(|(now, was)| now == was + 1)
+}
+
+#[tokio::test]
+async fn a_suspicion_begins_a_round_of_all_lanes() {
+    let (_server, app) = at_rest().await;
+    assert!(!compares_all(&app, &app.app).await);
+    app.app.lanes.suspect_all();
+    assert!(compares_all(&app, &app.app).await);
+    assert!(!compares_all(&app, &app.app).await, "each suspicion is followed once");
+}
+
+#[tokio::test]
+async fn no_lane_rests_while_postgres_can_not_tell_of_older_processes() {
+    let (_server, app) = at_rest().await;
+    app.execute(
+        "CREATE SCHEMA nearer;
+         CREATE VIEW nearer.pg_stat_activity AS SELECT * FROM pg_catalog.pg_stat_activity;
+         DO $$ BEGIN
+             EXECUTE format('ALTER DATABASE %I SET search_path = nearer, pg_catalog, public', current_database());
+         END $$",
+    )
+    .await;
+    let keeper = app.another_instance().await;
+    app.execute(
+        "DROP VIEW nearer.pg_stat_activity;
+         CREATE VIEW nearer.pg_stat_activity AS SELECT 1 AS nothing",
+    )
+    .await;
+    app.app.keeper.give_up().await;
+    for _ in 0..4 {
+        assert!(compares_all(&app, &keeper).await);
+    }
+    app.execute("DROP SCHEMA nearer CASCADE").await;
+}
+
 /// An older process compares each lane with its own note alone, which has to be young then.
 #[tokio::test]
 async fn no_lane_rests_while_a_process_of_an_older_version_may_keep_the_lanes_next() {
@@ -154,10 +217,7 @@ async fn no_lane_rests_while_a_process_of_an_older_version_may_keep_the_lanes_ne
     let older = options.application_name("flash-sale");
     let older = PgConnection::connect_with(&older).await.expect("Postgres accepts it");
     for _ in 0..2 {
-        let before = beats(&app).await;
-        look(&app.app, 1).await;
-        let raised = beats(&app).await.into_iter().zip(before).all(|(now, was)| now == was + 1);
-        assert!(raised, "each lane is compared");
+        assert!(compares_all(&app, &app.app).await);
     }
     older.close().await.expect("Postgres answers");
     let before = beats(&app).await;

@@ -82,6 +82,28 @@ async fn a_vanished_group_is_an_alarm_if_the_stores_differ() {
 }
 
 #[tokio::test]
+async fn a_vanished_group_is_an_alarm_once_the_sales_can_be_read() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    app.order(1, coupon).await;
+    let (another, mut worker) = worker_with_its_group(&app).await;
+    app.forget_buyer(coupon, 1).await;
+    let gone: i64 = app.redis(&["XGROUP", "DESTROY", &app.log(lane()), "order-writers"]).await;
+    assert_eq!(gone, 1);
+    app.execute("ALTER TABLE flash_sales RENAME TO hidden").await;
+    let lines = Lines::down_to(tracing::Level::DEBUG);
+    worker.ensure_group().bounded().await.expect("Redis answers");
+    let asked = async || lines.count("the sales can't be read yet") > 0;
+    eventually("the sales are asked for", asked).await;
+    assert_eq!(data_lost(&another), 0.0);
+    app.execute("ALTER TABLE hidden RENAME TO flash_sales").await;
+    later(limits::BACKOFF_MAX).await;
+    idle(&another).await;
+    assert_eq!(data_lost(&another), 1.0);
+}
+
+#[tokio::test]
 async fn a_lost_log_closes_its_lane_and_no_group_is_made() {
     let app = TestApp::start().await;
     app.expect_disagreements();
