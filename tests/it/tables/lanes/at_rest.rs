@@ -11,6 +11,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::faults::recovery::start_with;
 use crate::recovery::rolled_back::{keep_memory, put_memory_back};
+use crate::support::lines::number;
 use crate::support::{TestApp, bounded, later};
 
 const LANES: usize = 24;
@@ -127,6 +128,7 @@ async fn a_look_closes_a_lane_without_a_proof_once_though_its_log_is_gone_too() 
     look(&app.app, 1).await;
     assert_eq!(usize::try_from(app.number(WENT_BACK).await), Ok(LANES));
     assert_eq!(usize::try_from(app.number("SELECT count(*) FROM recoveries").await), Ok(LANES));
+    assert_eq!(number(&app.app, "flash_sale_redis_data_lost_total"), 0.0, "no log is looked for");
 }
 
 /// The other witnesses tell that Redis has what it had.
