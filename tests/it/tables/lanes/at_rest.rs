@@ -109,7 +109,7 @@ async fn a_lane_at_rest_that_is_gone_or_has_no_log_counts_as_awake_and_is_closed
 
 /// That Redis went back is the reason, and the lane is closed once.
 #[tokio::test]
-async fn a_look_closes_a_lane_without_a_proof_once_though_its_log_is_gone_too() {
+async fn a_look_closes_an_unproven_lane_once_though_its_log_is_gone_too() {
     let (_server, app) = at_rest().await;
     let coupons = app.numbers("SELECT coupon_id FROM flash_sales").await;
     let coupons = coupons.into_iter().map(|id| CouponId::new(id).expect("a positive number"));
