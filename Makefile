@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md --budget docs/budget.svg
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test grown browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures budgets faults explore model planted load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -34,7 +34,7 @@ run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
 release: ## Install what is missing, and build the optimised binary, target/release/flash-sale (minutes).
 	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
-test: ## Install what is missing, and run the tests of the service and its libraries on private servers (ARGS=--all: the long ones, too).
+test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
 	@scripts/setup && exec scripts/test $(ARGS)
 
 browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
@@ -44,16 +44,13 @@ pictures: ## Take the pictures of the documents anew: of a real demo, in a real 
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- pictures:: --ignored --nocapture
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (a quarter of an hour; more on a slow machine).
-	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
+	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
 
 explore: ## Break the service in ways that seeds decide, and prove that nothing is lost: SEEDS=N, MINUTES=M (docs/explorer.md).
 	@scripts/setup && cargo build --locked --bin flash-sale && cargo build --locked --package flash-sale-explorer && exec "$(target_dir)/debug/flash-sale-explorer" $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 model: ## Search the model of fence and recovery: all guards, each one left out, weak points (crates/recovery-model; a minute).
 	@scripts/setup && exec cargo test --locked --package recovery-model --test model -- --nocapture $(ARGS)
-
-upgrade: ## Replace the processes of the oldest binary that may be upgraded by the present ones, under load (4 minutes; the first time 10 more).
-	@scripts/setup && exec scripts/upgrade $(ARGS)
 
 load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
 	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)
@@ -69,9 +66,6 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
 	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
-
-grown: ## Measure a database of SEED_ORDERS orders (2000000), and write the table into docs/performance.md.
-	@scripts/setup && exec cargo test --release --locked --test it costs::grown::long_a_year -- --ignored --nocapture
 
 problems: ## Write docs/problems.md anew, after a change of the table of problems.
 	@scripts/setup && exec cargo test --quiet --locked --lib http::problem::kinds::tests::write_the_document -- --ignored
@@ -106,11 +100,15 @@ course: ## Carry out the exercises of docs/course.md: plant each bug, and see wh
 instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
 	@scripts/setup && exec scripts/instructions $(ARGS)
 
+size: ## Count the code by room beside the budgets (scripts/size).
+	@exec scripts/size $(ARGS)
+
+deny: ## Check the licences, sources and advisories of the dependencies; before a release.
+	@scripts/deny --fetch && scripts/deny && scripts/deny --fetch-advisories && exec scripts/deny --advisories
+
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare
 
 planted: ## Plant known bugs, and fail if the tests don't notice one (a quarter of an hour).
 	@scripts/setup && exec scripts/planted $(ARGS)
 
-mutants: ## Change the code in one small way at a time; fail if tests notice fewer than 95 % (hours; of a change: minutes).
-	@scripts/setup && exec cargo run --quiet --locked --manifest-path tools/mutants/Cargo.toml -- $(ARGS)

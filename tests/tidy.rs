@@ -25,7 +25,7 @@ mod lua;
 /// Every script, table and key has one owner.
 #[path = "tidy/owners.rs"]
 mod owners;
-/// Planted bugs have a header, and documents list exactly these.
+/// Planted bugs have a header, and stand beside a promise.
 #[path = "tidy/planted.rs"]
 mod planted;
 /// `.env.example` agrees with `base/config.rs`.
@@ -37,6 +37,6 @@ mod source;
 /// Each `*.zh.md` keeps step with the document that it translates.
 #[path = "tidy/translation.rs"]
 mod translation;
-/// `kit` and `base` speak of nothing that is sold; sentences have a subject.
+/// `kit` and `base` speak of nothing that is sold.
 #[path = "tidy/words.rs"]
 mod words;

@@ -54,9 +54,6 @@ mod recovery;
 // A master that sentinels replace.
 mod sentinel;
 
-// An older binary is replaced by the present one under load.
-mod upgrade;
-
 // Tables: each of many similar places, with its expected result.
 mod tables;
 

@@ -36,6 +36,3 @@ mod exported;
 
 // The bound on a user's unpaid orders.
 mod hoarding;
-
-// Parts of the way of a claim, each called by itself.
-mod parts;

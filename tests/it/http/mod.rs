@@ -35,9 +35,3 @@ pub mod hoarders;
 
 // The book of changes that the staff has made.
 mod audit;
-
-// The door without a network, request by request.
-mod door;
-
-// Listeners of the server and the ends of their connections, byte by byte.
-mod server;

@@ -12,9 +12,6 @@ mod trimming;
 // Entries that hold the claims of a call.
 mod calls;
 
-// The log of older versions beside the log of calls.
-mod layouts;
-
 // The bound on accepted claims that wait to be written.
 mod backlog;
 

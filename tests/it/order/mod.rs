@@ -15,9 +15,6 @@ mod staff;
 // Ids of orders outside.
 mod public_ids;
 
-// Functions about orders, one by one.
-mod one_by_one;
-
 // Orders that are not paid in time.
 mod expiry;
 
@@ -38,9 +35,3 @@ mod waiters;
 
 // Running counts of orders.
 mod counts;
-
-// Orders and what belongs to them in Postgres, query by query.
-mod in_postgres;
-
-// Runs of the passes about orders.
-mod runs;

@@ -17,6 +17,3 @@ mod callbacks;
 
 // Money that no order can take, and money that is taken back.
 mod owed;
-
-// Payments in each state, written by hand.
-mod rows;

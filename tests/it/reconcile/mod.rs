@@ -9,9 +9,6 @@ mod unpaid_lists;
 // Each kind of order on such a list, and off it.
 mod lists;
 
-// Sales that are read next, and readings that are forgotten.
-mod readings;
-
 // Each number of an operator.
 mod gauges;
 
@@ -29,9 +26,3 @@ mod turn;
 
 // Metrics, and the numbers of `coupon show`.
 mod numbers;
-
-// The record of comparisons, row by row.
-mod records;
-
-// The parts of a comparison, file by file.
-mod parts;

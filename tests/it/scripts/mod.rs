@@ -6,23 +6,5 @@ mod stage;
 // What a stream holds, in words.
 mod streams;
 
-// The state of a lane.
-mod lanes;
-
 // The claim script.
 mod claim;
-
-// Units that come and go without a claim.
-mod units;
-
-// The sale in Redis.
-mod sales;
-
-// The order log of a lane, its group and its consumers.
-mod log;
-
-// Numbers of orders.
-mod ids;
-
-// Lists of unpaid orders that a recovery builds.
-mod unpaid;

@@ -193,16 +193,6 @@ impl Stage {
         seconds * 1_000 + micros / 1_000
     }
 
-    /// A reply whose last number may be the time of its call, which was after `from_ms`: the word `now` in its place.
-    pub async fn with_now(&self, reply: &str, from_ms: i64) -> String {
-        let (begin, last) = reply.trim_end_matches(']').rsplit_once(' ').expect("some words");
-        let to_ms = self.now_ms().await;
-        match last.parse::<i64>() {
-            Ok(ms) if (from_ms..=to_ms).contains(&ms) => format!("{begin} now]"),
-            _ => reply.to_owned(),
-        }
-    }
-
     /// All that the keys hold.
     async fn all(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();

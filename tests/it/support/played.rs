@@ -119,16 +119,6 @@ impl Played {
     pub fn take_asked(&self) -> Vec<Vec<String>> {
         std::mem::take(&mut *self.stage.asked.lock().expect("no holder panics"))
     }
-
-    /// Connections so far.
-    pub fn connections(&self) -> usize {
-        self.stage.connections.load(Ordering::SeqCst)
-    }
-
-    /// Closes all connections.
-    pub fn close(&self) {
-        self.stage.closed.send_modify(|times| *times += 1);
-    }
 }
 
 async fn accept(listener: TcpListener, stage: Arc<Stage>) {

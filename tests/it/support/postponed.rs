@@ -19,16 +19,6 @@ impl TestApp {
         self.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
     }
 
-    /// However long a pass takes, nothing that it postpones from now on becomes due within it.
-    pub async fn let_newly_postponed_wait(&self) {
-        self.execute(
-            "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql AS $$
-                 BEGIN NEW.next_try_at := now() + interval '1 hour'; RETURN NEW; END $$;
-             CREATE TRIGGER long BEFORE INSERT ON postponed FOR EACH ROW EXECUTE FUNCTION wait_long()",
-        )
-        .await;
-    }
-
     /// The number behind a line of the page of metrics.
     pub async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics", "").await;

@@ -26,9 +26,3 @@ mod passes;
 
 // Bounds of one run of a pass.
 mod bounds;
-
-// Notes about postponed items, one by one.
-mod notes;
-
-// The worker of one lane, pass by pass.
-mod lane;
