@@ -16,13 +16,13 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 # Written by a bench without arguments of its own.
-bench_writes := --goals docs/performance.md --budget docs/budget.svg
+bench_writes := --goals docs/performance.md
 
 # Runs a program of crates/ladders that measures, in a profile of its own (Cargo.toml). CI looks at facts alone, in a debug build.
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures budgets faults explore model planted load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -73,11 +73,8 @@ problems: ## Write docs/problems.md anew, after a change of the table of problem
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
 
-bench: ## Measure the service on this machine, in about five minutes, and write its goals and budget into docs (docs/bench.md).
+bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
-
-budgets: ## Measure the budgets of the pages, watched by 10,000, and write them into docs/pages.md (three minutes and a long build).
-	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" pages $(or $(strip $(ARGS)),--document docs/pages.md)
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
 	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost

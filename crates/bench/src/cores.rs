@@ -35,27 +35,6 @@ impl Drop for Apart {
     }
 }
 
-/// One core for processes that start from here on, until this is dropped.
-pub struct Pinned {
-    all: affinity::Cores,
-}
-
-impl Pinned {
-    /// Moves this process to the `index`-th of its cores, so that processes that it starts find no other. None where
-    /// the machine can't do that.
-    pub fn begin(index: usize) -> Option<Self> {
-        let all = affinity::Cores::of_this_process()?;
-        move_to(&all.one(index)?);
-        Some(Self { all })
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        move_to(&self.all);
-    }
-}
-
 /// All threads of this process; those that are started later follow who starts them.
 fn move_to(cores: &affinity::Cores) {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -80,12 +59,6 @@ mod affinity {
             let cores = self.numbers();
             let (rest, last) = cores.split_at_checked(cores.len().checked_sub(count)?)?;
             (!rest.is_empty()).then_some((Self::only(rest)?, Self::only(last)?))
-        }
-
-        /// One of them; after the last one, the first one follows again.
-        pub fn one(&self, index: usize) -> Option<Self> {
-            let cores = self.numbers();
-            Self::only(&[*cores.get(index % cores.len().max(1))?])
         }
 
         /// A thread that has ended meanwhile needs none.

@@ -1,9 +1,5 @@
 //! The arguments of the bench.
 
-pub mod pages;
-
-pub mod rows;
-
 pub mod client;
 
 use std::ffi::OsString;
@@ -12,8 +8,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use self::client::{ClientArguments, positive};
-use self::pages::PagesArguments;
-use self::rows::RowsArguments;
 use crate::load::scenario::Scenario;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
@@ -34,8 +28,6 @@ may use that service meanwhile. docs/bench.md says how to read the figures.\n\n\
 Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this machine; 4 the \
 figures may not be believed.";
 
-/// Calls of the claim script, some seconds of them.
-const SCRIPT_CALLS: u32 = 50_000;
 /// Orders of a backlog that is drained.
 pub(crate) const DRAINED_ORDERS: u64 = 200_000;
 /// Connections that fill the order log before: more share a sync of Redis.
@@ -49,14 +41,6 @@ pub(crate) enum BenchCommand {
     Compare(Box<CompareArguments>),
     /// Measure how fast a backlog becomes rows, beside raw COPY of the same rows, and what a buyer costs in Redis
     Drain(Box<DrainArguments>),
-    /// Measure wins over lanes, and over processes that are pinned to cores
-    Scale(Box<ScaleArguments>),
-    /// Measure Postgres's part of a row: ways to write it, indexes, changes of status, a large table
-    Rows(Box<RowsArguments>),
-    /// Measure the budgets of the pages: their sizes, and what watchers cost the service and its claims
-    Pages(Box<PagesArguments>),
-    /// Draw the budget of a win from the figures of a run, or of two: before and after
-    Budget(Box<BudgetArguments>),
     /// Serve a bare axum route until the end
     #[command(hide = true)]
     BareRoute,
@@ -81,9 +65,6 @@ pub(crate) struct RunArguments {
     pub overload: bool,
     #[command(flatten)]
     pub overloads: OverloadArguments,
-    /// Calls of the claim script by redis-benchmark in each round, beside `win`; 0 for none [default: 50000, or 0 if a scenario is given]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(..=5_000_000))]
-    pub script_calls: Option<u32>,
     /// At the end, drain backlogs of so many orders as `drain` does; 0 for none [default: 200000, or 0 if a scenario is given]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=5_000_000))]
     pub drain_orders: Option<u64>,
@@ -102,63 +83,14 @@ pub(crate) struct RunArguments {
     /// Further arguments of the service that is started, as one string
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     pub service_args: String,
-    /// Older binary of the service, whose wins are measured in turns with those of the service
-    #[arg(long, conflicts_with_all = ["url", "rate"])]
-    pub before: Option<PathBuf>,
     /// Write the table of the goals into this document, between its two markers; only with a run of everything
     #[arg(long)]
     pub goals: Option<PathBuf>,
-    /// Draw the budget of a win into this file, as SVG; only with a run of everything
-    #[arg(long)]
-    pub budget: Option<PathBuf>,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    pub json: Option<PathBuf>,
-    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
-    #[arg(long)]
-    pub report: Option<PathBuf>,
-    #[command(flatten)]
-    pub client: ClientArguments,
-    #[command(flatten)]
-    pub stores: StoreConfig,
-}
-
-#[derive(Args)]
-pub(crate) struct ScaleArguments {
-    /// Numbers of lanes, each with stores of its own
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4",
-        value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub lanes: Vec<u32>,
-    /// Numbers of processes that answer, each process on a core of its own as far as there are cores
-    #[arg(long, value_delimiter = ',', default_value = "1,2",
-        value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub processes: Vec<u32>,
-    /// Slices of each setting, in turns with the others of the same lanes; the median counts
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
-    /// Binary of the service [default: flash-sale, beside this program]
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
-    #[command(flatten)]
-    pub stores: StoreConfig,
-}
-
-#[derive(Args)]
-pub(crate) struct BudgetArguments {
-    /// Figures of a run: figures.json of its --report, or the file of its --json
-    #[arg(long)]
-    pub figures: PathBuf,
-    /// Figures of an earlier run, to be drawn above them
-    #[arg(long)]
-    pub before: Option<PathBuf>,
-    /// File of the picture
-    #[arg(long)]
-    pub svg: PathBuf,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -186,9 +118,6 @@ pub(crate) struct CompareArguments {
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
-    #[arg(long)]
-    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
     #[command(flatten)]
@@ -218,9 +147,6 @@ pub(crate) struct DrainArguments {
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
-    #[arg(long)]
-    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -253,10 +179,6 @@ impl BenchArguments {
             Some(BenchCommand::Run(run)) => &run.stores,
             Some(BenchCommand::Compare(compare)) => &compare.stores,
             Some(BenchCommand::Drain(drain)) => &drain.stores,
-            Some(BenchCommand::Scale(scale)) => &scale.stores,
-            Some(BenchCommand::Rows(rows)) => &rows.stores,
-            Some(BenchCommand::Pages(pages)) => &pages.stores,
-            Some(BenchCommand::Budget(budget)) => &budget.stores,
             _ => &self.run.stores,
         }
     }
@@ -302,25 +224,16 @@ impl RunArguments {
     /// The reason, and the way out.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let scenarios = self.scenarios();
-        let for_all = self.goals.is_some() || self.budget.is_some();
         let reason = if self.rate.is_some() && scenarios.contains(&Scenario::Countdown) {
             "--rate and the countdown exclude each other: all users come at once there"
-        } else if self.url.is_some() && (self.script_calls() > 0 || self.drain_orders() > 0) {
-            "--script-calls and --drain-orders need servers of our own: leave out --url"
-        } else if self.before.is_some() && !scenarios.contains(&Scenario::Win) {
-            "--before measures wins: add `win` to --scenario, or leave --scenario out"
-        } else if for_all && !self.is_everything() {
-            "--goals and --budget need a run of everything: leave out --scenario, --rate and --url"
+        } else if self.url.is_some() && self.drain_orders() > 0 {
+            "--drain-orders needs servers of our own: leave out --url"
+        } else if self.goals.is_some() && !self.is_everything() {
+            "--goals needs a run of everything: leave out --scenario, --rate and --url"
         } else {
             return Ok(());
         };
         Err(InvalidConfig::new(reason))
-    }
-
-    /// Calls of the claim script by itself in each round; only on servers of the bench.
-    pub fn script_calls(&self) -> u32 {
-        let default = if self.is_everything() { SCRIPT_CALLS } else { 0 };
-        self.script_calls.unwrap_or(default)
     }
 
     /// Orders of each backlog that is drained at the end; only on servers of the bench.

@@ -25,20 +25,3 @@ pub fn of_service(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     );
     Err(InvalidConfig::new(message).into())
 }
-
-/// The older binary that is measured beside it.
-///
-/// # Errors
-///
-/// [`InvalidConfig`] if there is no such file; the text tells how to build one.
-pub fn older(given: &Path) -> anyhow::Result<PathBuf> {
-    if given.is_file() {
-        return Ok(given.to_owned());
-    }
-    let message = format!(
-        "there is no older binary at {}: check an older commit out in a second clone, run `cargo build --release --locked \
-         --bin flash-sale` there, and name its target/release/flash-sale with --before",
-        given.display()
-    );
-    Err(InvalidConfig::new(message).into())
-}

@@ -62,9 +62,6 @@ pub async fn run(
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
     }
-    if let Some(folder) = &arguments.report {
-        report::html::of_comparison(&report, folder)?;
-    }
     report.verdicts.iter().try_for_each(Verdict::believe)
 }
 

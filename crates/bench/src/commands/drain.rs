@@ -53,9 +53,6 @@ pub async fn run(
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
     }
-    if let Some(folder) = &arguments.report {
-        report::html::of_drain(&report, folder)?;
-    }
     report.drain.verdict.believe()
 }
 

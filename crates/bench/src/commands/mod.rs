@@ -12,14 +12,6 @@ mod overload;
 
 mod levels;
 
-mod scale;
-
-mod rows;
-
-mod pages;
-
-mod budget;
-
 mod session;
 
 mod binary;
@@ -66,16 +58,10 @@ async fn measure(arguments: BenchArguments) -> anyhow::Result<()> {
     if let Some(BenchCommand::BareRoute) = arguments.command {
         return bare_route::serve().await;
     }
-    if let Some(BenchCommand::Budget(budget)) = arguments.command {
-        return budget::run(&budget);
-    }
     let mut stop_requests = StopRequests::listen()?;
     match arguments.command {
         Some(BenchCommand::Compare(compare)) => compare::run(*compare, &mut stop_requests).await,
         Some(BenchCommand::Drain(drain)) => drain::run(*drain, &mut stop_requests).await,
-        Some(BenchCommand::Scale(scale)) => scale::run(*scale, &mut stop_requests).await,
-        Some(BenchCommand::Rows(rows)) => rows::run(*rows, &mut stop_requests).await,
-        Some(BenchCommand::Pages(pages)) => pages::run(*pages, &mut stop_requests).await,
         Some(BenchCommand::Run(run)) => run::run(*run, &mut stop_requests).await,
         _ => run::run(arguments.run, &mut stop_requests).await,
     }

@@ -29,7 +29,6 @@ const HALF: f64 = 0.5;
 pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> anyhow::Result<()> {
     arguments.validate()?;
     // Whatever can't be done is refused before anything starts.
-    let before = arguments.before.as_deref().map(binary::older).transpose()?;
     let goals = arguments.goals.as_deref().map(GoalsDocument::read).transpose()?;
     make_room_for_connections();
     let shutdown = Shutdown::default();
@@ -46,7 +45,7 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         }
     };
     let measured = with_target(&mut bench, opened, stop_requests, async |bench, target| {
-        let mut beside = Beside::start(&arguments, before.as_deref(), &shutdown).await?;
+        let mut beside = Beside::start(&arguments, &shutdown).await?;
         let measured = measure(&arguments, bench, target, &mut beside).await;
         let closed = beside.close().await;
         let measured = measured?;
@@ -67,8 +66,8 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         let plan = drain::Plan::new(orders, arguments.rounds, &arguments.service_args, binary);
         report.drain = Some(plan.run(shutdown, stop_requests).await?.1);
     }
-    report.draw_up_budgets(arguments.before.as_ref().map(|_| "before"));
-    if arguments.is_everything() || arguments.before.is_some() {
+    report.draw_up_budget();
+    if arguments.is_everything() {
         report.goals = GOALS.iter().map(|goal| goal.reached(&report)).collect();
     }
     println!("{}", report::table::of_run(&report));
@@ -85,18 +84,11 @@ fn write_files(
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(report)?)?;
     }
-    if let Some(folder) = &arguments.report {
-        report::html::of_run(report, folder)?;
-    }
     if report.verdicts().any(|(_, verdict)| verdict.believe().is_err()) {
         return Ok(());
     }
     if let Some(goals) = goals {
         goals.write(report)?;
-    }
-    if let Some(file) = &arguments.budget {
-        let budgets = report.budget_before.iter().chain(&report.budget);
-        report::budget::write(&budgets.collect::<Vec<_>>(), file)?;
     }
     Ok(())
 }
@@ -113,8 +105,7 @@ fn seconds_of_load(arguments: &RunArguments) -> f64 {
     let scenarios = arguments.scenarios();
     let half = scenarios.iter().filter(|scenario| arguments.measures_half_load(**scenario)).count();
     let overloaded = arguments.url.as_ref().map_or(0, |_| arguments.overloaded().len());
-    let beside = Level::ALL.len() * usize::from(arguments.is_everything())
-        + usize::from(arguments.before.is_some());
+    let beside = Level::ALL.len() * usize::from(arguments.is_everything());
     let in_rounds = scenarios.len() + half + beside + 2 * overloaded;
     let slices = in_rounds * arguments.rounds as usize;
     slices as f64 * (client.seconds + client.warm_up_seconds)
@@ -129,7 +120,7 @@ async fn measure(
     let machine = Machine::look(target).await?;
     bench.calibrate(target).await?;
     let figures = rounds::measure(arguments, bench, target, beside).await?;
-    let Figures { slices, levels, before, floor, script } = figures;
+    let Figures { slices, levels, floor } = figures;
     let scenarios = arguments.scenarios();
     let summaries: Vec<Summary> =
         scenarios.iter().filter_map(|scenario| Summary::of(*scenario, &slices)).collect();
@@ -149,15 +140,12 @@ async fn measure(
         summaries,
         slices,
         levels,
-        before,
         floor,
         syncs,
         half_load,
         overload,
-        script,
         drain: None,
         budget: None,
-        budget_before: None,
         goals: Vec::new(),
         verdict: target.judge().await?,
     })

@@ -63,11 +63,6 @@ impl Address {
         Ok(stream)
     }
 
-    /// Name of the service, for the header `Host`.
-    pub fn host(&self) -> &str {
-        self.host.to_str().unwrap_or_default()
-    }
-
     /// A request to it, without a body.
     pub fn request(
         &self,

@@ -4,10 +4,6 @@ pub mod sending;
 
 pub mod scenario;
 
-pub mod watchers;
-
-pub mod seller;
-
 pub mod record;
 
 pub mod pace;

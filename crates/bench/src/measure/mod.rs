@@ -1,4 +1,4 @@
-//! Slices of load and their figures; the writer and the claim script by themselves.
+//! Slices of load and their figures.
 
 pub mod bench;
 
@@ -8,17 +8,11 @@ pub mod cost;
 
 pub mod durable;
 
-pub mod script;
-
 pub mod ceiling;
-
-pub mod rows;
 
 pub mod floor;
 
 pub mod syncs;
-
-pub mod weights;
 
 pub mod probe;
 

@@ -35,13 +35,6 @@ pub fn sections(report: &RunReport) -> Vec<Section> {
             rows: probes(&report.overload),
         });
     }
-    if !report.script.is_empty() {
-        sections.push(Section {
-            title: "The claim script by itself",
-            text: "One claim in each call, by distinct users, on the same Redis.".to_owned(),
-            rows: script(report),
-        });
-    }
     if !report.levels.is_empty() {
         sections.push(Section {
             title: "Levels of durability",
@@ -191,31 +184,6 @@ fn probes(overloads: &[Overload]) -> Rows {
                 figure(Some(probe.slowest_ms)),
             ]
         }));
-    }
-    rows
-}
-
-/// The claim script called by `redis-benchmark`, beside a win of the service.
-fn script(report: &RunReport) -> Rows {
-    let mut rows = vec![texts(&["claim script", "calls/s", "Redis µs/call", "win / this"])];
-    let win = report.summaries.iter().find(|summary| summary.scenario == Scenario::Win);
-    let win = win.and_then(|summary| summary.cpu_us_per_request.redis);
-    for ceiling in &report.script {
-        let cpu = ceiling.redis_us_per_call.map(|spread| spread.median);
-        rows.push(vec![
-            format!("redis-benchmark -c {} -P {}", ceiling.connections, ceiling.pipelined),
-            figure(ceiling.calls_per_second.map(|spread| spread.median)),
-            figure(cpu),
-            figure(win.zip(cpu).map(|(win, cpu)| win / cpu)),
-        ]);
-    }
-    if win.is_some() {
-        rows.push(vec![
-            "the service, per win".to_owned(),
-            "-".to_owned(),
-            figure(win),
-            "1.00".to_owned(),
-        ]);
     }
     rows
 }

@@ -1,12 +1,4 @@
-//! The rendering of figures: a table in the terminal, plots, and a page that needs nothing else.
-
-pub mod html;
-
-mod plots;
-
-pub mod budget;
-
-pub mod rows;
+//! The rendering of figures: a table in the terminal, and the goals in a document.
 
 pub mod table;
 
@@ -17,5 +9,3 @@ pub mod document;
 mod limits;
 
 pub mod cells;
-
-mod svg;

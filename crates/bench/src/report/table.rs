@@ -12,7 +12,6 @@ use crate::results::compare::CompareReport;
 use crate::results::drain::DrainReport;
 use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
-use crate::results::scale::ScaleReport;
 use crate::service::verdict::Verdict;
 
 /// The text about a run.
@@ -180,41 +179,6 @@ pub fn of_drain(report: &DrainReport) -> String {
     let rows = markdown(&rows);
     let sentence = verdict.sentence();
     format!("{head}\n{about}\n\n{rows}\n\nVerdict: {sentence}\n{}", findings(verdict))
-}
-
-/// Wins over lanes and processes.
-pub fn of_scale(report: &ScaleReport) -> String {
-    let mut rows = vec![texts(&[
-        "lanes",
-        "processes that answer",
-        "wins/s",
-        "service µs",
-        "Redis µs",
-        "Postgres µs",
-        "client µs",
-    ])];
-    for setting in &report.settings {
-        let cpu = &setting.cpu_us_per_win;
-        let wins = setting.wins_per_second.map_or("-".to_owned(), |wins| {
-            let [min, median, max] = [wins.min, wins.median, wins.max].map(thousands);
-            format!("{median} ({min} to {max})")
-        });
-        rows.push(vec![
-            setting.lanes.to_string(),
-            setting.processes.to_string(),
-            wins,
-            figure(cpu.service),
-            figure(cpu.redis),
-            figure(cpu.postgres),
-            figure(cpu.client),
-        ]);
-    }
-    let about = "wins over lanes and processes; a process is pinned to a core, CPU time until everything is written";
-    let mut text = format!("{}\n{about}\n\n{}\n", head(&report.machine), markdown(&rows));
-    for verdict in &report.verdicts {
-        let _ = write!(text, "\nVerdict: {}\n{}", verdict.sentence(), findings(verdict));
-    }
-    text
 }
 
 pub fn head(machine: &Machine) -> String {

@@ -33,20 +33,13 @@ const WHOLE_RUN: &str = "leave out `--scenario`";
 const ON_LINUX: &str = "leave out `--scenario`, on Linux";
 
 /// All goals, in the order in which they are printed.
-pub const GOALS: [Goal; 15] = [
+pub const GOALS: [Goal; 14] = [
     Goal {
         what: "CPU of a win (service, Redis, Postgres; synced and written) / floor",
         aim: Aim::AtMost(1.6),
         unit: "",
         how: ON_LINUX,
         figures: win_to_floor,
-    },
-    Goal {
-        what: "Redis CPU of a win, its writer included / before",
-        aim: Aim::AtMost(0.5),
-        unit: "",
-        how: "name an older binary with `--before`",
-        figures: |run| ratios(&redis_us(&each(&run.before)), &redis_us(&run.of(Scenario::Win))),
     },
     Goal {
         what: "requests/s, win / no-op",
@@ -196,10 +189,6 @@ impl Aim {
     }
 }
 
-fn each(slices: &[Slice]) -> Vec<&Slice> {
-    slices.iter().collect()
-}
-
 fn half_load(run: &RunReport) -> impl Iterator<Item = &Slice> {
     run.half_load.iter().filter(|slice| slice.scenario == Scenario::Win)
 }
@@ -222,10 +211,6 @@ fn costs<'a>(slices: &'a [&Slice]) -> impl Iterator<Item = &'a Cost> {
 fn service_us(run: &RunReport, scenario: Scenario) -> Vec<f64> {
     let slices = run.of(scenario);
     costs(&slices).filter_map(|cost| cost.cpu_us.service).collect()
-}
-
-fn redis_us(slices: &[&Slice]) -> Vec<f64> {
-    costs(slices).filter_map(|cost| cost.cpu_us.redis).collect()
 }
 
 fn redis(slices: &[&Slice], figure: fn(&RedisCost) -> Option<f64>) -> Vec<f64> {

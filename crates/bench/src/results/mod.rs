@@ -1,4 +1,4 @@
-//! All figures of a run, a comparison and a drain: data that the report shows and `--json` writes.
+//! All figures of a run, a comparison and a drain: data that the tables show and `--json` writes.
 
 pub mod goals;
 
@@ -9,10 +9,6 @@ pub mod levels;
 pub mod reached;
 
 pub mod budget;
-
-pub mod scale;
-
-pub mod rows;
 
 pub mod compare;
 

@@ -12,7 +12,6 @@ use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
 use crate::measure::cost::Cost;
 use crate::measure::floor::Floor;
-use crate::measure::script::ScriptCeiling;
 use crate::measure::slice::Slice;
 use crate::measure::syncs::SyncTimes;
 use crate::service::cpu::CpuTimes;
@@ -29,8 +28,6 @@ pub struct RunReport {
     pub slices: Vec<Slice>,
     /// Wins at other levels of durability, one slice of each in each round.
     pub levels: Vec<LevelSlice>,
-    /// Wins of the older binary, one slice in each round.
-    pub before: Vec<Slice>,
     /// The least that Redis could do for a win, round by round.
     pub floor: Vec<Floor>,
     /// fdatasync around each slice of wins at half load.
@@ -39,14 +36,10 @@ pub struct RunReport {
     pub half_load: Vec<Slice>,
     /// Twice as many requests as can be answered.
     pub overload: Vec<Overload>,
-    /// The claim script by itself; empty where `redis-benchmark` isn't installed, or without `--script-calls`.
-    pub script: Vec<ScriptCeiling>,
     /// The drain of a backlog, on servers of its own.
     pub drain: Option<Drain>,
     /// Parts of a win; none without CPU times.
     pub budget: Option<Budget>,
-    /// The same of the older binary.
-    pub budget_before: Option<Budget>,
     /// The goals; none unless everything was measured.
     pub goals: Vec<Reached>,
     pub verdict: Verdict,
@@ -77,17 +70,15 @@ impl RunReport {
         self.levels.iter().filter(|of| of.level == level).map(|of| &of.slice).collect()
     }
 
-    /// Draws up the budgets of a win, here and in the older binary of this name.
-    pub fn draw_up_budgets(&mut self, before: Option<&str>) {
+    /// Draws up the budget of a win.
+    pub fn draw_up_budget(&mut self) {
         let costs = |slices: &[&Slice]| -> Vec<Cost> {
             slices.iter().filter_map(|slice| slice.cost.clone()).collect()
         };
         let wins = costs(&self.of(Scenario::Win));
         let everysec = costs(&self.at(Level::Memory));
-        let wins_before = costs(&self.before.iter().collect::<Vec<_>>());
         let commit = self.machine.commit.as_deref().unwrap_or("unknown");
         self.budget = Budget::of(commit, &wins, &everysec);
-        self.budget_before = before.and_then(|name| Budget::of(name, &wins_before, &[]));
     }
 
     /// A verdict for each service that was measured, with what it was measured at.

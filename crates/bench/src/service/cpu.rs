@@ -144,14 +144,6 @@ impl CpuTimes {
     }
 }
 
-/// Bytes of a process that are in the machine's memory.
-pub fn resident_bytes(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(1_024 * kib)
-}
-
 fn stat(pid: &str) -> Option<Stat> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -123,17 +123,6 @@ impl Kept {
         Self::spawn(command, folder, shutdown).await
     }
 
-    /// Starts a demo, which serves all pages.
-    pub async fn start_demo(binary: &Path, shutdown: &Shutdown) -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
-        let mut command = keeper_of(&folder, binary)?;
-        command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&folder);
-        for name in settings_of_ours() {
-            command.env_remove(name);
-        }
-        Self::spawn(command, folder, shutdown).await
-    }
-
     /// Starts the bench's own bare route.
     pub async fn start_bare_route(shutdown: &Shutdown) -> anyhow::Result<Self> {
         let folder = temporary_folder()?;

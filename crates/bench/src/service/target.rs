@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use chrono::TimeDelta;
@@ -15,7 +14,6 @@ use uuid::Uuid;
 use crate::load::connection::Address;
 use crate::load::crowd::{Crowd, FIRST_USER, admin_header};
 use crate::load::scenario::{Book, Paths, REPEATING_BUYERS, Scenario, Senders, Workload};
-use crate::load::seller::Seller;
 use crate::service::cpu::Processes;
 use crate::service::keeper::Kept;
 use crate::service::verdict::{Judge, Reconciler, Verdict};
@@ -204,15 +202,6 @@ impl Target {
         Ok(address)
     }
 
-    /// Stops the last of these processes, and tells how long its keeper took to see it gone.
-    pub async fn stop_door(&mut self) -> anyhow::Result<Duration> {
-        let door = self.doors.pop().context("no door is open")?;
-        self.processes.service.retain(|pid| *pid != door.pid);
-        let began = Instant::now();
-        door.stop().await?;
-        Ok(began.elapsed())
-    }
-
     /// The folder of the service's data; none if the bench has not started it.
     pub fn folder(&self) -> Option<PathBuf> {
         self.kept.as_ref().map(|kept| kept.folder.clone())
@@ -297,49 +286,6 @@ impl Target {
         }
         self.try_out(scenario).await?;
         Ok((workload, book))
-    }
-
-    /// A sale of so many units, whose buyers come one by one.
-    pub async fn open_sale(&mut self, units: i64) -> anyhow::Result<CouponId> {
-        let mut book = Book { scenario: "single claims".to_owned(), ..Book::default() };
-        let coupon = self.create_sale(units, &mut book).await?;
-        self.books.push(book);
-        Ok(coupon)
-    }
-
-    /// Makes a claim of a new user. Returns the user's id and the order's.
-    pub async fn claim_one(&mut self, coupon: CouponId) -> anyhow::Result<(i64, i64)> {
-        let user = self.next_user;
-        let crowd = self.sign(1).await?;
-        let token = crowd.header(0).context("there is one")?;
-        let (status, answer) =
-            self.address.ask(&Method::POST, &claims_of(coupon)?, token, None).await?;
-        let order = answer["order_id"].as_str().and_then(|order| order.parse().ok());
-        let (202, Some(order)) = (status, order) else {
-            bail!("a claim was not accepted ({status}): {}", reason(&answer));
-        };
-        let book = self.books.iter_mut().find(|book| book.coupons.contains(&coupon));
-        book.context("it is one of our sales")?.accepted += 1;
-        Ok((user, order))
-    }
-
-    /// Has one new user a second claim a unit, so that watchers of the sale have something to see.
-    pub async fn sell_slowly(
-        &mut self,
-        coupon: CouponId,
-        claims: usize,
-        shutdown: &Shutdown,
-    ) -> anyhow::Result<Seller> {
-        let crowd = self.sign(claims).await?;
-        Ok(Seller::start(self.address.clone(), claims_of(coupon)?, crowd, shutdown))
-    }
-
-    /// Enters what a seller has sold into the books.
-    pub async fn enter(&mut self, coupon: CouponId, seller: Seller) -> anyhow::Result<()> {
-        let sold = seller.stop().await?;
-        let book = self.books.iter_mut().find(|book| book.coupons.contains(&coupon));
-        book.context("it is one of our sales")?.accepted += sold;
-        Ok(())
     }
 
     /// New users.

@@ -201,23 +201,6 @@ impl Judge {
         }
     }
 
-    /// Judges all that was sold by the word of Postgres alone. Nothing may be in flight.
-    pub async fn judge_rows(&self, books: &[Book]) -> anyhow::Result<()> {
-        for book in books {
-            let mut sold = Sold::default();
-            for coupon in &book.coupons {
-                let (rows, buyers) = self.rows(*coupon).await?;
-                sold.stock += rows;
-                sold.rows += rows;
-                sold.buyers += buyers;
-            }
-            if let Some(finding) = sold.compare(book) {
-                return Err(Void(finding).into());
-            }
-        }
-        Ok(())
-    }
-
     /// Judges all that was sold. Nothing may be in flight.
     pub async fn judge(&self, books: &[Book]) -> anyhow::Result<Verdict> {
         let disagreements = self.reconciler.disagreements(self).await?;

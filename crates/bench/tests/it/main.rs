@@ -4,5 +4,4 @@
 mod bad_input;
 mod goals;
 mod measured;
-mod pages;
 mod support;
