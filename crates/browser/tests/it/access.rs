@@ -35,42 +35,6 @@ async fn by_keyboard_alone_and_in_chinese() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_button_keeps_the_focus_while_the_last_unit_goes_and_comes_back() {
-    let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(1, -1).await;
-    let path = format!("/sale/{coupon}");
-    let first = shop.visit(Device::Phone, &path).await;
-    let second = shop.visit(Device::Desk, &path).await;
-    second.shows("open").await;
-    second.tab_to("[lang=zh-CN]").await;
-    second.press(Key::Enter).await;
-    second.tab_to("#claim").await;
-    first.shows("open").await;
-    first.click("#claim").await;
-    first.shows("unpaid").await;
-
-    second.shows("sold_out").await;
-    assert!(second.said().await.starts_with("已抢光"), "{}", second.said().await);
-    let focused = "return document.activeElement.id";
-    assert_eq!(second.eval(focused).await, "claim");
-    // The button is there, and does nothing.
-    second.press(Key::Enter).await;
-    assert_eq!(second.face().await, "sold_out");
-
-    first.click(".buttons .other").await;
-    first.reads("Given up").await;
-    second.shows("open").await;
-    assert!(second.said().await.starts_with("正在抢购"), "{}", second.said().await);
-    assert_eq!(second.eval(focused).await, "claim");
-    second.press(Key::Enter).await;
-    second.shows("unpaid").await;
-    second.picture("came-back-zh").await;
-    first.shows("sold_out").await;
-    first.close_clean().await;
-    second.close_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn no_state_on_a_phone_has_a_fault_that_axe_knows() {
     check_states(Device::Phone).await;
 }
@@ -106,76 +70,6 @@ async fn check_states(device: Device) {
     let tab = shop.visit(device, "/sale/1024000").await;
     check(&tab, device, "coupon_not_found").await;
     tab.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_rare_state_on_a_phone_has_a_fault_that_axe_knows() {
-    check_rare_states(Device::Phone).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_rare_state_on_a_desk_has_a_fault_that_axe_knows() {
-    check_rare_states(Device::Desk).await;
-}
-
-async fn check_rare_states(device: Device) {
-    let mut shop = Shop::open(&["--unpaid-orders-max", "1"]).await;
-    let [one, other] = [shop.sale(2, -1).await, shop.sale(2, -1).await];
-    let path = |coupon: &str| format!("/sale/{coupon}");
-    let tab = shop.visit(device, &path(&one)).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    let order = tab.text(".number b").await.replace(' ', "");
-    shop.go(&tab, &path(&other)).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    check(&tab, device, "too_many_unpaid_orders").await;
-    shop.go(&tab, &path(&one)).await;
-    tab.shows("unpaid").await;
-    tab.click(".buttons .go").await;
-    tab.shows("paid").await;
-    shop.redeem(&order).await;
-    tab.reload().await;
-    check(&tab, device, "redeemed").await;
-
-    shop.go(&tab, &path(&other)).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    tab.click(".buttons .other").await;
-    tab.reads("Given up").await;
-    check(&tab, device, "open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    tab.click(".buttons .go").await;
-    tab.shows("paid").await;
-    tab.click(".buttons .other").await;
-    tab.reads("You have your money back").await;
-    check(&tab, device, "open").await;
-
-    shop.kill();
-    tab.reads("Connection lost").await;
-    check(&tab, device, "open").await;
-    tab.click("#claim").await;
-    check(&tab, device, "unavailable").await;
-    tab.close().await;
-}
-
-/// Without a worker an order is not written.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_is_on_its_way_has_no_fault_that_axe_knows() {
-    let shop = Shop::open(&["--roles", "api"]).await;
-    let coupon = shop.sale(2, -1).await;
-    for device in [Device::Phone, Device::Desk] {
-        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
-        tab.shows("open").await;
-        tab.click("#claim").await;
-        check(&tab, device, "pending").await;
-        tab.reads("Your order is being written").await;
-        assert!(!tab.text(".orders").await.contains("Nothing here yet"), "the claim is there");
-        tab.close_clean().await;
-    }
 }
 
 /// Checks a state in both themes, once the page is in it.

@@ -1,14 +1,13 @@
 //! Attacks on the pages, by strangers, other tabs and broken clocks.
 
-use fantoccini::key::Key;
-use private_servers::testing::{RedisServer, eventually};
+use private_servers::testing::eventually;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::access::look;
-use crate::support::{BREACHES, Device, SECRET, Servers, Shop, Tab, storefront, token_by};
+use crate::support::{BREACHES, Device, SECRET, Servers, Shop, storefront, token_by};
 
 /// A page of another site, with `{}` in place of the service. It tells what it was able to do in `window.done`.
 const EVIL: &str = r#"<!doctype html><title>evil</title>
@@ -188,31 +187,6 @@ const HIDE: &str = "
     turn(true);
     return ''";
 
-/// A browser has six connections to a host: if each window had a stream, the seventh would not even load.
-#[tokio::test(flavor = "multi_thread")]
-async fn many_visible_windows_of_one_browser_leave_connections_for_claims() {
-    let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(20, -1).await;
-    let url = format!("{}/sale/{coupon}", shop.url());
-    let tab = shop.browse(Device::Desk).await;
-    tab.open(&url).await;
-    tab.shows("open").await;
-    for _ in 0..9 {
-        tab.open_window(&url).await;
-        assert_eq!(tab.eval("return String(document.hidden)").await, "false");
-        tab.shows("open").await;
-    }
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    // A window without a stream asks now and then.
-    shop.r#move(&coupon, "pause").await;
-    tab.open_window(&url).await;
-    tab.shows("sale_paused").await;
-    shop.r#move(&coupon, "resume").await;
-    tab.shows("open").await;
-    tab.close().await;
-}
-
 /// The process behind an open page is replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_goes_on_with_the_next_process() {
@@ -251,152 +225,4 @@ async fn a_page_goes_on_with_the_next_process() {
     tab.click(".buttons .go").await;
     tab.shows("paid").await;
     tab.close().await;
-}
-
-/// An event counts although its time is before that of the last one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_of_redis_that_is_set_back_stops_no_page() {
-    let servers = Servers::start().await;
-    let redis = RedisServer::with_a_clock_to_set(&[]);
-    let shop = Shop::open(&servers.arguments_behind(&redis.url())).await;
-    let coupon = shop.sale(5, -7_200).await;
-    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    tab.reads("5 left").await;
-    redis.set_clock(-3_600);
-    shop.other_claims(&coupon).await;
-    tab.reads("4 left").await;
-    redis.set_clock(3_600);
-    shop.other_claims(&coupon).await;
-    tab.reads("3 left").await;
-    tab.close_clean().await;
-}
-
-/// Tells the events that a stream takes of five whose times go back and forth, in pieces of a few bytes.
-const OLDER: &str = r#"
-    const [tell] = arguments;
-    const module = document.querySelector('link[href$="js/stream.js"]').href;
-    import(module).then(({ Stream }) => {
-        const times = [500_000, 499_000, 501_000, 480_000, 481_000];
-        const events = times.map((now) => `id: ${now}
-event: sale
-data: {"now":${now}}
-
-`).join('');
-        const body = () => new ReadableStream({ start(into) {
-            for (const piece of events.match(/[^]{1,7}/g)) into.enqueue(new TextEncoder().encode(piece));
-            into.close();
-        } });
-        const replies = [() => new Response(body()), () => new Response('{"code":"over"}', { status: 410 })];
-        const { fetch: ask } = window;
-        window.fetch = async (path, options) => (path === 'older' ? replies.shift()() : ask(path, options));
-        const heard = [];
-        new Stream({ path: 'older', event: 'sale', final: ['over'] }, ({ event, refused }) => {
-            if (event) heard.push(event.now);
-            if (refused) tell(heard);
-        });
-    }, (error) => tell([String(error)]));"#;
-
-/// After a change of process an event may be a little older than the last one, and is dropped; a larger step is a clock
-/// that was set.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_is_older_than_the_last_one_is_dropped() {
-    let shop = Shop::open(&[]).await;
-    let tab = shop.visit(Device::Desk, "/").await;
-    let heard = tab.eval_later(OLDER).await;
-    assert_eq!(heard, json!([500_000, 501_000, 480_000, 481_000]));
-    tab.close().await;
-}
-
-/// A device to put to sleep. In its sleep timers and `performance.now()` stand still, and its streams break without a sound.
-/// Until `window.isAway` is false again, it has no network afterwards.
-const SLEEPER: &str = "
-    const { fetch: ask, Date: { now } } = window;
-    let [naps, slept] = [0, 0];
-    window.isAway = false;
-    window.sleep = (ms) => { naps += 1; slept += ms; window.isAway = true; };
-    Date.now = () => now() + slept;
-    window.fetch = async (path, options) => {
-        if (window.isAway) throw new TypeError('there is no network');
-        const reply = await ask(path, options);
-        if (!path.endsWith('/live') || !reply.ok) return reply;
-        const born = naps;
-        const awake = new TransformStream({ transform: (bytes, on) => naps === born && on.enqueue(bytes) });
-        return new Response(reply.body.pipeThrough(awake), reply);
-    };";
-
-/// The page must not go on where it stood: neither with the countdown of yesterday nor with good words about now.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_has_slept_over_midnight_does_not_show_the_evening_before_as_now() {
-    let servers = Servers::start().await;
-    let redis = RedisServer::with_a_clock_to_set(&[]);
-    let shop = Shop::open(&servers.arguments_behind(&redis.url())).await;
-    let coupon = shop.sale(5, 7 * 3_600).await;
-    let asleep = async |tab: &Tab| tab.eval("window.sleep(8 * 3600 * 1000); return ''").await;
-    let tab = shop.browse(Device::Phone).await;
-    tab.before_each_page(SLEEPER).await;
-    shop.go(&tab, &format!("/sale/{coupon}")).await;
-    tab.shows("sale_not_started").await;
-    let digits = tab.text(".digits").await;
-    assert!(digits.starts_with("06:59:") || digits.starts_with("07:00:"), "{digits}");
-    let board = shop.browse(Device::Desk).await;
-    board.before_each_page(SLEEPER).await;
-    shop.go(&board, "/board").await;
-    board.reads("For administrators").await;
-    board.fill("[name=token]", shop.admin()).await;
-    board.press(Key::Enter).await;
-    board.reads("Opens in 7 h").await;
-
-    asleep(&tab).await;
-    asleep(&board).await;
-    // It opened an hour ago, as far as this device can tell.
-    tab.shows("open").await;
-    eventually("the age of what is known has the sleep in it", async || {
-        tab.text(".lost b").await.parse().is_ok_and(|seconds: u32| seconds >= 8 * 3_600)
-    })
-    .await;
-    board.reads("8 h").await;
-    let tone = board.eval("return document.getElementById('sentence').dataset.tone").await;
-    assert_eq!(tone, "bad", "a good word about eight hours ago");
-
-    redis.set_clock(8 * 3_600);
-    for page in [&tab, &board] {
-        page.eval("window.isAway = false; return ''").await;
-    }
-    for (page, line) in [(&tab, ".line"), (&board, "[data-line]")] {
-        let script = format!("return document.querySelector('{line}').dataset.line");
-        eventually("the line is live", async || page.eval(&script).await == "live").await;
-    }
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    let digits = tab.text(".digits").await;
-    assert!(digits.len() >= 5 && !digits.contains('-'), "{digits}");
-    tab.close().await;
-    board.close().await;
-}
-
-/// A sale each day: the first page has the one of today, however long it stays open.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_page_goes_on_to_the_sale_of_the_next_day() {
-    let shop = Shop::open(&[]).await;
-    let yesterday = shop.newest_coupon().await;
-    let tab = shop.visit(Device::Phone, "/").await;
-    tab.shows("open").await;
-    let named = shop.visit(Device::Phone, &format!("/sale/{yesterday}")).await;
-    named.shows("open").await;
-    for page in [&tab, &named] {
-        page.eval(HIDE).await;
-    }
-    shop.r#move(&yesterday, "end").await;
-    let today = shop.sale(5, 3_600).await;
-    for page in [&tab, &named] {
-        // The earliest moment that the page may choose for its look.
-        page.eval("Math.random = () => 0; window.show(); return ''").await;
-    }
-    tab.shows("sale_not_started").await;
-    assert_eq!(tab.text("h1").await, shop.coupon(&today).await["title"]);
-    // The page of a sale stays with it.
-    named.shows("sale_ended").await;
-    tab.close_clean().await;
-    named.close_clean().await;
 }

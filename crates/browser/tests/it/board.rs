@@ -2,12 +2,9 @@
 
 use fantoccini::key::Key;
 use private_servers::testing::{RedisProxy, eventually};
-use sample_gateway::{Faults, Sample, Settings};
 use serde_json::json;
-use sqlx::{Connection, PgConnection};
-use tokio::net::TcpListener;
 
-use crate::support::{Device, SAYINGS, SECRET, Servers, Shop, Tab, worker};
+use crate::support::{Device, SAYINGS, Servers, Shop, Tab, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_runs_a_sale() {
@@ -60,180 +57,6 @@ async fn an_operator_runs_a_sale() {
     finish(&tab).await;
     state(&tab, "ended").await;
     assert_eq!(shop.coupon(&coupon).await["state"], "ended");
-    close_the_books(&tab).await;
-    tab.close_clean().await;
-}
-
-/// A regular coupon has no sale: it stands in no event, and is worked all the same. Cancelling its orders is a job.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
-    let shop = Shop::open(&[]).await;
-    let tab = shop.operator(Device::Desk).await;
-    sentence(&tab, "well").await;
-    tab.click("#do-create_regular").await;
-    assert_eq!(tab.text("#dialog-title").await, "New regular coupon");
-    let of_sales =
-        "return String(document.querySelectorAll('[name=total], [name=opens_at]').length)";
-    assert_eq!(tab.eval(of_sales).await, "0");
-    check(&tab, "a new regular coupon").await;
-    for (name, value) in [("title", "A coffee"), ("pay", "2"), ("value", "3.50")] {
-        tab.fill(&format!("[name={name}]"), value).await;
-    }
-    tab.press(Key::Enter).await;
-    eventually("the new coupon", async || tab.text(".sale h2").await == "A coffee").await;
-    state(&tab, "active").await;
-    let coupon = tab.eval("return document.querySelector('.pick select').value").await;
-    let created = shop.coupon(&coupon).await;
-    assert_eq!((&created["kind"], &created["pay_cents"]), (&json!("regular"), &json!(200)));
-    tab.reads("A regular coupon has no units to count.").await;
-    assert_eq!(tab.text("#do-restock").await, "");
-    assert_eq!(praise(&tab, ".sale").await, "", "it was read a while ago");
-
-    for (verb, is) in [("pause", "paused"), ("resume", "active")] {
-        tab.click(&format!("#do-{verb}")).await;
-        finish(&tab).await;
-        state(&tab, is).await;
-    }
-    tab.click("#do-edit").await;
-    is_open(&tab, true).await;
-    assert_eq!(tab.eval(of_sales).await, "0");
-    tab.fill("[name=title]", "Two coffees").await;
-    finish(&tab).await;
-    eventually("the new title", async || tab.text(".sale h2").await == "Two coffees").await;
-    assert_eq!(shop.coupon(&coupon).await["pay_cents"], 200);
-
-    let other = shop.other_claims(&coupon).await;
-    shop.other_is_written(&other).await;
-    tab.click("#do-cancel_unpaid").await;
-    tab.fill("[name=note]", "the beans are bad").await;
-    finish(&tab).await;
-    let cell = async |name| tab.text(&format!("#panel-jobs td[data-label='{name}']")).await;
-    eventually("the job is done", async || cell("State").await.starts_with("done in ")).await;
-    assert_eq!(
-        [cell("Coupon").await, cell("Reason").await],
-        [coupon.as_str(), "the beans are bad"]
-    );
-    assert_eq!([cell("Cancelled").await, cell("To be cancelled").await], ["1", "0"]);
-    assert!(cell("Asked for").await.ends_with(" ago"));
-    check(&tab, "a regular coupon and a job").await;
-    tab.picture("board-regular").await;
-
-    tab.click("#do-end").await;
-    finish(&tab).await;
-    state(&tab, "ended").await;
-    assert_eq!(shop.coupon(&coupon).await["state"], "ended");
-    // A sale is picked again, with all of its deeds.
-    let sale = shop.sale(5, -1).await;
-    is_listed(&tab, &sale).await;
-    pick(&tab, &sale).await;
-    assert_ne!(tab.text("#do-restock").await, "");
-    tab.close_clean().await;
-}
-
-/// Of an ended sale the unpaid orders are cancelled; then it may be archived.
-async fn close_the_books(tab: &Tab) {
-    tab.click("#do-cancel_unpaid").await;
-    // Without a reason nothing is sent.
-    tab.click("#dialog-do").await;
-    assert_eq!(tab.text("#dialog-title").await, "Cancel its unpaid orders?");
-    tab.fill("[name=note]", "the tea is bad").await;
-    check(tab, "cancel unpaid orders").await;
-    finish(tab).await;
-    tab.reads("A job cancels them.").await;
-    eventually("its unit is back", async || {
-        tab.text("#tile-left").await.starts_with("Left 10 / 10")
-    })
-    .await;
-    let mut is_checked = false;
-    eventually("the sale is archived", async || {
-        tab.click("#do-archive").await;
-        if !std::mem::replace(&mut is_checked, true) {
-            check(tab, "archive").await;
-        }
-        tab.click("#dialog-do").await;
-        eventually("an answer", async || {
-            tab.text("#notice").await == "Archived."
-                || !tab.text("dialog .refused").await.is_empty()
-        })
-        .await;
-        // Refused as long as a unit is on its way back.
-        let is_refused = !tab.text("dialog .refused").await.is_empty();
-        if is_refused {
-            tab.click("#dialog-cancel").await;
-        }
-        !is_refused
-    })
-    .await;
-    eventually("the deed is gone", async || tab.text("#do-archive").await.is_empty()).await;
-    tab.reads("Redis doesn't hold this sale").await;
-    for change in ["All unpaid orders cancelled", "the tea is bad", "Sale archived"] {
-        eventually(change, async || tab.text("#panel-book").await.contains(change)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_board_is_worked_by_keyboard_alone() {
-    let shop = Shop::open(&[]).await;
-    let tab = shop.operator(Device::Desk).await;
-    sentence(&tab, "well").await;
-    let focused = "const it = document.activeElement; return it.id || it.name || it.className";
-    tab.tab_to(".skip").await;
-    tab.press(Key::Enter).await;
-    assert_eq!(tab.eval(focused).await, "board");
-    tab.tab_to("#do-restock").await;
-    tab.press(Key::Enter).await;
-    assert_eq!(tab.eval(focused).await, "units", "the first field");
-    tab.press(Key::Escape).await;
-    assert_eq!(tab.eval("return String(document.querySelector('dialog').open)").await, "false");
-    assert_eq!(tab.eval(focused).await, "do-restock", "the button that has opened the dialog");
-
-    tab.tab_to("#do-create").await;
-    tab.press(Key::Enter).await;
-    for (name, value) in
-        [("title", "Tea for two"), ("pay", "19.90"), ("value", "40"), ("total", "3")]
-    {
-        if tab.eval(focused).await != name {
-            tab.tab_to(&format!("[name={name}]")).await;
-        }
-        tab.types(value).await;
-    }
-    tab.eval(SAYINGS).await;
-    tab.tab_to("#dialog-do").await;
-    tab.press(Key::Enter).await;
-    eventually("the new sale", async || tab.text(".sale h2").await == "Tea for two").await;
-    spoken(&tab, "Created.").await;
-    assert_eq!(tab.eval(focused).await, "do-create");
-    tab.close_clean().await;
-}
-
-/// Recoveries that lose claims are rare; this one stands in the books alone.
-#[tokio::test(flavor = "multi_thread")]
-async fn claims_that_a_recovery_lost_are_settled_with_a_note() {
-    let servers = Servers::start().await;
-    let shop = Shop::open(&servers.arguments()).await;
-    let tab = shop.operator(Device::Desk).await;
-    sentence(&tab, "well").await;
-    let mut postgres = PgConnection::connect(servers.database_url()).await.expect("it answers");
-    let lost = r#"INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost) VALUES (0, 9, 'an older file',
-        now(), now(), '[{"coupon_id": "1024", "user_id": "7", "order_id": "77", "reason": "superseded"}]')"#;
-    sqlx::raw_sql(lost).execute(&mut postgres).await.expect("it is written");
-    sentence(&tab, "not_kept").await;
-    tab.reads("a recovery has lost claims").await;
-    let buyers = "#sentence, #panel-equations .equation:nth-child(3)";
-    assert_eq!(praise(&tab, buyers).await, "");
-    check(&tab, "a recovery that lost claims").await;
-    tab.click("#panel-recoveries .settle").await;
-    // Without a note nothing is sent.
-    tab.click("#dialog-do").await;
-    tab.fill("[name=note]", "told by telephone").await;
-    check(&tab, "settle").await;
-    tab.picture("board-settle").await;
-    tab.click("#dialog-do").await;
-    tab.reads("Settled.").await;
-    sentence(&tab, "well").await;
-    assert_eq!(tab.text("#panel-recoveries .settle").await, "");
-    eventually("the book", async || tab.text("#panel-book").await.contains("told by telephone"))
-        .await;
     tab.close_clean().await;
 }
 
@@ -308,38 +131,6 @@ pub async fn spoken(tab: &Tab, words: &str) {
 pub async fn is_open(tab: &Tab, open: bool) {
     let script = "return String(document.getElementById('dialog').open)";
     eventually("the dialog", async || tab.eval(script).await == open.to_string()).await;
-}
-
-/// As many watchers as may, and one of them goes.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_board_without_a_place_asks_and_tells_the_age_of_its_figures() {
-    let shop = Shop::open(&["--watchers-max", "1"]).await;
-    let coupon = shop.sale(5, -1).await;
-    let watcher = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    watcher.shows("open").await;
-    let tab = shop.operator(Device::Desk).await;
-    sentence(&tab, "asked").await;
-    let line = "return document.querySelector('.line').dataset.line";
-    eventually("the line", async || tab.eval(line).await == "asked").await;
-    is_listed(&tab, &coupon).await;
-    pick(&tab, &coupon).await;
-    // On a busy machine the next answer may be late, and then the figures are too old to be shown.
-    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 5 / 5")).await;
-    eventually("a rate", async || tab.text("#tile-rate dd").await != "–").await;
-    assert_eq!(praise(&tab, "main").await, "", "asked for now and then is not evidence of now");
-    check(&tab, "asked").await;
-    tab.picture("board-asked").await;
-    let age = async || tab.text("#sentence [data-key=asked]").await;
-    eventually("an age", async || age().await.contains(" old.")).await;
-    let first = age().await;
-    eventually("the age grows", async || age().await != first).await;
-    // It asks again by itself.
-    shop.other_claims(&coupon).await;
-    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 4 / 5")).await;
-    watcher.close_clean().await;
-    eventually("a place is free", async || tab.eval(line).await == "live").await;
-    sentence(&tab, "well").await;
-    tab.close_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -427,84 +218,6 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     tab.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_tried_again() {
-    let gateway = refusing_gateway().await;
-    let url = gateway.url();
-    let shop = Shop::open(&["--payment-callback-secret", SECRET, "--gateway-url", &url]).await;
-    let tab = shop.operator(Device::Desk).await;
-    sentence(&tab, "well").await;
-    for panel in ["#panel-payments", "#panel-postponed", "#panel-recoveries"] {
-        assert_eq!(tab.text(panel).await, "", "nothing waits");
-    }
-
-    let notice = json!({"kind": "payment", "payment_id": "p-1", "order_id": "1024", "method": 3, "amount_cents": 1_990});
-    assert_eq!(shop.gateway_says(SECRET, &notice).await["outcome"], "held");
-    sentence(&tab, "held").await;
-    tab.reads("there is no such order yet").await;
-    check(&tab, "a payment is held").await;
-    tab.click("#panel-payments .hand_back").await;
-    // A dialog that is closed does nothing.
-    tab.press(Key::Escape).await;
-    tab.click("#panel-payments .hand_back").await;
-    check(&tab, "hand back").await;
-    tab.picture("board-hand-back").await;
-    tab.click("#dialog-do").await;
-    tab.reads("It goes back: its gateway is asked.").await;
-
-    // The gateway refuses, so the pass puts the payment aside.
-    sentence(&tab, "postponed").await;
-    tab.reads("not today").await;
-    tab.reads("Going back").await;
-    assert_eq!(tab.text("#panel-payments .hand_back").await, "", "it goes back already");
-    check(&tab, "a payment is postponed").await;
-    tab.picture("board-postponed").await;
-    // The pass tries again by itself, too, after a pause that grows.
-    let tries = async || -> u32 {
-        let tries = tab.text("#panel-postponed td[data-label=Tries]").await;
-        tries.parse().expect("a number")
-    };
-    let before = tries().await;
-    tab.eval(SAYINGS).await;
-    // An item that is due already is not made due: that is no change, and not in the book.
-    let mut is_checked = false;
-    eventually("the item is made due", async || {
-        tab.click("#panel-postponed .retry_item").await;
-        if !std::mem::replace(&mut is_checked, true) {
-            check(&tab, "retry an item").await;
-        }
-        finish(&tab).await;
-        !shop.book_of("retry_postponed").await.is_empty()
-    })
-    .await;
-    spoken(&tab, "It is due now.").await;
-    tab.reads("Postponed item made due").await;
-    eventually("the pass tries again", async || tries().await > before).await;
-
-    tab.click("#panel-payments .close_payment").await;
-    // Without an account of the money nothing is sent.
-    tab.click("#dialog-do").await;
-    assert_eq!(tab.text("#dialog-title").await, "Close this payment?");
-    tab.fill("[name=note]", "returned in cash").await;
-    check(&tab, "the dialog of a payment").await;
-    tab.click("#dialog-do").await;
-    eventually("no payment waits", async || tab.text("#panel-payments").await.is_empty()).await;
-    for change in ["Payment handed back", "Payment closed", "returned in cash"] {
-        eventually(change, async || tab.text("#panel-book").await.contains(change)).await;
-    }
-    tab.close_clean().await;
-    gateway.stop().await;
-}
-
-/// A gateway that refuses each refund.
-async fn refusing_gateway() -> Sample {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let faults = Faults { refuses: true, ..Faults::default() };
-    let (secret, callback_url) = (SECRET.to_owned(), String::new());
-    let settings = Settings { secret, callback_url, books: None, faults };
-    Sample::start(listener, settings).expect("it has an address")
-}
-
 /// Postgres decides about a change, and Redis hears of it once it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back() {
@@ -550,13 +263,6 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
     shopper.close_clean().await;
 }
 
-/// Waits until a coupon can be picked.
-pub async fn is_listed(tab: &Tab, coupon: &str) {
-    let listed =
-        format!("return String(document.querySelector('.pick [value=\"{coupon}\"]') !== null)");
-    eventually("the coupon is listed", async || tab.eval(&listed).await == "true").await;
-}
-
 /// Picks a sale of several.
 pub async fn pick(tab: &Tab, coupon: &str) {
     tab.eval(&format!(
@@ -598,30 +304,6 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
     tab.picture("board-recovery").await;
     assert_eq!(shop.coupon(&coupon).await["sale"]["left"], 16);
     tab.close_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_book_of_changes_is_for_administrators_and_the_bar_for_what_is_served() {
-    let shop = Shop::open(&["--pages", "board"]).await;
-    let coupon = shop.sale(5, -1).await;
-    shop.r#move(&coupon, "pause").await;
-    let tab = shop.operator(Device::Phone).await;
-    for words in ["Coupon created", "Coupon paused", "state: active → paused"] {
-        eventually(words, async || tab.text("#panel-book").await.contains(words)).await;
-    }
-    check(&tab, "the book, phone").await;
-    tab.picture("board-book-phone").await;
-    // There is no page for shoppers here, so no link leads to it.
-    let links = "return [...document.querySelectorAll('header a')].map((it) => it.getAttribute('href')).join(' ')";
-    eventually("the bar", async || tab.eval(links).await == "/board /board /storm").await;
-    tab.close_clean().await;
-
-    let tab = shop.let_in(Device::Desk, &shop.token("operator")).await;
-    tab.reads("Only an administrator may do and see this.").await;
-    assert!(!tab.text("#panel-book").await.contains("Coupon"), "the book is read to an operator");
-    // All else is there for an operator, too.
-    tab.reads("Dinner for two").await;
-    tab.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,14 +17,8 @@ mod trace;
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 
-// Claims that wait for others.
-mod waits;
-
 // Refusals, and a service that doesn't answer.
 mod refusals;
-
-// Replies that come late, claims that are lost, and a browser that keeps nothing.
-mod late;
 
 // Pages of other sites, words of strangers, many windows, clocks that are set, processes that are replaced.
 mod attacks;

@@ -1,25 +1,8 @@
 //! The page of a sale, as shoppers use it: no test loads a page again unless it is about that.
 
-use private_servers::testing::eventually;
 use serde_json::json;
 
-use crate::access::check;
-use crate::support::{Device, SAYINGS, Servers, Shop};
-
-/// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
-const SLOW_LISTS: &str = "
-    const { fetch } = window;
-    window.fetch = async (path, options) => {
-        if (!path.startsWith('/v1/orders?')) return fetch(path, options);
-        if (window.away) throw new TypeError('no network');
-        const reply = await fetch(path, options);
-        if (!window.held) {
-            window.held = reply;
-            await new Promise((done) => { window.deliver = done; });
-        }
-        return reply;
-    };
-    return ''";
+use crate::support::{Device, SAYINGS, Shop};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_from_the_countdown_to_the_payment() {
@@ -64,92 +47,6 @@ async fn a_sale_from_the_countdown_to_the_payment() {
     tab.close_clean().await;
 }
 
-/// Notes the pauses before the looks at a claim as they are asked for, which no busy machine makes longer, and the looks
-/// themselves. While `isDeaf`, the page hears nothing of its sale.
-const LOOKS: &str = "
-    const { fetch: ask, setTimeout: wait } = window;
-    Object.assign(window, { pauses: [], looks: 0, isDeaf: false });
-    window.setTimeout = (act, ms, ...more) => {
-        if (String(act).includes('#look(')) window.pauses.push(ms);
-        return wait(act, ms, ...more);
-    };
-    window.fetch = async (path, options) => {
-        if (String(path).endsWith('/claims/me')) window.looks += 1;
-        const reply = await ask(path, options);
-        if (!String(path).endsWith('/live')) return reply;
-        const heard = new TransformStream({ transform: (bytes, on) => window.isDeaf || on.enqueue(bytes) });
-        return new Response(reply.body.pipeThrough(heard), reply);
-    };";
-
-/// Without a worker a claim stays pending.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_winner_looks_less_and_less_often_and_a_loser_never() {
-    let servers = Servers::start().await;
-    let shop = Shop::open(&[&servers.arguments()[..], &["--roles", "api"]].concat()).await;
-    let coupon = shop.sale(1, -1).await;
-    let noticed = "return JSON.stringify([window.pauses, window.looks])";
-    let [winner, loser] = [shop.browse(Device::Phone).await, shop.browse(Device::Phone).await];
-    for tab in [&winner, &loser] {
-        tab.before_each_page(LOOKS).await;
-        shop.go(tab, &format!("/sale/{coupon}")).await;
-        tab.shows("open").await;
-    }
-    loser.eval("window.isDeaf = true; return ''").await;
-    winner.click("#claim").await;
-    winner.shows("pending").await;
-    loser.click("#claim").await;
-    loser.shows("sold_out").await;
-    assert_eq!(loser.eval(noticed).await, "[[],0]");
-    let pauses = "return JSON.stringify(window.pauses.slice(0, 8))";
-    eventually("eight looks", async || {
-        winner.eval(pauses).await == "[150,250,400,800,1500,3000,5000,5000]"
-    })
-    .await;
-    assert_eq!(loser.eval(noticed).await, "[[],0]");
-    winner.close_clean().await;
-    loser.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_order_costs_what_the_coupon_cost_at_the_claim() {
-    let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(2, -1).await;
-    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    shop.costs(&coupon, 3_000).await;
-    eventually("the new price", async || tab.text(".price b").await == "¥30.00").await;
-    eventually("the order's price", async || tab.text(".buttons .go").await == "Pay ¥25.00").await;
-    tab.click(".buttons .go").await;
-    tab.shows("paid").await;
-    tab.close_clean().await;
-}
-
-/// The service takes up to half a second to take the closed order back; the page asks again until then.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_click_right_after_an_order_is_given_up_gets_a_new_one() {
-    let shop = Shop::open(&["--unpaid-orders-max", "1"]).await;
-    let [one, other] = [shop.sale(5, -1).await, shop.sale(5, -1).await];
-    let tab = shop.visit(Device::Desk, &format!("/sale/{one}")).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    for _ in 0..3 {
-        tab.shows("unpaid").await;
-        tab.click(".buttons .other").await;
-        tab.shows("open").await;
-        tab.click("#claim").await;
-    }
-    tab.shows("unpaid").await;
-    tab.click(".buttons .go").await;
-    tab.shows("paid").await;
-    shop.go(&tab, &format!("/sale/{other}")).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    tab.close().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_is_given_up_brings_the_button_back_to_others() {
     let shop = Shop::open(&[]).await;
@@ -183,35 +80,6 @@ async fn an_order_that_is_not_paid_in_time_expires_on_the_page() {
     tab.reads("Not paid in time").await;
     // The unit has come back, and may be claimed again.
     tab.shows("open").await;
-    tab.close_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn my_orders_are_never_those_of_before_and_are_asked_for_until_they_come() {
-    let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(1, -1).await;
-    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    tab.shows("open").await;
-    tab.eval(SLOW_LISTS).await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    let held = "return String('deliver' in window)";
-    eventually("the first list is held back", async || tab.eval(held).await == "true").await;
-    tab.click(".buttons .go").await;
-    tab.shows("paid").await;
-    eventually("the second list", async || tab.text(".orders").await.contains("Paid")).await;
-
-    tab.eval("window.deliver(); return ''").await;
-    let read = "return String(window.held.bodyUsed)";
-    eventually("the page reads the first list", async || tab.eval(read).await == "true").await;
-    assert!(tab.text(".orders").await.contains("Paid"), "{}", tab.text(".orders").await);
-
-    tab.eval("window.away = true; return ''").await;
-    tab.click(".buttons .other").await;
-    tab.reads("You have your money back").await;
-    tab.reads("Your orders can't be shown").await;
-    tab.eval("window.away = false; return ''").await;
-    eventually("the list comes", async || tab.text(".orders").await.contains("Refunded")).await;
     tab.close_clean().await;
 }
 
@@ -253,94 +121,6 @@ async fn the_first_page_has_the_sale_that_is_on_and_an_old_link_says_so() {
     tab.picture("unknown").await;
     tab.close().await;
 }
-
-/// However many newer ones have ended.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_page_finds_a_sale_behind_fifty_that_have_ended() {
-    let shop = Shop::open(&[]).await;
-    let on = shop.sale(2, -1).await;
-    for _ in 0..50 {
-        let over = shop.sale(1, -1).await;
-        shop.r#move(&over, "end").await;
-    }
-    let tab = shop.visit(Device::Phone, "/").await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.shows("unpaid").await;
-    assert_eq!(shop.coupon(&on).await["sale"]["left"], 1, "the page sells that one");
-    tab.close_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_page_without_a_place_for_its_stream_asks_now_and_then() {
-    let shop = Shop::open(&["--watchers-max", "1"]).await;
-    let coupon = shop.sale(5, -1).await;
-    let path = format!("/sale/{coupon}");
-    let first = shop.visit(Device::Phone, &path).await;
-    first.shows("open").await;
-    let second = shop.visit(Device::Phone, &path).await;
-    second.shows("open").await;
-    let line = "return document.querySelector('.line').dataset.line";
-    eventually("the line of the first", async || first.eval(line).await == "live").await;
-    // Its figures are up to 20 s old.
-    eventually("the line of the second", async || second.eval(line).await == "asked").await;
-    shop.r#move(&coupon, "pause").await;
-    first.shows("sale_paused").await;
-    second.shows("sale_paused").await;
-    second.close_clean().await;
-    first.close_clean().await;
-}
-
-/// A repeat is no error: a tab that doesn't know of its claim is told the order.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeat_is_told_its_order_and_a_date_of_another_year_names_it() {
-    let shop = Shop::open(&[]).await;
-    for device in [Device::Phone, Device::Desk] {
-        let coupon = shop.sale(2, -1).await;
-        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
-        tab.shows("open").await;
-        tab.click("#claim").await;
-        tab.shows("unpaid").await;
-        tab.eval(&format!("sessionStorage.removeItem('flash-sale.claimed.{coupon}'); return ''"))
-            .await;
-        tab.reload().await;
-        tab.shows("open").await;
-        tab.click("#claim").await;
-        tab.reads("You have it already").await;
-        check(&tab, device, "unpaid").await;
-        tab.reads("1 left").await;
-        tab.close_clean().await;
-    }
-    let coupon = shop.sale(2, 400 * 86_400).await;
-    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    tab.shows("sale_not_started").await;
-    let year = "return String(new Date(Date.now() + 400 * 86400e3).getFullYear())";
-    let year = tab.eval(year).await;
-    assert!(tab.text(".foot").await.contains(&year), "{}", tab.text(".foot").await);
-    tab.close_clean().await;
-}
-
-/// A crowd that has lost must not ask on and on.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shopper_who_loses_costs_one_request() {
-    let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(1, -1).await;
-    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
-    tab.shows("open").await;
-    // Without a stream the page doesn't know yet that the last unit goes.
-    tab.eval(HIDE).await;
-    let winner = shop.other_claims(&coupon).await;
-    tab.click("#claim").await;
-    tab.shows("sold_out").await;
-    tab.eval("window.show(); return ''").await;
-    shop.other_gives_up(&winner).await;
-    tab.shows("open").await;
-    assert_eq!(tab.eval(ASKED).await, format!("/v1/coupons/{coupon}/claims"));
-    tab.close().await;
-}
-
-/// Paths of the claims, and of the questions about them, that this page has sent.
-const ASKED: &str = "return performance.getEntriesByType('resource').map((it) => new URL(it.name).pathname).filter((path) => path.includes('/claims')).join(' ')";
 
 /// A hidden page has no stream: a browser has six connections to a host.
 #[tokio::test(flavor = "multi_thread")]

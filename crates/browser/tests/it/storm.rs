@@ -1,7 +1,7 @@
 //! The page of storms: a crowd from the button to the verdict.
 
 use fantoccini::key::Key;
-use private_servers::testing::{RedisProxy, eventually};
+use private_servers::testing::eventually;
 use serde_json::{Value, json};
 
 use crate::support::{Device, Servers, Shop, Tab};
@@ -38,33 +38,6 @@ const SQUARES: &str = "
 
 /// Steps of the followed claim that have a time.
 const KNOWN_STEPS: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
-
-/// The streams of the browser are taken by its other windows.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_storm_in_the_fifth_window_is_asked_for_and_says_so() {
-    let shop = Shop::open(&[]).await;
-    let sale = format!("{}/sale/{}", shop.url(), shop.newest_coupon().await);
-    let tab = shop.browse(Device::Desk).await;
-    for _ in 0..4 {
-        tab.open_window(&sale).await;
-        eventually("its stream", async || {
-            tab.eval("return document.querySelector('.line').dataset.line").await == "live"
-        })
-        .await;
-    }
-    tab.open_window(&format!("{}{}", shop.url(), shop.storm_link().await)).await;
-    check(&tab, Device::Desk, "this one asks every ten to twenty seconds").await;
-    tab.reads("Age of the numbers").await;
-    assert_eq!(tab.text(".line").await, "Asks now and then");
-    tab.eval(CROWD).await;
-    tab.click(".fields .go").await;
-    // At once, and not after the next question.
-    tab.reads("Under way").await;
-    shop.storm_ends(&Value::Null).await;
-    check(&tab, Device::Desk, "Every promise was kept").await;
-    tab.picture("storm-asked").await;
-    tab.close_clean().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_two_thousand_and_its_verdict() {
@@ -173,47 +146,14 @@ async fn a_broken_promise_is_called_broken() {
     }
 }
 
-/// Without a worker the storm waits for its orders, until Redis goes away.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_storm_without_its_stores_has_no_verdict() {
-    let servers = Servers::start().await;
-    let proxy = RedisProxy::before(servers.redis_url(), "*").await;
-    let urls = servers.arguments_behind(proxy.url());
-    let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
-    let tabs = onlookers(&shop).await;
-    shop.storm([20, 10, 0]).await;
-    let stage = "return document.querySelector('[data-stage]')?.dataset.stage ?? ''";
-    eventually("all are answered", async || tabs[0].1.eval(stage).await == "settling").await;
-    proxy.cut().await;
-    for (device, tab) in tabs {
-        check(&tab, device, "No verdict: a store doesn't answer").await;
-        assert!(!tab.text(".verdict").await.contains("kept"));
-        tab.picture(&format!("storm-no-verdict-{device:?}")).await;
-        tab.close_clean().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_storm_whose_crowd_dies_has_no_verdict() {
-    let shop = Shop::open(&[]).await;
-    let tabs = onlookers(&shop).await;
-    shop.storm([120, 100, 60]).await;
-    shop.kill_crowd().await;
-    for (device, tab) in tabs {
-        check(&tab, device, "No verdict: the crowd's process has failed").await;
-        tab.close_clean().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_storm_whose_orders_are_closed_meanwhile_can_not_be_compared() {
-    let shop = Shop::open(&["--payment-window-s", "3"]).await;
-    let tabs = onlookers(&shop).await;
-    shop.storm([40, 40, 15]).await;
-    shop.storm_ends(&Value::Null).await;
-    for (device, tab) in tabs {
-        check(&tab, device, "No verdict: orders were closed meanwhile").await;
-        tab.close_clean().await;
+/// Checks a state in both themes.
+async fn check(tab: &Tab, device: Device, words: &str) {
+    tab.reads(words).await;
+    tab.assert_fits().await;
+    for _ in 0..2 {
+        tab.click("header button").await;
+        let theme = tab.eval("return document.documentElement.dataset.theme").await;
+        tab.assert_accessible(&format!("{words}, {device:?}, {theme}")).await;
     }
 }
 
@@ -229,15 +169,4 @@ async fn onlookers(shop: &Shop) -> Vec<(Device, Tab)> {
         tabs.push((device, tab));
     }
     tabs
-}
-
-/// Checks a state in both themes.
-async fn check(tab: &Tab, device: Device, words: &str) {
-    tab.reads(words).await;
-    tab.assert_fits().await;
-    for _ in 0..2 {
-        tab.click("header button").await;
-        let theme = tab.eval("return document.documentElement.dataset.theme").await;
-        tab.assert_accessible(&format!("{words}, {device:?}, {theme}")).await;
-    }
 }

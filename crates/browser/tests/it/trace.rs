@@ -3,8 +3,7 @@
 use fantoccini::key::Key;
 use private_servers::testing::eventually;
 
-use crate::support::proxy::{Calls, Proxy};
-use crate::support::{Device, Servers, Shop, Tab, worker};
+use crate::support::{Device, Shop, Tab};
 
 /// The times that the page shows, of steps that are known.
 const TIMES: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
@@ -90,65 +89,6 @@ async fn check_states(device: Device) {
     stranger.close().await;
 }
 
-/// Without a worker the row is still to come; without notes of a claim there is nothing to follow.
-#[tokio::test(flavor = "multi_thread")]
-async fn steps_that_are_not_known_have_no_fault_that_axe_knows() {
-    let mut shop = Shop::open(&["--roles", "api"]).await;
-    for device in [Device::Phone, Device::Desk] {
-        let coupon = shop.sale(2, -1).await;
-        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
-        tab.shows("open").await;
-        tab.click("#claim").await;
-        tab.shows("pending").await;
-        tab.reads("Follow this claim").await;
-        tab.click(".number a").await;
-        check(&tab, device, "Why it can't get lost").await;
-        assert_eq!(tab.text("[data-step=row] .took").await, "– still to come");
-        assert_eq!(tab.text(".badge[data-tone=good]").await, "", "there is no row yet");
-        tab.picture(&format!("trace-pending-{device:?}")).await;
-        let sign_in =
-            format!("sessionStorage.setItem('flash-sale.admin', '{}'); return ''", shop.admin());
-        tab.eval(&sign_in).await;
-        shop.go(&tab, "/claim/1024").await;
-        check(&tab, device, "The steps of this claim are not known here").await;
-        tab.close().await;
-    }
-    let coupon = shop.sale(2, -1).await;
-    let tab = shop.visit(Device::Desk, &format!("/sale/{coupon}")).await;
-    tab.shows("open").await;
-    tab.click("#claim").await;
-    tab.reads("Follow this claim").await;
-    tab.click(".number a").await;
-    tab.reads("Why it can't get lost").await;
-    shop.kill();
-    for device in [Device::Desk, Device::Phone] {
-        tab.resize(device).await;
-        check(&tab, device, "Connection lost. The times are from before.").await;
-    }
-    tab.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_row_of_another_process_and_a_service_that_is_away_have_no_fault_that_axe_knows() {
-    let servers = Servers::start().await;
-    let urls = servers.arguments();
-    let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
-    let _worker = worker(&urls);
-    let proxy = Proxy::before(shop.address()).await;
-    for device in [Device::Phone, Device::Desk] {
-        let tab = claimed(&shop, device).await;
-        tab.click(".number a").await;
-        check(&tab, device, "Another process has written this row").await;
-        tab.close().await;
-        let tab = shop.browse(device).await;
-        proxy.turn(Calls::Cut);
-        tab.open(&format!("{}/claim/1024", proxy.url())).await;
-        check(&tab, device, "The page asks again by itself").await;
-        proxy.turn(Calls::Pass);
-        tab.close().await;
-    }
-}
-
 /// A tab that has claimed, and shows the link to its claim.
 async fn claimed(shop: &Shop, device: Device) -> Tab {
     let coupon = shop.sale(2, -1).await;
@@ -160,10 +100,6 @@ async fn claimed(shop: &Shop, device: Device) -> Tab {
     tab
 }
 
-async fn all_known(tab: &Tab) {
-    eventually("all steps are known", async || tab.eval(TIMES).await == "9").await;
-}
-
 /// Checks a state in both themes.
 async fn check(tab: &Tab, device: Device, words: &str) {
     tab.reads(words).await;
@@ -173,4 +109,8 @@ async fn check(tab: &Tab, device: Device, words: &str) {
         let theme = tab.eval("return document.documentElement.dataset.theme").await;
         tab.assert_accessible(&format!("{words}, {device:?}, {theme}")).await;
     }
+}
+
+async fn all_known(tab: &Tab) {
+    eventually("all steps are known", async || tab.eval(TIMES).await == "9").await;
 }

@@ -1,15 +1,11 @@
 //! A demo, and tabs that look at it.
 
-/// A proxy between the browser and the demo.
-pub mod proxy;
-
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use aws_lc_rs::hmac;
 use chrono::{DateTime, TimeDelta, Utc};
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::key::Key;
@@ -19,7 +15,6 @@ use flash_sale_browser::{ARGUMENTS, Driver, browser};
 use hyper_util::client::legacy::connect::HttpConnector;
 use private_servers::testing::{DataFolder, Process, eventually};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use url::{ParseError, Url};
 
 /// The accessibility checker, vendored.
@@ -79,7 +74,8 @@ pub struct Shop {
     http: reqwest::Client,
     url: String,
     admin: String,
-    folder: DataFolder,
+    /// Removed at the end.
+    _folder: DataFolder,
 }
 
 impl Shop {
@@ -100,7 +96,7 @@ impl Shop {
         let (url, _) = storm.split_once("/storm#").expect("the page of storms");
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         let url = url.to_owned();
-        Self { demo, driver: Driver::start().await, http, url, admin, folder }
+        Self { demo, driver: Driver::start().await, http, url, admin, _folder: folder }
     }
 
     /// Ends the demo without a warning.
@@ -120,38 +116,9 @@ impl Shop {
         &self.admin
     }
 
-    /// A token of this scope, as the command makes it.
-    pub fn token(&self, scope: &str) -> String {
-        let mut command = Command::new(binary());
-        command.args(["token", "--user", "7", "--scope", scope, "--data-dir", self.folder.text()]);
-        let done = command.output().expect("it runs");
-        assert!(done.status.success(), "{done:?}");
-        String::from_utf8(done.stdout).expect("a token is text").trim().to_owned()
-    }
-
     /// The demo's URL, without a path.
     pub fn url(&self) -> &str {
         &self.url
-    }
-
-    /// The demo's address, as host and port.
-    pub fn address(&self) -> &str {
-        self.url.strip_prefix("http://").expect("a URL")
-    }
-
-    /// A gateway that has this secret tells the service something.
-    pub async fn gateway_says(&self, secret: &str, notice: &Value) -> Value {
-        let body = notice.to_string();
-        let seconds = now().timestamp();
-        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-        let tag = hmac::sign(&key, format!("{seconds}.{body}").as_bytes());
-        let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let request = self.http.post(format!("{}/v1/payments/callback", self.url)).body(body);
-        let request = request.header("x-signature", format!("t={seconds},v1={tag}"));
-        let reply = request.send().await.expect("the demo answers");
-        let (status, text) = (reply.status(), reply.text().await.expect("a body"));
-        assert!(status.is_success(), "{status} {text}");
-        serde_json::from_str(&text).expect("JSON")
     }
 
     /// A sale of `total` units that opens so many seconds from now.
@@ -184,11 +151,6 @@ impl Shop {
         self.as_admin("POST", &format!("/v1/coupons/{coupon}/{verb}"), &Value::Null).await;
     }
 
-    /// A clerk redeems an order.
-    pub async fn redeem(&self, order: &str) {
-        self.as_admin("POST", &format!("/v1/orders/{order}/redeem"), &Value::Null).await;
-    }
-
     /// Compares the stores, after a comparison that is under way.
     pub async fn compare(&self) {
         eventually("a comparison", async || {
@@ -197,12 +159,6 @@ impl Shop {
             request.send().await.expect("the demo answers").status().as_u16() == 200
         })
         .await;
-    }
-
-    /// Entries of the book of changes of this action.
-    pub async fn book_of(&self, action: &str) -> Vec<Value> {
-        let book = self.as_admin("GET", &format!("/v1/audit?action={action}"), &Value::Null).await;
-        book["entries"].as_array().expect("a list").clone()
     }
 
     /// Leads a tab to another path.
@@ -231,33 +187,6 @@ impl Shop {
         self.as_admin("GET", "/demo/storms/last", &Value::Null).await["id"].clone()
     }
 
-    /// Kills the crowd of the storm that is under way.
-    pub async fn kill_crowd(&self) {
-        let demo = self.demo.pid();
-        eventually("the crowd is there, and is killed", async || {
-            let mut its_processes = children(demo).into_iter();
-            let crowd = its_processes.find(|pid| {
-                let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                words.split(|byte| *byte == 0).nth(1) == Some(b"storm")
-            });
-            let Some(crowd) = crowd else { return false };
-            let killed = Command::new("kill").args(["-9", &crowd]).status().expect("it runs");
-            killed.success()
-        })
-        .await;
-    }
-
-    /// The shopper with this token claims a coupon again and again, for as long as the returned task lives.
-    pub fn keeps_claiming(&self, token: String, coupon: &str) -> JoinSet<()> {
-        let (http, url) = (self.http.clone(), format!("{}/v1/coupons/{coupon}/claims", self.url));
-        let mut claiming = JoinSet::new();
-        claiming.spawn(async move {
-            // What is answered doesn't matter.
-            while http.post(&url).bearer_auth(&token).send().await.is_ok() {}
-        });
-        claiming
-    }
-
     /// Another shopper claims a unit, and asks again as long as the outcome is unknown. Returns their token and the order.
     pub async fn other_claims(&self, coupon: &str) -> (String, String) {
         let shopper = self.call("POST", "/demo/shoppers", "", &Value::Null).await;
@@ -283,22 +212,6 @@ impl Shop {
             request.send().await.expect("the demo answers").status().is_success()
         })
         .await;
-    }
-
-    /// Waits until the log has no room for more claims.
-    pub async fn is_full(&self) {
-        let url = format!("{}/readyz", self.url);
-        eventually("the log is full", async || {
-            let reply = self.http.get(&url).send().await.expect("the demo answers");
-            reply.text().await.expect("a body").contains("overloaded")
-        })
-        .await;
-    }
-
-    /// Adds units to a sale.
-    pub async fn restock(&self, coupon: &str, units: i64) {
-        let body = json!({"key": format!("test-{units}"), "units": units});
-        self.as_admin("POST", &format!("/v1/coupons/{coupon}/restock"), &body).await;
     }
 
     /// That shopper gives the order up, once it is written.
@@ -479,16 +392,6 @@ pub async fn storefront(urls: &[&str], listen: &str) -> (Process, String) {
     (process, url.trim().to_owned())
 }
 
-/// Process ids of the children of a process.
-fn children(parent: u32) -> Vec<String> {
-    let threads = fs::read_dir(format!("/proc/{parent}/task")).expect("the process runs");
-    let of_threads =
-        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
-    of_threads
-        .flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        .collect()
-}
-
 /// A token of a user, signed with this secret.
 pub fn token_by(secret: &str, user: &str) -> String {
     let arguments = ["token", "--user", user, "--token-secret", secret];
@@ -520,21 +423,9 @@ impl Tab {
         self.device.set(device);
     }
 
-    /// Types a text, wherever the focus is.
-    pub async fn types(&self, text: &str) {
-        self.strike(text.chars()).await;
-    }
-
     /// Leads to this URL.
     pub async fn open(&self, url: &str) {
         self.client.goto(url).await.expect("the page loads");
-    }
-
-    /// Opens another window of the browser at this URL, and looks at it from now on.
-    pub async fn open_window(&self, url: &str) {
-        let window = self.client.new_window(false).await.expect("a window");
-        self.client.switch_to_window(window.handle).await.expect("it is there");
-        self.open(url).await;
     }
 
     /// Runs a script before those of each page that is loaded from now on.
