@@ -31,7 +31,6 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::load::Loader;
 use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
-use crate::sale::ids::public::PublicIds;
 use crate::sale::installation;
 use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
@@ -102,8 +101,6 @@ pub struct App {
     pub archive: Archive,
     /// Memories of sales.
     pub memories: Memories,
-    /// Order ids outside.
-    pub public_ids: PublicIds,
     /// Hands out order ids.
     pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
@@ -278,7 +275,7 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let (public_ids, backlog, lane_states, durability) = looked_up(config, &stores).await?;
+        let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(config, &stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
@@ -300,10 +297,10 @@ impl App {
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
-            storms: storms(&stores, sale, (&backlog, &traces, &public_ids), &shutdown),
+            storms: storms(&stores, sale, (&backlog, &traces), &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces,
-            payments: payments(config, &stores, &order_moves, &postponed, &public_ids),
+            payments: payments(config, &stores, &order_moves, &postponed),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
             operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
@@ -320,7 +317,6 @@ impl App {
             hand_in,
             receipts,
             memories,
-            public_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
@@ -348,14 +344,11 @@ impl App {
 async fn looked_up(
     config: &Config,
     stores: &Stores,
-) -> anyhow::Result<(PublicIds, Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
-    // First of all: with a key that doesn't fit, nothing is changed.
-    let key = config.stores.order_id_key()?;
-    let public_ids = installation::decide_public_ids(&stores.pool, key).await?;
+) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
     let lane_states = fence::states_of(stores).await?;
     let durability = Durability::looked_up(&stores.redis, config.durability).await?;
-    Ok((public_ids, backlog, lane_states, Arc::new(durability)))
+    Ok((backlog, lane_states, Arc::new(durability)))
 }
 
 /// Parts that claims and their orders are made with.
@@ -498,19 +491,18 @@ fn payments(
     stores: &Stores,
     moves: &OrderMoves,
     postponed: &Postponed,
-    ids: &PublicIds,
 ) -> Payments {
-    Payments::new(stores.pool.clone(), moves.clone(), postponed.clone(), ids.clone(), config)
+    Payments::new(stores.pool.clone(), moves.clone(), postponed.clone(), config)
 }
 
 fn storms(
     stores: &Stores,
     (coupons, changes): (&Arc<Coupons>, &Arc<CouponChanges>),
-    (backlog, traces, ids): (&Arc<Backlog>, &Arc<Traces>, &PublicIds),
+    (backlog, traces): (&Arc<Backlog>, &Arc<Traces>),
     shutdown: &Shutdown,
 ) -> Storms {
     let sale = (coupons.clone(), changes.clone());
-    let asked = (backlog.clone(), traces.clone(), ids.clone());
+    let asked = (backlog.clone(), traces.clone());
     Storms::new(stores, sale, asked, shutdown.clone())
 }
 

@@ -76,10 +76,6 @@ pub struct StoreConfig {
     #[arg(long, env = "FLASH_SALE_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
 
-    /// Key of the order ids that leave the house, 32 bytes or more: two of them tell nothing of the sales between. Decided at the first start of an installation, for good [default: the one that the data folder of a demo keeps, else ids as they are inside]
-    #[arg(long, env = "FLASH_SALE_ORDER_ID_KEY", hide_env_values = true, value_parser = secret)]
-    pub order_id_key: Option<SecretString>,
-
     /// Connections to Postgres, at most
     #[arg(long, env = "FLASH_SALE_DATABASE_CONNECTIONS", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
@@ -379,11 +375,6 @@ pub struct Config {
     /// Routes and pages of `flash-sale demo`: no setting, because only `demo` may have them.
     #[arg(skip)]
     pub demo: Option<Demo>,
-
-    /// A new installation with private servers gets a key of order ids, which its data folder keeps: no setting, because only
-    /// `demo` has that.
-    #[arg(skip)]
-    pub keeps_order_id_key: bool,
 }
 
 /// Parts of a service that only `demo` has, on loopback: it hands a token to each browser that asks.
@@ -507,17 +498,6 @@ impl StoreConfig {
         Ok(())
     }
 
-    /// The key of order ids outside, if one is given.
-    ///
-    /// # Errors
-    ///
-    /// When the key is too short.
-    pub fn order_id_key(&self) -> Result<Option<&SecretString>, InvalidConfig> {
-        let key = self.order_id_key.as_ref();
-        key.map_or(Ok(()), |key| long_enough("--order-id-key", key))?;
-        Ok(key)
-    }
-
     /// Time in which Redis has to answer.
     pub fn redis_timeout(&self) -> Duration {
         Duration::from_millis(self.redis_timeout_ms)
@@ -541,7 +521,6 @@ impl Config {
             validate_secret(secret)?;
         }
         self.stores.validate_tokens()?;
-        self.stores.order_id_key()?;
         self.validate_gateway()?;
         self.validate_door()?;
         self.validate_history()?;

@@ -37,13 +37,7 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     // Tokens that are given away are for this machine alone.
     let crowd = Some(crowd(config)?);
     let demo = config.listen.ip().is_loopback().then_some(Demo { codes, crowd });
-    let config = Config {
-        in_process_gateway: true,
-        pages,
-        demo,
-        keeps_order_id_key: true,
-        ..config.clone()
-    };
+    let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         let tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);

@@ -42,9 +42,6 @@ mod storm;
 // A Redis and a Postgres for a test run.
 mod private_servers;
 
-// The two forms of an order id, and the key that a data folder keeps.
-mod id;
-
 // Stores of a command, and the token secret.
 mod stores;
 
@@ -55,7 +52,6 @@ use clap::{Parser, Subcommand};
 
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::telemetry;
-use crate::sale::installation::UnfitKey;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
 /// twice to one person, and never forgetting a sale that it confirmed.
@@ -102,8 +98,6 @@ enum Command {
     Statistics(lists::statistics::StatisticsArguments),
     /// List changes that the staff has made, over HTTP and by commands
     Audit(lists::audit::AuditArguments),
-    /// Translate an order id between its form outside and its form in log lines, stores and commands
-    Id(id::IdArguments),
     /// Hand out all data of a user, or erase the user
     User(user::UserArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
@@ -165,7 +159,6 @@ impl Command {
             Self::Payments(arguments) => arguments.stores(),
             Self::Statistics(arguments) => &arguments.stores,
             Self::Audit(arguments) => &arguments.stores,
-            Self::Id(arguments) => arguments.stores(),
             Self::User(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
@@ -193,7 +186,6 @@ impl Command {
             Self::Payments(arguments) => lists::payments::run(&arguments).await,
             Self::Statistics(arguments) => lists::statistics::run(&arguments).await,
             Self::Audit(arguments) => lists::audit::run(&arguments).await,
-            Self::Id(arguments) => id::run(&arguments).await,
             Self::User(arguments) => user::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
@@ -205,8 +197,7 @@ impl Command {
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let unfit_key = error.downcast_ref().is_some_and(UnfitKey::is_of_setting);
-    let code = if error.is::<InvalidConfig>() || unfit_key {
+    let code = if error.is::<InvalidConfig>() {
         2
     } else if let Some(PrivateServersError::MissingProgram { .. }) = error.downcast_ref() {
         3

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
-use super::id::kept::with_order_id_key;
 use super::payments::{self, Judged};
 use super::persistence::{KEEPS_ACCEPTING, Persistence};
 use super::stores::{As, OpenStores, no_secret, token_secret};
@@ -72,7 +71,6 @@ pub async fn run(
             bail!("Redis {KEEPS_ACCEPTING}");
         }
         let stores = stores.stores.clone();
-        let config = &with_order_id_key(config, &stores.pool).await?;
         let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
         if config.has_role(Role::Worker) {

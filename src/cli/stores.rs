@@ -116,7 +116,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
 }
 
 /// The secret that a data folder keeps in this file; made if the file is missing. The remedy is for a damaged one.
-pub fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretString> {
+fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretString> {
     make_private(dir)?;
     let path = dir.join(name);
     if !path.exists() {

@@ -22,7 +22,6 @@ use crate::http::frame::reply::{A_SECOND, Json};
 use crate::sale::Failure;
 use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
-use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
 use crate::sale::trace::notes::TracedClaim;
@@ -53,7 +52,7 @@ struct Accepted {
 
 impl Accepted {
     /// The body is made in one go: each accepted claim gets one.
-    fn body(order: PublicOrderId, coupon: CouponId) -> String {
+    fn body(order: OrderId, coupon: CouponId) -> String {
         let ms = limits::CLAIM_POLL_PAUSE.as_millis();
         format!(
             r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending","retry_after_ms":{ms}}}"#
@@ -116,9 +115,9 @@ async fn answer(
         && let Some(patience) = patience
         && let Some(order) = Box::pin(app.order_waiters.wait(user, order_id, patience)).await
     {
-        return reply(app, coupon, ClaimOutcome::Created(order.into()));
+        return reply(coupon, ClaimOutcome::Created(order.into()));
     }
-    reply(app, coupon, outcome)
+    reply(coupon, outcome)
 }
 
 /// The reply to a claim that was measured: with the times, and noted if it was accepted.
@@ -196,8 +195,7 @@ pub fn coupon_not_found() -> Problem {
     Problem::not_found("coupon_not_found", "there is no coupon with this id")
 }
 
-fn reply(app: &App, coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
-    let ids = &app.public_ids;
+fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     let status = outcome.status();
     let http = StatusCode::from_u16(status.http).expect("the table holds valid statuses");
     let refuse = |detail: &'static str| Problem::new(http, status.code, detail);
@@ -210,14 +208,14 @@ fn reply(app: &App, coupon: CouponId, outcome: ClaimOutcome) -> Result<Response,
                 (header::LOCATION, location),
                 (header::RETRY_AFTER, A_SECOND),
             ];
-            return Ok((http, headers, Accepted::body(ids.public(order_id), coupon)).into_response());
+            return Ok((http, headers, Accepted::body(order_id, coupon)).into_response());
         }
         ClaimOutcome::Created(order) => {
-            let location = format!("/v1/orders/{}", ids.public(order.order_id));
+            let location = format!("/v1/orders/{}", order.order_id);
             return Ok((http, [(header::LOCATION, location)], Json(order)).into_response());
         }
         ClaimOutcome::AlreadyClaimed(order) => {
-            refuse("you have claimed this coupon; `order_id` is the order").order_id(ids.public(order))
+            refuse("you have claimed this coupon; `order_id` is the order").order_id(order)
         }
         ClaimOutcome::NotStarted(wait) => {
             refuse("the sale hasn't started; come back after Retry-After seconds").retry_after(wait)
@@ -292,7 +290,6 @@ mod tests {
     use private_servers::testing::bound_this_test;
 
     use super::*;
-    use crate::sale::ids::public::PublicIds;
 
     fn wait_of(value: &'static str) -> Option<u64> {
         let headers = HeaderMap::from_iter([(
@@ -310,7 +307,7 @@ mod tests {
         let accepted =
             Accepted { order_id, coupon_id, status: ClaimStatus::Pending, retry_after_ms };
         let body = serde_json::to_string(&accepted).unwrap();
-        assert_eq!(Accepted::body(PublicIds::plain().public(order_id), coupon_id), body);
+        assert_eq!(Accepted::body(order_id, coupon_id), body);
     }
 
     #[test]

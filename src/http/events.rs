@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 
 use crate::base::limits;
 use crate::http::problem::Problem;
-use crate::sale::ids::public::PublicIds;
 
 /// nginx would keep the events back.
 const NO_BUFFERING: (HeaderName, HeaderValue) =
@@ -45,15 +44,11 @@ pub fn too_many_watchers(detail: &'static str) -> Problem {
     problem.retry_after(limits::WATCHERS_RETRY_AFTER)
 }
 
-/// An event with a value, as it leaves the house.
-#[expect(clippy::disallowed_methods, reason = "the one place where events are written")]
-pub fn told(event: Event, ids: &PublicIds, value: &impl Serialize) -> Event {
-    event.json_data(ids.outside(value)).expect("a state can be written as JSON")
+/// An event with a value.
+pub fn told(event: Event, value: &impl Serialize) -> Event {
+    event.json_data(value).expect("a state can be written as JSON")
 }
 
 fn bye() -> impl Stream<Item = Event> {
-    once(async {
-        let bye = Event::default().event("bye");
-        told(bye, &PublicIds::plain(), &Bye { reason: "stopping" })
-    })
+    once(async { told(Event::default().event("bye"), &Bye { reason: "stopping" }) })
 }

@@ -1,9 +1,9 @@
 //! Input: bodies, ids and queries, each refused with a problem that names the remedy.
 
-#![expect(
-    clippy::disallowed_types,
-    reason = "bodies of requests: order ids in them have a type of their own"
-)]
+#![expect(clippy::disallowed_types, reason = "bodies of requests, which have no tag")]
+
+use std::fmt::Display;
+use std::str::FromStr;
 
 use axum::Json as Sent;
 use axum::body::HttpBody;
@@ -19,9 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::contract::check;
 use super::contract::json::Read;
 use super::problem::{Problem, WrongMember};
-use super::state::HttpState;
 use crate::base::limits;
-use crate::sale::ids::public::InPath;
 
 /// A JSON body that is valid.
 pub struct Valid<T>(pub T);
@@ -159,13 +157,16 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
     }
 }
 
-impl<T: InPath> FromRequestParts<HttpState> for Id<T> {
+impl<S: Send + Sync, T: FromStr<Err: Display>> FromRequestParts<S> for Id<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        let path = extract::Path::<String>::from_request_parts(parts, http).await;
-        let id = path.ok().and_then(|extract::Path(id)| T::read(&id, &http.app().public_ids));
-        id.map(Self).ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, "invalid_id", T::FORM))
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = extract::Path::<String>::from_request_parts(parts, state).await;
+        // What isn't UTF-8 is no id, and gets the same words as an empty one.
+        let text = path.map_or_else(|_| String::new(), |extract::Path(text)| text);
+        text.parse().map(Self).map_err(|error: T::Err| {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_id", error.to_string())
+        })
     }
 }
 

@@ -342,8 +342,8 @@ impl Door {
             response.headers_mut().extend(kept.map(|(value, name)| (name, value)));
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
-        reply::write(&mut response, &self.http.app().public_ids, frame.held.is_some());
         if let Some(held) = frame.held {
+            reply::tag(&mut response);
             held.shorten(&mut response);
         }
         security::secure(response.headers_mut(), frame.kind, frame.private);

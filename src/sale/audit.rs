@@ -5,7 +5,6 @@
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
 //! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
 
-use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -18,8 +17,7 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::kit::jwt::Scope;
 use crate::kit::postgres;
-use crate::sale::ids::{AuditId, OrderId, SubjectId, UserId};
-use crate::sale::stored_json::stored;
+use crate::sale::ids::{AuditId, SubjectId, UserId};
 
 /// Words in place of an administrator's note about an erased user.
 pub const ERASED_NOTE: &str = "erased with its user";
@@ -209,69 +207,13 @@ pub struct AuditEntry {
     /// The action.
     pub action: String,
     /// Id of the thing; null for a lane.
-    #[schema(value_type = Option<SubjectId>)]
-    pub subject: Option<Subject>,
+    pub subject: Option<SubjectId>,
     /// Values before the change, if there were any.
-    #[serde(serialize_with = "stored")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
     /// Values after the change.
-    #[serde(serialize_with = "stored")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
-}
-
-/// Id of a thing that a change is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Subject {
-    /// Of an order.
-    Order(OrderId),
-    /// Of another thing.
-    Other(SubjectId),
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order(id) => id.fmt(f),
-            Self::Other(id) => id.fmt(f),
-        }
-    }
-}
-
-/// An entry, as its row.
-struct Row {
-    id: AuditId,
-    at: DateTime<Utc>,
-    actor: Option<UserId>,
-    scope: String,
-    request_id: Option<String>,
-    action: String,
-    subject: Option<SubjectId>,
-    before: Option<Value>,
-    after: Option<Value>,
-}
-
-impl From<Row> for AuditEntry {
-    fn from(row: Row) -> Self {
-        let is_order = Action::on(Kind::Order).contains(&row.action);
-        let subject = row.subject.map(|id| match OrderId::new(id.get()) {
-            Ok(order) if is_order => Subject::Order(order),
-            _ => Subject::Other(id),
-        });
-        Self {
-            id: row.id,
-            at: row.at,
-            actor: row.actor,
-            scope: row.scope,
-            request_id: row.request_id,
-            action: row.action,
-            subject,
-            before: row.before,
-            after: row.after,
-        }
-    }
 }
 
 /// Entries that are asked for; each part narrows them down.
@@ -281,8 +223,8 @@ pub struct Filter {
     pub actor: Option<UserId>,
     /// Of this action.
     pub action: Option<Action>,
-    /// About the thing with this id: the first, or the second for an order.
-    pub subject: Option<(SubjectId, OrderId)>,
+    /// About the thing with this id.
+    pub subject: Option<SubjectId>,
     /// From this time on.
     pub from: Option<DateTime<Utc>>,
     /// Before this time.
@@ -317,30 +259,26 @@ impl Audit {
                 None => return Ok(Vec::new()),
             },
         };
-        let (subject, order) = filter.subject.unzip();
         let entries = sqlx::query_as!(
-            Row,
+            AuditEntry,
             r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
                       subject_id AS "subject: SubjectId", before, after
                FROM audit
                WHERE ($1::bigint IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
-                 AND ($3::bigint IS NULL OR subject_id IN ($3, $9)
-                      AND subject_id = CASE WHEN action = ANY($10) THEN $9 ELSE $3 END)
+                 AND ($3::bigint IS NULL OR subject_id = $3)
                  AND at >= coalesce($4::timestamptz, '-infinity') AND at < coalesce($5::timestamptz, 'infinity')
                  AND (at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
                ORDER BY at DESC, id DESC LIMIT $8"#,
             filter.actor.map(UserId::get),
             filter.action as Option<Action>,
-            subject.map(SubjectId::get),
+            filter.subject.map(SubjectId::get),
             filter.from,
             filter.to,
             behind_at,
             behind.map(AuditId::get),
             i64::from(limit),
-            order.map(OrderId::get),
-            &Action::on(Kind::Order),
         );
-        Ok(entries.fetch_all(&mut *tx).await?.into_iter().map(AuditEntry::from).collect())
+        entries.fetch_all(&mut *tx).await
     }
 
     /// Deletes entries that are older than `kept`, oldest first, for a bounded time. Returns their number.
@@ -404,14 +342,14 @@ pub async fn about(
     let mut found = Vec::new();
     for (kind, ids) in subjects {
         let entries = sqlx::query_as!(
-            Row,
+            AuditEntry,
             r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
                       subject_id AS "subject: SubjectId", before, after
                FROM audit WHERE subject_id = ANY($1) AND action = ANY($2) ORDER BY at, id"#,
             ids,
             &Action::on(*kind),
         );
-        found.extend(entries.fetch_all(&mut *connection).await?.into_iter().map(AuditEntry::from));
+        found.extend(entries.fetch_all(&mut *connection).await?);
     }
     Ok(found)
 }
@@ -419,13 +357,13 @@ pub async fn about(
 /// Entries by this member of the staff, oldest first.
 pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Vec<AuditEntry>> {
     let entries = sqlx::query_as!(
-        Row,
+        AuditEntry,
         r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
                   subject_id AS "subject: SubjectId", before, after
            FROM audit WHERE actor = $1 ORDER BY at, id"#,
         actor.get(),
     );
-    Ok(entries.fetch_all(connection).await?.into_iter().map(AuditEntry::from).collect())
+    entries.fetch_all(connection).await
 }
 
 /// Takes the words of the staff, notes and reasons, out of the entries of these actions on these things.
@@ -469,30 +407,5 @@ mod tests {
         let of_coupons = Action::on(Kind::Coupon);
         assert_eq!(of_coupons.len() + others, Action::value_variants().len());
         assert_eq!(of_coupons[0], "create_coupon");
-    }
-
-    #[test]
-    fn the_subject_of_an_entry_is_an_order_where_its_action_is_on_one() {
-        for (action, subject, is_order) in [
-            ("cancel_order", Some(7), Some(true)),
-            ("edit_coupon", Some(7), Some(false)),
-            ("unknown", Some(7), Some(false)),
-            ("cancel_order", None, None),
-        ] {
-            let entry = AuditEntry::from(Row {
-                id: AuditId::new(1).expect("an id"),
-                at: DateTime::UNIX_EPOCH,
-                actor: None,
-                scope: "admin".to_owned(),
-                request_id: None,
-                action: action.to_owned(),
-                subject: subject.and_then(|id| SubjectId::new(id).ok()),
-                before: None,
-                after: None,
-            });
-            let found = entry.subject.map(|subject| matches!(subject, Subject::Order(_)));
-            assert_eq!(found, is_order, "{action}");
-            assert_eq!(entry.subject.map(|it| it.to_string()), subject.map(|id| id.to_string()));
-        }
     }
 }

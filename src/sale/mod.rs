@@ -65,9 +65,6 @@ pub mod postponed;
 // Changes that the staff has made.
 pub mod audit;
 
-// JSON as Postgres has it, on its way out.
-mod stored_json;
-
 // Names of the passes.
 pub mod pass;
 

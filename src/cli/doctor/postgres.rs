@@ -5,9 +5,8 @@ use sqlx::PgPool;
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
-use crate::cli::id::kept::order_id_key;
 use crate::kit::postgres::{self, ServerFacts};
-use crate::sale::installation::{self, Form};
+use crate::sale::installation;
 use crate::sale::schema::{self, Fitness};
 
 /// Asks the server about itself, on a connection like those of the service, and judges the answers.
@@ -23,7 +22,6 @@ pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
                 vec![Good(format!("Postgres at {place}: PostgreSQL {}", facts.version))];
             found.extend(judge(&facts, i64::from(config.database_connections)));
             found.push(migrated(pool).await);
-            found.extend(order_ids(pool, config).await);
             found
         }
         Err(error) => vec![Failure(format!(
@@ -59,31 +57,6 @@ async fn migrated(pool: &PgPool) -> Finding {
             "Postgres doesn't let us read our tables ({error}). Give the user of --database-url its rights on them"
         )),
     }
-}
-
-/// Form of order ids outside, and whether the key fits it; nothing about a schema that can't be read.
-async fn order_ids(pool: &PgPool, config: &StoreConfig) -> Option<Finding> {
-    let form = installation::form(pool).await.ok()?;
-    let key = match order_id_key(config) {
-        Ok(key) => key,
-        Err(error) => return Some(Failure(format!("Order ids outside: {error:#}"))),
-    };
-    if let Err(unfit) = form.with(key.as_ref()) {
-        return Some(Failure(format!("Order ids outside: {unfit}")));
-    }
-    let form = match (form, key.is_some()) {
-        (Form::Undecided, true) => {
-            "not decided yet; the first start gives this installation the key of --order-id-key, for good"
-        }
-        (Form::Undecided, false) => {
-            "not decided yet; the first start without --order-id-key makes them plain, for good, so that two tell a bound of the sales between"
-        }
-        (Form::Plain, _) => {
-            "plain: as they are inside, so that two tell a bound of the sales between"
-        }
-        (Form::Keyed(_), _) => "they tell nothing, and the key is that of this installation",
-    };
-    Some(Good(format!("Order ids outside: {form}")))
 }
 
 fn judge(facts: &ServerFacts, connections: i64) -> Vec<Finding> {

@@ -9,7 +9,6 @@ use crate::base::config::StoreConfig;
 use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::audit::{Action, Audit, AuditEntry, Filter};
-use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{AuditId, SubjectId, UserId};
 
 #[derive(Args)]
@@ -46,7 +45,6 @@ pub struct AuditArguments {
 pub async fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
     let AuditArguments { actor, action, subject, from, to, .. } = *arguments;
-    let subject = subject.map(|id| (id, PublicIds::plain().of_subject(id)));
     let filter = Filter { actor, action, subject, from, to };
     let audit = Audit::new(opened.stores.pool.clone());
     let found = audit.list(&filter, arguments.before, arguments.limit).await;

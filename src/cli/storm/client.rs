@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::base::limits;
 use crate::sale::ids::CouponId;
-use crate::sale::ids::public::PublicOrderId;
+use crate::sale::ids::OrderId;
 
 /// Sends requests to one service.
 pub struct Client {
@@ -28,7 +28,7 @@ pub struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This order.
-    Order(PublicOrderId),
+    Order(OrderId),
     /// Sold out.
     SoldOut,
     /// Come back after so long. The claim was not carried out.

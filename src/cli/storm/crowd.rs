@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{Answer, Client};
 use crate::base::limits;
-use crate::sale::ids::public::PublicOrderId;
-use crate::sale::ids::{CouponId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::storm::lines::{Answers, End, Outcome, append};
 
 /// The shoppers of a storm.
@@ -126,17 +125,13 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    fn promise(
-        &self,
-        number: u32,
-        order: Option<PublicOrderId>,
-    ) -> Option<(PublicOrderId, UserId)> {
+    fn promise(&self, number: u32, order: Option<OrderId>) -> Option<(OrderId, UserId)> {
         let user = UserId::new(self.first + i64::from(number)).expect("it is positive");
         order.map(|order| (order, user))
     }
 
     /// Asks until there is an answer, or patience ends.
-    async fn ask(&self, token: &HeaderValue, is_traced: bool) -> (Outcome, Option<PublicOrderId>) {
+    async fn ask(&self, token: &HeaderValue, is_traced: bool) -> (Outcome, Option<OrderId>) {
         let mut unknown = false;
         while self.start.elapsed() < self.over + limits::STORM_PATIENCE {
             let pause = match self.client.claim(&self.path, token.clone(), is_traced).await {
@@ -154,7 +149,7 @@ impl<'a> Crowd<'a> {
         (if unknown { Outcome::Unknown } else { Outcome::ComeBack }, None)
     }
 
-    fn note(&self, due: Instant, outcome: Outcome, promise: Option<(PublicOrderId, UserId)>) {
+    fn note(&self, due: Instant, outcome: Outcome, promise: Option<(OrderId, UserId)>) {
         let mut tally = self.tally.lock().expect("no holder of this lock panics");
         append(&mut tally.fresh.outcomes, (outcome, 1));
         tally.fresh.told.extend(promise);

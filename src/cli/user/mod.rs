@@ -4,12 +4,10 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
-use crate::cli::id::kept::order_id_key;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::UserId;
-use crate::sale::installation;
 use crate::sale::person::erase::{Erasure, erase};
 use crate::sale::person::export::export;
 
@@ -61,11 +59,8 @@ pub async fn run(arguments: &UserArguments) -> anyhow::Result<()> {
 async fn run_on(command: &UserCommand, stores: &Stores) -> anyhow::Result<()> {
     match command {
         UserCommand::Export(OneUser { user, .. }) => {
-            // It leaves the house: the user knows orders by their ids outside.
-            let key = order_id_key(command.stores())?;
-            let ids = installation::public_ids(&stores.pool, key.as_ref()).await?;
             let data = export(stores, *user).await?;
-            println!("{}", serde_json::to_string(&ids.outside(&data))?);
+            println!("{}", serde_json::to_string(&data)?);
         }
         UserCommand::Erase(OneUser { user, .. }) => {
             match erase(stores, *user, &Actor::command_line()).await? {

@@ -14,7 +14,6 @@ use crate::http::events::{self, Watcher};
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
-use crate::sale::ids::public::PublicIds;
 use crate::sale::live::{SaleEvent, Watch, Watching};
 
 /// Watch a sale: its state now, and whenever it changes.
@@ -36,9 +35,7 @@ pub async fn live(
 ) -> Result<Response, Problem> {
     let client = client.map(|Extension(Watcher(address))| address);
     match app.live.watch(coupon, client).await? {
-        Watch::Watching(watching) => {
-            Ok(events::reply(states(watching, app.public_ids.clone()), app.shutdown.stop_token()))
-        }
+        Watch::Watching(watching) => Ok(events::reply(states(watching), app.shutdown.stop_token())),
         Watch::NoCoupon => Err(coupon_not_found()),
         Watch::NoSale => {
             let detail = "a regular coupon has no sale, so its state doesn't change by itself";
@@ -50,19 +47,19 @@ pub async fn live(
     }
 }
 
-fn states(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
-    unfold((watching, ids), |(mut watching, ids)| async {
+fn states(watching: Watching) -> impl Stream<Item = Event> {
+    unfold(watching, |mut watching| async {
         let event = watching.next().await?;
-        Some((sale(&event, &ids), (watching, ids)))
+        Some((sale(&event), watching))
     })
 }
 
 /// The id grows with time, so a client that has several streams one after the other can drop an older event.
-fn sale(event: &SaleEvent, ids: &PublicIds) -> Event {
+fn sale(event: &SaleEvent) -> Event {
     let named = Event::default().event("sale");
     let named = match event.now {
         Some(now) => named.id(now.to_string()),
         None => named,
     };
-    events::told(named, ids, event)
+    events::told(named, event)
 }

@@ -1,36 +1,28 @@
-//! JSON replies. A handler hands over a value, and the door writes it: so there is one place where order ids leave.
+//! JSON replies, and the tags of those to reads.
 
-use std::sync::Arc;
-
-use axum::body::Body;
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::base::limits;
 use crate::kit::tagged::tag_of;
-use crate::sale::ids::public::PublicIds;
 
 /// A value as the JSON body of a reply.
 pub struct Json<T>(pub T);
 
-/// A body that has yet to be written.
+/// The bytes of a JSON body, for its tag.
 #[derive(Clone)]
-struct Unwritten(Arc<Written>);
-
-/// The bytes of a body, by the ids outside.
-type Written = dyn Fn(&PublicIds) -> Vec<u8> + Send + Sync;
+struct Written(Bytes);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-impl<T: Serialize + Send + Sync + 'static> IntoResponse for Json<T> {
+impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-        let body = Unwritten(Arc::new(move |ids| {
-            serde_json::to_vec(&ids.outside(&self.0)).expect("a reply can be written as JSON")
-        }));
-        response.extensions_mut().insert(body);
+        let body = serde_json::to_vec(&self.0).expect("a reply can be written as JSON");
+        let body = Bytes::from(body);
+        let mut response = ([(header::CONTENT_TYPE, JSON)], body.clone()).into_response();
+        response.extensions_mut().insert(Written(body));
         response
     }
 }
@@ -62,88 +54,43 @@ pub fn accepted(reply: impl IntoResponse) -> Response {
     reply
 }
 
-/// Writes the body of a reply, if it has one that is yet to be written; the reply to a read gets its tag.
-pub fn write(response: &mut Response, ids: &PublicIds, is_read: bool) {
-    let Some(Unwritten(body)) = response.extensions_mut().remove() else { return };
-    let body = body(ids);
-    // axum has counted the bytes of the empty body.
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    if is_read && response.status() == StatusCode::OK {
+/// Gives the reply to a read its tag.
+pub fn tag(response: &mut Response) {
+    if response.status() != StatusCode::OK {
+        return;
+    }
+    if let Some(Written(body)) = response.extensions_mut().remove() {
         response.headers_mut().insert(header::ETAG, tag_of("", &body));
     }
-    *response.body_mut() = body.into();
 }
 
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
     use private_servers::testing::bound_this_test;
-    use secrecy::SecretString;
     use serde_json::json;
 
     use super::*;
-    use crate::sale::ids::OrderId;
 
-    /// The body of a reply as it is written for a client, with its headers.
-    async fn written(
-        mut reply: Response,
-        ids: &PublicIds,
-        is_read: bool,
-    ) -> (Response<()>, String) {
-        write(&mut reply, ids, is_read);
-        let (parts, body) = reply.into_parts();
-        let body = to_bytes(body, 1_000).await.expect("it is in memory");
-        (Response::from_parts(parts, ()), String::from_utf8(body.to_vec()).expect("JSON"))
+    async fn body_of(reply: Response) -> String {
+        let body = to_bytes(reply.into_body(), 1_000).await.expect("it is in memory");
+        String::from_utf8(body.to_vec()).expect("JSON")
     }
 
     #[tokio::test]
-    async fn a_json_reply_is_written_at_the_door_and_reads_get_a_tag() {
+    async fn a_reply_of_200_in_json_gets_a_tag() {
         bound_this_test();
-        let plain = PublicIds::plain();
-        for (status, is_read, has_tag) in [
-            (StatusCode::OK, true, true),
-            (StatusCode::OK, false, false),
-            (StatusCode::CREATED, true, false),
+        for (reply, has_tag) in [
+            (Json(json!({"a": 1})).into_response(), true),
+            ((StatusCode::CREATED, Json(json!({"a": 1}))).into_response(), false),
+            (r#"{"a":1}"#.into_response(), false),
         ] {
-            let mut reply = (status, Json(json!({"a": 1}))).into_response();
-            // As axum counts the bytes of the empty body.
-            reply.headers_mut().insert(header::CONTENT_LENGTH, 0.into());
-            let (reply, body) = written(reply, &plain, is_read).await;
-            assert_eq!(body, r#"{"a":1}"#);
-            let headers = reply.headers();
-            assert_eq!(headers[header::CONTENT_TYPE], "application/json");
-            assert!(!headers.contains_key(header::CONTENT_LENGTH), "{headers:?}");
-            let tag = has_tag.then(|| tag_of("", body.as_bytes()));
-            assert_eq!(headers.get(header::ETAG), tag.as_ref(), "{status} {is_read}");
+            let (mut reply, expected) = (reply, r#"{"a":1}"#);
+            tag(&mut reply);
+            let expected_tag = has_tag.then(|| tag_of("", expected.as_bytes()));
+            assert_eq!(reply.headers().get(header::ETAG), expected_tag.as_ref());
+            assert_eq!(body_of(reply).await, expected);
         }
-    }
-
-    #[tokio::test]
-    async fn order_ids_leave_in_their_form_outside() {
-        bound_this_test();
-        let order = OrderId::new(1_024).expect("an id");
-        let keyed = PublicIds::keyed(&SecretString::from("a key that is only good for tests"));
-        for ids in [PublicIds::plain(), keyed] {
-            let reply = Json(OfOrder { order_id: order }).into_response();
-            let (_, body) = written(reply, &ids, true).await;
-            assert_eq!(body, format!(r#"{{"order_id":"{}"}}"#, ids.public(order)));
-        }
-    }
-
-    #[derive(Serialize)]
-    struct OfOrder {
-        order_id: OrderId,
-    }
-
-    /// A body that is written already stays as it is.
-    #[tokio::test]
-    async fn other_replies_are_left_alone() {
-        bound_this_test();
-        let reply = ([(header::CONTENT_LENGTH, "2")], "ok").into_response();
-        let (reply, body) = written(reply, &PublicIds::plain(), true).await;
-        assert_eq!(body, "ok");
-        assert_eq!(reply.headers()[header::CONTENT_LENGTH], "2");
-        assert!(!reply.headers().contains_key(header::ETAG));
     }
 
     #[tokio::test]
@@ -154,7 +101,7 @@ mod tests {
             (reply.status().as_u16(), &reply.headers()[header::RETRY_AFTER]),
             (202, &A_SECOND)
         );
-        let (_, body) = written(reply, &PublicIds::plain(), false).await;
-        assert_eq!(body, r#"{"job_id":"4","retry_after_ms":1000}"#);
+        assert_eq!(reply.headers()[header::CONTENT_TYPE], "application/json");
+        assert_eq!(body_of(reply).await, r#"{"job_id":"4","retry_after_ms":1000}"#);
     }
 }

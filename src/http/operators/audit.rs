@@ -69,7 +69,6 @@ pub async fn list(
     let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
     let Asked { actor, action, subject, from, to, cursor, .. } = asked;
     let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
-    let subject = subject.map(|id| (id, app.public_ids.of_subject(id)));
     let filter = Filter { actor, action, subject, from, to };
     let found = app.audit.list(&filter, cursor, limit + 1).await?;
     let (entries, next_cursor) = cut_page(found, limit, |entry| entry.id);

@@ -17,7 +17,6 @@ use crate::http::problem::Problem;
 use crate::sale::board::Watching;
 use crate::sale::board::event::BoardEvent;
 use crate::sale::board::figures::Past;
-use crate::sale::ids::public::PublicIds;
 
 /// The state that an event tells.
 #[derive(Serialize, ToSchema)]
@@ -46,7 +45,7 @@ pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, 
             "as many clients watch as may; ask for /v1/board every 10 to 20 seconds instead",
         ));
     };
-    Ok(events::reply(boards(watching, app.public_ids.clone()), app.shutdown.stop_token()))
+    Ok(events::reply(boards(watching), app.shutdown.stop_token()))
 }
 
 /// The board now.
@@ -65,23 +64,23 @@ pub async fn show(State(app): State<Arc<App>>, _: Operator) -> Result<Json<Board
 }
 
 /// Boards, and once the past, before the first board that knows it.
-fn boards(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
-    let told = unfold((watching, ids, false), |(mut watching, ids, is_past_told)| async move {
+fn boards(watching: Watching) -> impl Stream<Item = Event> {
+    let told = unfold((watching, false), |(mut watching, is_past_told)| async move {
         let (past, board) = watching.next().await?;
         let past = past.filter(|_| !is_past_told);
         let is_past_told = is_past_told || past.is_some();
-        let past = past.map(|past| event("past", &Told::Past(&past), &ids));
-        let events: Vec<Event> = past.into_iter().chain([event_of(&board, &ids)]).collect();
-        Some((iter(events), (watching, ids, is_past_told)))
+        let past = past.map(|past| event("past", &Told::Past(&past)));
+        let events: Vec<Event> = past.into_iter().chain([event_of(&board)]).collect();
+        Some((iter(events), (watching, is_past_told)))
     });
     told.flatten()
 }
 
 /// The id grows with time, so a client that has several streams one after the other can drop an older event.
-fn event_of(board: &BoardEvent, ids: &PublicIds) -> Event {
-    event("board", &Told::Board(board), ids).id(board.now.to_string())
+fn event_of(board: &BoardEvent) -> Event {
+    event("board", &Told::Board(board)).id(board.now.to_string())
 }
 
-fn event(name: &str, told: &Told<'_>, ids: &PublicIds) -> Event {
-    events::told(Event::default().event(name), ids, told)
+fn event(name: &str, told: &Told<'_>) -> Event {
+    events::told(Event::default().event(name), told)
 }

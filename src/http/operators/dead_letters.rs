@@ -186,8 +186,7 @@ pub async fn retry(
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
         Retried::Kept(kept) => {
-            let detail = app.public_ids.sentence(&kept.to_string()).into_owned();
-            Err(Problem::new(StatusCode::CONFLICT, kept.code(), detail))
+            Err(Problem::new(StatusCode::CONFLICT, kept.code(), kept.to_string()))
         }
     }
 }

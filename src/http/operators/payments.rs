@@ -16,7 +16,6 @@ use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
-use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::payment::model::PaymentReason;
 use crate::sale::payment::owed::{OwedFilter, OwedPayment, PaymentPart, Settled};
@@ -34,7 +33,7 @@ pub struct Asked {
     reason: Option<PaymentReason>,
     /// Only those for this order.
     #[param(inline, nullable = false, value_type = Option<OrderId>)]
-    order: Option<PublicOrderId>,
+    order: Option<OrderId>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<PaymentId>,
@@ -70,8 +69,7 @@ pub async fn owed(
         Some(true) => PaymentPart::Settled,
         Some(false) | None => PaymentPart::Waiting,
     };
-    let order = asked.order.map(|order| app.public_ids.inner(order));
-    let filter = OwedFilter { part, reason: asked.reason, order };
+    let filter = OwedFilter { part, reason: asked.reason, order: asked.order };
     let found = app.payments.owed.list(&filter, asked.cursor, limit + 1).await?;
     let (payments, next_cursor) = cut_page(found, limit, |payment| payment.payment_id);
     Ok(Json(OwedPage { payments, next_cursor }))

@@ -30,7 +30,6 @@ use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Time, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::coupon::values::Cents;
-use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
@@ -69,7 +68,7 @@ pub struct Asked {
     to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false, value_type = Option<OrderId>)]
-    cursor: Option<PublicOrderId>,
+    cursor: Option<OrderId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
@@ -104,7 +103,7 @@ pub async fn list(
     Params(asked): Params<Asked>,
 ) -> Result<Json<OrderPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
-    let behind = asked.cursor.map(|order| app.public_ids.inner(order));
+    let behind = asked.cursor;
     let Listed { orders, next } = match asked.search() {
         Some(filter) => {
             reader.need_all()?;

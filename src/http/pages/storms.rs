@@ -18,7 +18,6 @@ use crate::http::extract::Valid;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
-use crate::sale::ids::public::PublicIds;
 use crate::sale::storm::plan::{Plan, Program};
 use crate::sale::storm::{Frame, Watching};
 
@@ -77,10 +76,7 @@ pub async fn watch(
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
         return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
     };
-    Ok(events::reply(
-        states(watching, http.app().public_ids.clone()),
-        http.app().shutdown.stop_token(),
-    ))
+    Ok(events::reply(states(watching), http.app().shutdown.stop_token()))
 }
 
 /// The newest state of the last storm, null before the first: for a page without a place.
@@ -93,14 +89,14 @@ pub async fn last(
     Ok(Json(http.app().storms.last().map(Arc::unwrap_or_clone)))
 }
 
-fn states(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
-    unfold((watching, ids), |(mut watching, ids)| async {
+fn states(watching: Watching) -> impl Stream<Item = Event> {
+    unfold(watching, |mut watching| async {
         let frame = watching.next().await?;
-        Some((event(frame.as_deref(), &ids), (watching, ids)))
+        Some((event(frame.as_deref()), watching))
     })
 }
 
 /// Without a storm the state is null.
-fn event(frame: Option<&Frame>, ids: &PublicIds) -> Event {
-    events::told(Event::default().event("storm"), ids, &frame)
+fn event(frame: Option<&Frame>) -> Event {
+    events::told(Event::default().event("storm"), &frame)
 }

@@ -24,7 +24,6 @@ use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
 use crate::sale::coupon::values::{Cents, Currency};
-use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{OrderId, UserId};
 use kinds::{Kind, PAGES};
 
@@ -38,7 +37,7 @@ pub struct Problem {
     code: &'static str,
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
-    order_id: Option<PublicOrderId>,
+    order_id: Option<OrderId>,
     /// Parts of few kinds. In a box, because each claim's result has room for a problem.
     parts: Option<Box<Parts>>,
     /// True for a request with a token, which was refused.
@@ -92,7 +91,7 @@ pub struct ProblemBody<'a> {
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<OrderId>)]
-    order_id: Option<PublicOrderId>,
+    order_id: Option<OrderId>,
     /// Present state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -220,7 +219,7 @@ impl Problem {
     }
 
     /// Names the order of the first claim.
-    pub fn order_id(mut self, order: PublicOrderId) -> Self {
+    pub fn order_id(mut self, order: OrderId) -> Self {
         self.order_id = Some(order);
         self
     }

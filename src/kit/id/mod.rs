@@ -40,9 +40,6 @@
 // The numbers below which Redis may hand out.
 mod ceilings;
 
-// A keyed permutation of ids, for those that leave the house.
-pub mod permutation;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -1,14 +1,6 @@
 //! The ids of the business. Each is its own type, so that a user can't be passed for an order.
 //!
 //! In JSON every id is a string: JavaScript rounds numbers above 2^53.
-//!
-//! Order ids leave the house in another form, where the installation has a key for that (`public.rs`).
-
-// JSON as it leaves the house: the one place where order ids in it are translated.
-mod outside;
-
-// Order ids as they are outside, and the way between the two forms.
-pub mod public;
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,32 +64,17 @@ macro_rules! id {
         }
 
         impl Serialize for $name {
-            /// A string, under the name of its type: so `outside.rs` knows an order id when it meets one.
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_newtype_struct(stringify!($name), &Digits(self.0))
+                to.collect_str(&self.0)
             }
         }
-    };
-}
 
-/// Ids that have one form, inside and outside.
-macro_rules! read_anywhere {
-    ($($name:ident),*) => {$(
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
             }
         }
-    )*};
-}
-
-/// A number as a string.
-struct Digits(i64);
-
-impl Serialize for Digits {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&self.0)
-    }
+    };
 }
 
 id! {
@@ -110,7 +87,6 @@ id! {
     UserId
 }
 id! {
-    // No `Deserialize`: a text from outside is a `PublicOrderId`.
     /// Id of an order: a whole number from 1 to 9223372036854775807, as a string of digits.
     OrderId
 }
@@ -155,28 +131,6 @@ id! {
     /// Id of a thing that the staff has changed: a coupon, an order, a dead letter, a payment, a postponed item or a
     /// comparison; a whole number from 1 to 9223372036854775807, as a string of digits.
     SubjectId
-}
-
-read_anywhere!(
-    CouponId,
-    UserId,
-    PaymentId,
-    RunId,
-    DeadLetterId,
-    RecoveryId,
-    PostponedId,
-    JobId,
-    AuditId,
-    SubjectId
-);
-
-/// Reads an order id in JSON that never left the house.
-///
-/// # Errors
-///
-/// When the text is no id.
-pub fn stored<'de, D: Deserializer<'de>>(from: D) -> Result<OrderId, D::Error> {
-    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.

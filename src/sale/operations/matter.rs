@@ -7,8 +7,6 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::sale::ids::public::sentence;
-
 /// Kind of a matter, in the order of the list.
 #[derive(
     Clone,
@@ -85,7 +83,6 @@ pub struct Matter {
     /// The same as an age, in seconds.
     pub age_s: i64,
     /// The matter in words.
-    #[serde(serialize_with = "sentence")]
     pub detail: String,
     /// Its harm, in one sentence.
     pub harm: &'static str,

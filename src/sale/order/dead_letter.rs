@@ -10,8 +10,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::ser::SerializeSeq;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
@@ -101,7 +100,6 @@ pub struct Letter {
     /// Number of claims before this one in the entry.
     pub position: i32,
     /// The claim as an entry of its own, or what can't be read: name, value, name, value ... as far as they are text.
-    #[serde(serialize_with = "fields")]
     pub entry: Vec<String>,
     /// Reason of the dead letter.
     pub reason: String,
@@ -117,20 +115,6 @@ pub struct Letter {
     pub created_at: DateTime<Utc>,
     /// Time at which it was discarded, became its order, or was given up; null while it is open.
     pub closed_at: Option<DateTime<Utc>>,
-}
-
-/// Names and values, among which the value of `order` is the id of an order.
-fn fields<S: Serializer>(entry: &[String], to: S) -> Result<S::Ok, S::Error> {
-    let mut fields = to.serialize_seq(Some(entry.len()))?;
-    let mut name = "";
-    for part in entry {
-        match part.parse::<OrderId>() {
-            Ok(order) if name == "order" => fields.serialize_element(&order)?,
-            _ => fields.serialize_element(part)?,
-        }
-        name = part;
-    }
-    fields.end()
 }
 
 /// Whether dead letters are open.
@@ -554,31 +538,6 @@ mod tests {
         let payload = [b"a\"".to_vec(), vec![0, 255, b'\\'], Vec::new()];
         assert_eq!(array_literal(&payload), r#"{"\\x6122","\\x00ff5c","\\x"}"#);
         assert_eq!(array_literal(&[]), "{}");
-    }
-
-    #[test]
-    fn only_the_value_of_order_is_translated_in_an_entry() {
-        let ids = crate::sale::ids::public::PublicIds::keyed(&"a key of a test".into());
-        let public = ids.public(OrderId::new(77).expect("an id")).to_string();
-        let texts =
-            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let letter = Letter {
-            id: DeadLetterId::new(1).expect("an id"),
-            lane: 0,
-            entry_id: "1-1".to_owned(),
-            position: 0,
-            entry: texts(&["coupon", "77", "order", "77", "user", "77", "order", "junk", "order"]),
-            reason: "conflict".to_owned(),
-            detail: String::new(),
-            coupon_id: None,
-            user_id: None,
-            order_id: None,
-            created_at: DateTime::UNIX_EPOCH,
-            closed_at: None,
-        };
-        let written = serde_json::to_value(ids.outside(&letter)).expect("JSON");
-        let entry = ["coupon", "77", "order", &public, "user", "77", "order", "junk", "order"];
-        assert_eq!(written["entry"], json!(entry));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! An order, and the states of its life.
 
 use std::fmt::{self, Write};
+use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::sale::ids::public::{InPath, PublicIds};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
@@ -137,11 +137,16 @@ impl From<RedemptionCode> for String {
     }
 }
 
-impl InPath for RedemptionCode {
-    const FORM: &str = "a redemption code has 16 letters and digits, such as 7K3M-Q9TX-2B8D-HV4N";
+/// A text that is no redemption code.
+#[derive(Debug, thiserror::Error)]
+#[error("a redemption code has 16 letters and digits, such as 7K3M-Q9TX-2B8D-HV4N")]
+pub struct InvalidCode;
 
-    fn read(text: &str, _: &PublicIds) -> Option<Self> {
-        Some(Self::typed(text))
+impl FromStr for RedemptionCode {
+    type Err = InvalidCode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCode> {
+        if text.is_empty() { Err(InvalidCode) } else { Ok(Self::typed(text)) }
     }
 }
 
@@ -254,7 +259,7 @@ mod tests {
         for method in [PayMethod::Balance, PayMethod::Alipay, PayMethod::Wechat] {
             assert_eq!(serde_json::to_value(method).expect("a word"), method.as_str());
         }
-        let code = RedemptionCode::read("0o1l-2345", &PublicIds::plain());
-        assert_eq!(code, Some(RedemptionCode("00112345".to_owned())));
+        let code: RedemptionCode = "0o1l-2345".parse().expect("a code");
+        assert_eq!(code, RedemptionCode("00112345".to_owned()));
     }
 }

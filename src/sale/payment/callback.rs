@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::sale::coupon::values::{Cents, Currency, iso_4217};
 use crate::sale::ids::OrderId;
-use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::{self, MethodCode};
 use crate::sale::payment::model::PaymentReason;
@@ -25,7 +24,7 @@ pub enum Notice {
         /// The order that was paid for.
         #[schema(value_type = OrderId)]
         #[garde(skip)]
-        order_id: PublicOrderId,
+        order_id: OrderId,
         /// Means of payment: 1 is balance, 2 is alipay, 3 is wechat.
         #[garde(skip)]
         method: MethodCode,

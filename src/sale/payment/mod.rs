@@ -76,7 +76,6 @@ use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::model::{OrderStatus, PayMethod};
@@ -97,8 +96,6 @@ pub struct Payments {
     pub owed: OwedPayments,
     pool: PgPool,
     moves: OrderMoves,
-    /// Gateways know orders by their ids outside.
-    ids: PublicIds,
     checkout: Checkout,
     /// The gateway that takes requests, if there is one.
     gateway: Option<Arc<HttpGateway>>,
@@ -163,13 +160,7 @@ struct Payment {
 
 impl Payments {
     /// Payments in this database, by these settings.
-    pub fn new(
-        pool: PgPool,
-        moves: OrderMoves,
-        postponed: Postponed,
-        ids: PublicIds,
-        config: &Config,
-    ) -> Self {
+    pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
         let checkout = Checkout::of(config);
         let unpaid_bounded = config.unpaid_orders_max > 0;
         let owed = OwedPayments::new(pool.clone(), moves.clone());
@@ -179,7 +170,6 @@ impl Payments {
             owed,
             pool,
             moves,
-            ids,
             checkout,
             gateway,
             postponed,
@@ -333,7 +323,7 @@ impl Payments {
             (Checkout::Elsewhere | Checkout::Opened, _) => return Ok(Paying::Elsewhere),
             (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
         }
-        let (id, amount_cents) = (gateway::charge(self.ids.public(order)), due.pay_cents);
+        let (id, amount_cents) = (gateway::charge(order), due.pay_cents);
         let (gateway, currency) = (Gateway::InProcess, Some(due.currency));
         let payment =
             Payment { order, gateway, id, method, amount_cents, currency, is_known: false };
@@ -345,7 +335,7 @@ impl Payments {
         match notice {
             Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
             Notice::Payment { payment_id: id, order_id, method, amount_cents, currency } => {
-                let (name, order) = ((Gateway::External, id), self.ids.inner(order_id));
+                let (name, order) = ((Gateway::External, id), order_id);
                 self.received(name, order, method.0, (amount_cents, currency)).await
             }
         }
@@ -455,7 +445,7 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            let mut other = payment.under_a_used_id(&self.ids);
+            let mut other = payment.under_a_used_id();
             other.is_known = past::recall(&self.pool, None, (other.gateway, &other.id)).await?;
             self.hold(&other, reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
@@ -568,8 +558,8 @@ impl Due {
 impl Payment {
     /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
     /// spaces.
-    fn under_a_used_id(&self, ids: &PublicIds) -> Self {
-        Self { id: format!("{} for {}", self.id, ids.public(self.order)), ..self.clone() }
+    fn under_a_used_id(&self) -> Self {
+        Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
     }
 }
 

@@ -87,9 +87,8 @@ impl Payments {
     }
 
     /// The request for the payment with this number. The same request has the same key, however often it is made.
-    fn opening(&self, order: OrderId, method: PayMethod, number: i32, due: Due) -> Opening {
+    fn opening(&self, order_id: OrderId, method: PayMethod, number: i32, due: Due) -> Opening {
         let Due { pay_cents: amount_cents, currency, pay_by } = due;
-        let order_id = self.ids.public(order);
         let key = match number {
             1 => format!("pay-{order_id}-{}", method.as_str()),
             _ => format!("pay-{order_id}-{}-{number}", method.as_str()),

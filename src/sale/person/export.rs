@@ -1,7 +1,7 @@
 //! All data of a user, as JSON: rows as Postgres has them, and what Redis has.
 
 use chrono::{DateTime, Utc};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::in_redis::{self, Place, UnpaidList};
@@ -13,7 +13,6 @@ use crate::sale::payment::past;
 use crate::sale::receipts::table as receipts;
 use crate::sale::reconcile::runs;
 use crate::sale::recovery::records;
-use crate::sale::stored_json::StoredJson;
 use crate::sale::{Failure, Stores};
 
 /// Columns of ids whose names don't end in `_id`.
@@ -27,48 +26,31 @@ pub struct Export {
     /// Time at which Postgres was read.
     pub exported_at: DateTime<Utc>,
     /// Rows of `orders`.
-    #[serde(serialize_with = "order_rows")]
     pub orders: Vec<Value>,
     /// Rows of `redemptions`, of these orders.
-    #[serde(serialize_with = "rows")]
     pub redemptions: Vec<Value>,
     /// Rows of `stock_returns`.
-    #[serde(serialize_with = "rows")]
     pub stock_returns: Vec<Value>,
     /// Rows of `dead_letters`.
-    #[serde(serialize_with = "rows")]
     pub dead_letters: Vec<Value>,
     /// Rows of `payments`, of these orders and letters.
-    #[serde(serialize_with = "rows")]
     pub payments: Vec<Value>,
     /// Rows of `opened_payments`, of these orders.
-    #[serde(serialize_with = "rows")]
     pub opened_payments: Vec<Value>,
     /// Rows of `receipts`.
-    #[serde(serialize_with = "rows")]
     pub receipts: Vec<Value>,
     /// Changes by the staff that concern these orders, letters and payments.
     pub changes: Vec<AuditEntry>,
     /// Changes that the user made as a member of the staff.
     pub changes_by_user: Vec<AuditEntry>,
     /// Findings and repairs of comparisons that name the user.
-    #[serde(serialize_with = "rows")]
     pub findings: Vec<Value>,
     /// Claims that recoveries could not keep.
-    #[serde(serialize_with = "rows")]
     pub lost_claims: Vec<Value>,
     /// Places among the buyers of sales in Redis.
     places_in_redis: Vec<Place>,
     /// Lists of unpaid orders in Redis.
     unpaid_in_redis: Vec<UnpaidList>,
-}
-
-fn rows<S: Serializer>(rows: &[Value], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(rows.iter().map(StoredJson::of))
-}
-
-fn order_rows<S: Serializer>(rows: &[Value], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(rows.iter().map(StoredJson::order))
 }
 
 /// Reads all data of a user. The ids of orders in it are those inside.

@@ -23,7 +23,6 @@ use crate::sale::buyers;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
-use crate::sale::ids::public::sentences;
 use crate::sale::installation;
 use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::LogState;
@@ -62,7 +61,6 @@ pub struct SideBySide {
     /// The order logs of its lane, with the orders of other coupons.
     pub log: LogNumbers,
     /// Disagreements in words; empty is good.
-    #[serde(serialize_with = "sentences")]
     pub disagreements: Vec<String>,
 }
 

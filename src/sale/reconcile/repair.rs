@@ -37,7 +37,6 @@ use crate::base::limits;
 use crate::sale::buyers;
 use crate::sale::coupon::stock;
 use crate::sale::fence;
-use crate::sale::ids::public::sentence;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::in_plain_text;
 use crate::sale::log::LoggedClaim;
@@ -58,7 +57,6 @@ pub struct Repair {
     /// Whether the repair has changed anything.
     pub done: bool,
     /// The repair in words.
-    #[serde(serialize_with = "sentence")]
     pub detail: String,
 }
 

@@ -12,7 +12,6 @@ use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::sale::ids::public::sentence;
 use crate::sale::ids::{CouponId, RunId, UserId};
 use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
@@ -79,7 +78,6 @@ pub struct Finding {
     /// The coupon; null for a whole lane.
     pub coupon_id: Option<CouponId>,
     /// The disagreement in words.
-    #[serde(serialize_with = "sentence")]
     pub detail: String,
 }
 

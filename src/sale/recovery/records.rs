@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{self, CouponId, Lane, OrderId, RecoveryId, UserId};
+use crate::sale::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
 
 /// A claim that a recovery could not keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -22,7 +22,6 @@ pub struct LostClaim {
     /// The buyer.
     pub user_id: UserId,
     /// Order id that the buyer was told.
-    #[serde(deserialize_with = "ids::stored")]
     pub order_id: OrderId,
     /// `superseded`: the same user has a newer order of this coupon. `promised_without_unit`: the sale has no unit left
     /// for the dead letter of this claim. `refused`: Postgres takes neither an order nor a dead letter of it.

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
 
 use crate::kit::id;
-use crate::sale::ids::public::{InPath, PublicIds};
 
 /// A UTC day on which ids can have been handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,12 +35,6 @@ impl FromStr for Day {
         let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| InvalidDay)?;
         let is_written_so = day.to_string() == text && text.len() == "2026-11-27".len();
         (is_written_so && day >= id::FIRST_DAY).then_some(Self(day)).ok_or(InvalidDay)
-    }
-}
-
-impl InPath for Day {
-    fn read(text: &str, _: &PublicIds) -> Option<Self> {
-        text.parse().ok()
     }
 }
 

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::lines::{self, End, Line, Outcome, Repeats};
 use super::plan::Plan;
 use super::verdict::{Told, Verdict};
-use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{CouponId, OrderId};
 
 /// Part of a storm that is under way.
@@ -126,7 +125,7 @@ impl Storm {
     }
 
     /// Takes a line of the crowd in.
-    pub fn take(&mut self, line: Line, ids: &PublicIds) {
+    pub fn take(&mut self, line: Line) {
         match line {
             Line::Sale { coupon_id } => {
                 self.coupon = Some(coupon_id);
@@ -140,8 +139,7 @@ impl Storm {
                     *self.told.outcomes.entry(outcome).or_default() += u64::from(times);
                     lines::append(&mut self.runs, (outcome, times));
                 }
-                let inner = |(order, user)| (ids.inner(order), user);
-                self.told.orders.extend(answers.told.into_iter().map(inner));
+                self.told.orders.extend(answers.told);
                 self.told.other_orders += answers.repeats.other;
                 self.repeats.same += answers.repeats.same;
                 self.repeats.other += answers.repeats.other;
@@ -233,7 +231,7 @@ mod tests {
         let plan = Plan { shoppers: 10, stock: 4, over_s: 0, twice_percent: 0 };
         let mut storm = Storm::new(5, plan);
         assert_eq!(shown(&storm)["stage"], "arming");
-        storm.take(Line::Sale { coupon_id: CouponId::compose(1, 1) }, &PublicIds::plain());
+        storm.take(Line::Sale { coupon_id: CouponId::compose(1, 1) });
         storm
     }
 
@@ -258,24 +256,20 @@ mod tests {
     async fn a_frame_adds_up_the_lines_of_the_crowd() {
         bound_this_test();
         let mut storm = running();
-        let (ids, end) =
-            (PublicIds::plain(), End { took_ms: 9, sold_out_ms: Some(8), p50_us: 7, p99_us: 6 });
+        let end = End { took_ms: 9, sold_out_ms: Some(8), p50_us: 7, p99_us: 6 };
         advance(Duration::from_secs(2)).await;
-        storm.take(answers(&[(Outcome::Won, 3), (Outcome::SoldOut, 1)], &[(11, 1)], (1, 0)), &ids);
+        storm.take(answers(&[(Outcome::Won, 3), (Outcome::SoldOut, 1)], &[(11, 1)], (1, 0)));
         let frame = shown(&storm);
         assert_eq!(
             (&frame["stage"], &frame["answered"], &frame["rate"]),
             (&json!("running"), &json!(4), &json!(1))
         );
         advance(Duration::from_secs(1)).await;
-        storm.take(
-            answers(
-                &[(Outcome::SoldOut, 2), (Outcome::Won, 1), (Outcome::Unknown, 2)],
-                &[(12, 2)],
-                (2, 1),
-            ),
-            &ids,
-        );
+        storm.take(answers(
+            &[(Outcome::SoldOut, 2), (Outcome::Won, 1), (Outcome::Unknown, 2)],
+            &[(12, 2)],
+            (2, 1),
+        ));
         let frame = shown(&storm);
         assert_eq!(
             (&frame["answered"], &frame["rate"]),
@@ -288,11 +282,11 @@ mod tests {
         let told: Vec<_> =
             storm.told.orders.iter().map(|(order, user)| (order.get(), user.get())).collect();
         assert_eq!((told, storm.told.other_orders), (vec![(11, 1), (12, 2)], 1));
-        storm.take(Line::End(end), &ids);
+        storm.take(Line::End(end));
         assert!(!storm.has_ended(), "one of ten has no answer");
-        storm.take(answers(&[(Outcome::Refused, 1)], &[], (0, 0)), &ids);
+        storm.take(answers(&[(Outcome::Refused, 1)], &[], (0, 0)));
         assert!(storm.has_ended());
-        storm.take(Line::End(end), &ids);
+        storm.take(Line::End(end));
         assert_eq!((storm.figures(), &shown(&storm)["rate"]), (end, &json!(0)));
     }
 
@@ -300,7 +294,7 @@ mod tests {
     async fn a_storm_without_an_end_has_not_ended_and_no_figures() {
         bound_this_test();
         let mut storm = running();
-        storm.take(answers(&[(Outcome::Won, 10)], &[], (0, 0)), &PublicIds::plain());
+        storm.take(answers(&[(Outcome::Won, 10)], &[], (0, 0)));
         assert!(!storm.has_ended());
         assert_eq!(storm.figures(), End::default());
         assert_eq!(shown(&storm)["rate"], 0, "no time has passed");
@@ -318,7 +312,7 @@ mod tests {
         ] {
             let mut storm = running();
             advance(Duration::from_secs(1)).await;
-            storm.take(answers(&[(Outcome::Won, 8)], &[], (0, 0)), &PublicIds::plain());
+            storm.take(answers(&[(Outcome::Won, 8)], &[], (0, 0)));
             (storm.left, storm.rows, storm.backlog) = (Some(1), Some(2), Some(3));
             storm.end(outcome, OrderId::new(11).ok());
             let frame = shown(&storm);

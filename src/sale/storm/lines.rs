@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sale::ids::public::PublicOrderId;
-use crate::sale::ids::{CouponId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +25,7 @@ pub struct Answers {
     /// Outcomes, in the order of the answers.
     pub outcomes: Vec<(Outcome, u32)>,
     /// Orders that were promised, each with its shopper.
-    pub told: Vec<(PublicOrderId, UserId)>,
+    pub told: Vec<(OrderId, UserId)>,
     /// Answers to shoppers that asked once more after their answer.
     pub repeats: Repeats,
 }

@@ -45,7 +45,6 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::rules::Change;
 use crate::sale::ids::CouponId;
-use crate::sale::ids::public::PublicIds;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::trace::Traces;
 use crate::sale::{Failure, Stores};
@@ -66,8 +65,6 @@ struct Shared {
     backlog: Arc<Backlog>,
     /// Has the claims of the crowd that asked for their times.
     traces: Arc<Traces>,
-    /// The crowd is told ids outside.
-    ids: PublicIds,
     frames: watch::Sender<Option<Arc<Frame>>>,
     /// Stops the storm that is under way.
     current: Mutex<Option<CancellationToken>>,
@@ -87,7 +84,7 @@ impl Storms {
     pub fn new(
         stores: &Stores,
         (coupons, changes): (Arc<Coupons>, Arc<CouponChanges>),
-        (backlog, traces, ids): (Arc<Backlog>, Arc<Traces>, PublicIds),
+        (backlog, traces): (Arc<Backlog>, Arc<Traces>),
         shutdown: Shutdown,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
@@ -99,7 +96,6 @@ impl Storms {
             changes,
             backlog,
             traces,
-            ids,
             frames,
             current,
             places,
@@ -198,7 +194,7 @@ impl Shared {
                 line = lines.next_line() => match line.map_err(|error| failed(&error))? {
                     Some(line) => {
                         let line: Line = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-                        storm.take(line, &self.ids);
+                        storm.take(line);
                     }
                     None => break,
                 },

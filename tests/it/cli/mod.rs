@@ -4,7 +4,6 @@
 mod users;
 
 // Order ids in two forms.
-mod ids;
 
 // Output, refusals and exit codes of each sub-command.
 mod command_line;

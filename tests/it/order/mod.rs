@@ -13,7 +13,6 @@ mod lifecycle_model;
 mod staff;
 
 // Ids of orders outside.
-mod public_ids;
 
 // Orders that are not paid in time.
 mod expiry;

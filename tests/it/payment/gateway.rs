@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Bounded, KEYED, Reply, SECRET, TestApp, eventually, now};
+use crate::support::{Bounded, Reply, SECRET, TestApp, eventually, now};
 
 /// A gateway, and a service that opens its payments there.
 async fn shop(faults: Faults) -> (TestApp, Sample) {
@@ -79,25 +79,6 @@ async fn a_payer_is_sent_to_the_gateway_and_its_word_completes_the_payment() {
     becomes(&app, 1, order, "paid").await;
     assert_eq!(app.payments().await, ["paid external accepted"]);
     assert_eq!(app.pay(1, order).await.status, 200, "it is paid");
-    gateway.stop().await;
-}
-
-/// The service answers by the same ids that it has sent: the payment and the refund come back under them.
-#[tokio::test]
-async fn a_gateway_is_sent_the_ids_outside() {
-    let (app, gateway) = shop_with(&KEYED, Faults::default()).await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    let payment = open(&app, 1, order).await;
-    let ids: Vec<String> = gateway.books().iter().map(|entry| entry.order_id.clone()).collect();
-    assert_eq!(ids, [order.to_string()]);
-    let inner = app.inner(order).to_string();
-    assert!(ids[0] != inner && !payment.contains(&inner), "{payment} tells {inner}");
-    gateway.pay(&payment);
-    becomes(&app, 1, order, "paid").await;
-    app.act(1, order, "refund").await;
-    assert_eq!(pass(&app).await, Ok(1));
-    becomes(&app, 1, order, "refunded").await;
     gateway.stop().await;
 }
 

@@ -104,7 +104,6 @@ async fn a_lane_that_closes_while_its_buyer_is_read_is_not_believed() {
     eventually("the buyer is about to be read", async || proxy.held() == 1).await;
 
     let (lane, shard) = (app.keys().lane(coupon.lane()), app.shard_of(coupon, 1).await);
-    let (older, newer) = (app.inner(older), app.inner(newer));
     let _: i64 = app.redis(&["HSET", &shard, "1", &older.to_string()]).await;
     let _: i64 = app.redis(&["HSET", &lane, "epoch", "2", "state", "recovering"]).await;
     proxy.release();

@@ -18,7 +18,7 @@ const OTHER: i64 = 7_340_033_123_458;
 
 /// Columns that may hold a user's number, and its fate at an erasure. A new one belongs here, into the export and into
 /// the erasure.
-const COLUMNS: [(&str, &str); 24] = [
+const COLUMNS: [(&str, &str); 23] = [
     ("audit.actor", "stays: the book names the staff"),
     ("audit.after", "loses notes about the user's payments and lost claims"),
     ("audit.before", "has none"),
@@ -40,7 +40,6 @@ const COLUMNS: [(&str, &str); 24] = [
     ("redemption_history.clerk", "stays: tells which clerk has redeemed"),
     ("redemptions.clerk", "stays: tells which clerk has redeemed"),
     ("sale_readings.codes", "has kinds of findings"),
-    ("settings.order_id_check", "tells the key of order ids from others"),
     ("stock_return_history.user_id", "is deleted with the return"),
     ("stock_returns.user_id", "is deleted with the return"),
 ];

@@ -73,9 +73,6 @@ pub const CODE: &str = "0123456789abcdef";
 
 pub const SECRET: &str = "a secret that is only good for tests";
 
-/// Makes order ids have another form outside.
-pub const KEYED: [&str; 2] = ["--order-id-key", "a key that is only good for tests"];
-
 /// The service under test.
 pub struct TestApp {
     pub app: Arc<App>,
@@ -410,12 +407,6 @@ impl TestApp {
     }
 
     // ---- behind the curtain ----
-
-    /// The id inside of the order that users know by this one.
-    pub fn inner(&self, order: i64) -> i64 {
-        let public = order.to_string().parse().expect("an order id");
-        self.app.public_ids.inner(public).get()
-    }
 
     /// What Redis and Postgres say about each other.
     pub async fn reconcile(&self) -> Report {

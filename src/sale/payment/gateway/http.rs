@@ -12,7 +12,7 @@ use crate::base::limits;
 use crate::kit::signature::Signatures;
 use crate::kit::signed_http::{NoAnswer, SignedClient};
 use crate::sale::coupon::values::iso_4217;
-use crate::sale::ids::public::PublicOrderId;
+use crate::sale::ids::OrderId;
 use crate::sale::order::model::PayMethod;
 use crate::sale::payment::gateway::{is_pay_url, is_payment_id};
 
@@ -27,7 +27,7 @@ pub struct Opening {
     /// Names this payment: a repeat with the same key opens no second one.
     pub key: String,
     /// The order to pay for.
-    pub order_id: PublicOrderId,
+    pub order_id: OrderId,
     /// Means of payment.
     pub method: PayMethod,
     /// The amount, in minor units.

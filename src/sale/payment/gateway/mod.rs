@@ -28,8 +28,7 @@ use utoipa::ToSchema;
 
 use crate::base::config::Config;
 use crate::base::limits;
-use crate::sale::ids::PaymentId;
-use crate::sale::ids::public::PublicOrderId;
+use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::order::model::PayMethod;
 
 /// Numbers of methods, as gateways call them: 1 is balance, 2 is alipay, 3 is wechat.
@@ -84,7 +83,7 @@ pub enum Gateway {
 }
 
 /// The in-process gateway takes the money for an order. Returns its id of the payment.
-pub fn charge(order: PublicOrderId) -> String {
+pub fn charge(order: OrderId) -> String {
     // One id for each order, so that a repeat is the same payment.
     order.to_string()
 }

@@ -11,7 +11,6 @@ mod operators;
 mod orders;
 mod pages;
 mod payments;
-mod public_ids;
 mod regular;
 mod repeats;
 mod sales;
@@ -478,9 +477,8 @@ async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
         Of::EndedSale => assert_eq!(app.r#move(coupon, "end").await.status, 200),
         Of::CodedOrder => {
             let order = order.expect("it is paid");
-            let inner = app.inner(order);
             app.execute(&format!(
-                "UPDATE redemptions SET code = '{order}' WHERE order_id = {inner}"
+                "UPDATE redemptions SET code = '{order}' WHERE order_id = {order}"
             ))
             .await;
         }

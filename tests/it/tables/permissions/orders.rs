@@ -279,7 +279,7 @@ async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
     }
     let (method, mut path, mut body) = call(action);
     if path.starts_with("/v1/redemptions") {
-        let order = app.inner(thing.id);
+        let order = thing.id;
         let code = format!("SELECT code FROM redemptions WHERE order_id = {order}");
         let code = app.texts(&code).await.pop().unwrap_or_else(|| CODE_OF_NONE.to_owned());
         path = path.replace("{code}", &code);

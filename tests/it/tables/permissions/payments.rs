@@ -151,7 +151,7 @@ async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
     }
     let mut reply = ask(app, &thing, call(action), token_of(app, by).as_deref()).await;
     if let (204, Some(order)) = (reply.status, thing.order) {
-        let status = format!("SELECT status FROM orders WHERE id = {}", app.inner(order));
+        let status = format!("SELECT status FROM orders WHERE id = {order}");
         reply.body = json!({ "status": app.texts(&status).await.pop() });
     }
     reply

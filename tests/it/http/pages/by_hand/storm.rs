@@ -48,8 +48,7 @@ impl Crowd {
 fn storms(app: &TestApp, shutdown: &Shutdown) -> Storms {
     let service = &app.app;
     let coupons = (service.coupons.clone(), service.coupon_changes.clone());
-    let (backlog, traces) = (service.backlog.clone(), service.traces.clone());
-    let told = (backlog, traces, service.public_ids.clone());
+    let told = (service.backlog.clone(), service.traces.clone());
     Storms::new(&service.stores, coupons, told, shutdown.clone())
 }
 

@@ -1,0 +1,2 @@
+-- An order has one id, the same everywhere.
+ALTER TABLE settings DROP COLUMN order_ids, DROP COLUMN order_id_check;
