@@ -1,6 +1,6 @@
 -- Decides claims on one flash coupon: may each of these users have a unit?
 --
--- KEYS[1]  coupon  HASH    window, stock, state, epoch, layout, shards and durability
+-- KEYS[1]  coupon  HASH    window, stock, state, epoch, layout and shards
 -- KEYS[2]  lane    HASH    epoch and state of the lane, and number of orders that were ever promised in it
 -- KEYS[3]  log     STREAM  the order log of the lane
 -- KEYS[4]  unpaid  HASH    user id -> order ids of their unpaid orders in the lane, a space between two
@@ -9,7 +9,7 @@
 -- ARGV[2]  epoch that the caller believes in
 -- ARGV[3]  1 if the backlog has room for more orders, 0 if it hasn't
 -- ARGV[4]  unpaid orders that a user may hold in the lane; 0 for no bound, and `unpaid` isn't touched
--- ARGV[5]  shards that the caller believes in, and durability of the sale, if it has one of its own
+-- ARGV[5]  shards that the caller believes in
 -- ARGV[6]  layout of `log`: calls, or claims for the log that older versions read
 -- ARGV[7..] user id, order id; as often as there are claims
 --
@@ -27,7 +27,7 @@
 --   T  stale            the lane or the sale has another epoch than the caller's, or the sale another layout
 --   V  recovering       the lane is closed until Redis has been compared with Postgres; or it was lost, or its log, or
 --                       the log is a key of another type
---   R  resharded        the caller has other shards than these, or another durability: ask again
+--   R  resharded        the caller has other shards than these: ask again
 --   C  calls            the lane has begun a log of calls: ask again, with that log
 --   X  lost             the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
@@ -40,13 +40,13 @@
 
 local coupon, lane, log, unpaid = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local coupon_id, epoch, has_room, unpaid_max = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
-local believed_setup, log_layout, claims = ARGV[5], ARGV[6], (#ARGV - 6) / 2
+local believed_shards, log_layout, claims = ARGV[5], ARGV[6], (#ARGV - 6) / 2
 
 local sale = redis.call('HMGET', coupon,
-  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'layout', 'shards', 'returns', 'revision', 'durability')
+  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'layout', 'shards', 'returns', 'revision')
 local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
 local state, sale_epoch, layout, revision = sale[4], sale[5], sale[6], sale[9] or '0'
-local setup, additions = table.concat({ sale[7] or '', sale[10] or nil }, ' '), sale[8] or '0'
+local shards, additions = sale[7] or '', sale[8] or '0'
 local lane_epoch, lane_state, promised = unpack(redis.call('HMGET', lane, 'epoch', 'state', 'promised'))
 local function answer_all(letter, number) return { string.rep(letter, claims), number or '' } end
 
@@ -54,7 +54,7 @@ local log_type, needs_log = redis.call('TYPE', log).ok, log_layout == 'calls' an
 if lane_state ~= 'open' or (log_type ~= 'stream' and (log_type ~= 'none' or needs_log)) then return answer_all('V') end
 if not state or state == 'loading' then return answer_all('L') end
 if lane_epoch ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return answer_all('T') end
-if setup ~= believed_setup then return answer_all('R', setup) end
+if shards ~= believed_shards then return answer_all('R', shards) end
 if not stock then return answer_all('X') end
 if promised and log_layout ~= 'calls' then return answer_all('C') end
 

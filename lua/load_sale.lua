@@ -10,7 +10,6 @@
 -- ARGV[6]  epoch
 -- ARGV[7]  number of shards
 -- ARGV[8]  state that it will open in: active, paused or ended
--- ARGV[9]  durability of its claims, or '' for that of the service
 --
 -- Replies  load id and shards of the sale that is there now: the caller's, or those of an earlier load; or '' and '' if
 --          the lane is closed, or has another epoch than the caller's
@@ -20,8 +19,8 @@
 -- cut off under an older epoch is done again.
 
 local coupon, lane = KEYS[1], KEYS[2]
-local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as, durability =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 if of_lane[2] ~= 'open' or of_lane[1] ~= epoch then return { '', '' } end
@@ -31,6 +30,5 @@ if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
     'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', total, 'total', total,
     'state', 'loading', 'opens_as', opens_as, 'load', load_id,
     'revision', revision, 'epoch', epoch, 'layout', '2', 'shards', shards)
-  if durability ~= '' then redis.call('HSET', coupon, 'durability', durability) end
 end
 return redis.call('HMGET', coupon, 'load', 'shards')

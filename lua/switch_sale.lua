@@ -11,7 +11,6 @@
 -- ARGV[7]  load id that Postgres has noted
 -- ARGV[8]  revision
 -- ARGV[9]  shards, as the new buyers have them
--- ARGV[10] durability of its claims, or '' for that of the service
 --
 -- Replies  SWITCHED and the shards that the sale had before, or ''
 --          FENCED and '': another recovery has begun, or this one is over; nothing has changed
@@ -21,7 +20,7 @@
 
 local lane, coupon = KEYS[1], KEYS[2]
 local epoch, opens_ms, closes_ms, stock, total = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local state, load_id, revision, shards, durability = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local state, load_id, revision, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return { 'FENCED', '' } end
@@ -34,6 +33,5 @@ redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
   'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
   'revision', revision, 'epoch', epoch, 'layout', '3', 'shards', shards)
-if durability ~= '' then redis.call('HSET', coupon, 'durability', durability) end
 redis.call('HINCRBY', lane, 'steps', 1)
 return { 'SWITCHED', before[1] or '' }

@@ -277,7 +277,7 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
-            Base::new(config, &stores, (&lane_states, &durability), &shutdown)?;
+            Base::new(config, &stores, &lane_states, &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
             ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
         let layout = LayoutInUse::looked_up(&stores.pool).await?;
@@ -577,7 +577,7 @@ impl Base {
     fn new(
         config: &Config,
         stores: &Stores,
-        (lanes, durability): (&Arc<LaneStates>, &Arc<Durability>),
+        lanes: &Arc<LaneStates>,
         shutdown: &Shutdown,
     ) -> anyhow::Result<Self> {
         let passes = Pass::ALL.into_iter().map(Pass::name);
@@ -585,8 +585,7 @@ impl Base {
         let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
         let loss = Arc::new(LossAlarm::new(metrics.clone(), lanes.clone()));
         let loader = Arc::new(Loader::new(stores, lanes.clone(), loss.clone(), postponed.clone()));
-        let coupons =
-            Arc::new(Coupons::new(stores, loader.clone(), durability.clone(), shutdown.clone()));
+        let coupons = Arc::new(Coupons::new(stores, loader.clone(), shutdown.clone()));
         let coupon_changes = Arc::new(CouponChanges::new(
             stores,
             coupons.clone(),

@@ -356,7 +356,6 @@ export default {
   "refused.coupon_not_found": ["There is no such coupon.", "没有这个活动。"],
   "refused.no_sale": ["This coupon has no sale.", "此优惠券没有活动。"],
   "refused.stock_only_grows": ["The number of units only grows.", "总量只能增加。"],
-  "refused.durability_unavailable": ["Redis doesn't keep claims as safely as the sale asks for.", "Redis 达不到此活动要求的持久性。"],
   "refused.idempotency_key_reused": ["This dialog has created another sale already. Open a new one.", "此对话框已创建过另一个活动，请重新打开。"],
   "refused.rate_limited": ["That was too often. Try again in a moment.", "操作太频繁，请稍后再试。"],
   "refused.forbidden": ["Only an administrator may do and see this.", "仅管理员可以操作和查看。"],

@@ -3,14 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgTypeInfo, PgValueRef};
-use sqlx::{Decode, Postgres, Type};
-
 /// Durability level of confirmed writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// A write is confirmed once Redis has it in memory.
     Memory,
@@ -22,44 +16,20 @@ pub enum Level {
     Postgres,
 }
 
-/// Conditions of a confirmation: those of several levels add up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
-    /// Redis has it on disk.
-    pub fsync: bool,
-    /// Replicas that have it, at least.
-    pub replicas: u32,
-    /// Postgres has committed it.
-    pub row: bool,
-}
-
 /// Replicas that a level may ask for, at most.
 const REPLICAS_MAX: u32 = 9;
 
-impl Conditions {
-    /// The conditions of both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            fsync: self.fsync || other.fsync,
-            replicas: self.replicas.max(other.replicas),
-            row: self.row || other.row,
+impl Level {
+    /// Replicas that have to have a write before it is confirmed.
+    pub fn replicas(self) -> u32 {
+        match self {
+            Self::Replica(replicas) => replicas,
+            Self::Memory | Self::Fsync | Self::Postgres => 0,
         }
     }
 }
 
-impl From<Level> for Conditions {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Memory => Self::default(),
-            Level::Fsync => Self { fsync: true, ..Self::default() },
-            Level::Replica(replicas) => Self { replicas, ..Self::default() },
-            Level::Postgres => Self { row: true, ..Self::default() },
-        }
-    }
-}
-
-/// As settings and stores have it: `memory`, `fsync`, `replica`, `replica:2`, `postgres`.
+/// As the setting has it: `memory`, `fsync`, `replica`, `replica:2`, `postgres`.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -95,36 +65,6 @@ impl FromStr for Level {
     }
 }
 
-impl From<Level> for String {
-    fn from(level: Level) -> Self {
-        level.to_string()
-    }
-}
-
-impl TryFrom<String> for Level {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl Type<Postgres> for Level {
-    fn type_info() -> PgTypeInfo {
-        <str as Type<Postgres>>::type_info()
-    }
-
-    fn compatible(column: &PgTypeInfo) -> bool {
-        <str as Type<Postgres>>::compatible(column)
-    }
-}
-
-impl Decode<'_, Postgres> for Level {
-    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
-        Ok(<&str as Decode<Postgres>>::decode(value)?.parse()?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,17 +78,5 @@ mod tests {
         for text in ["", "disk", "Fsync", "replica:", "replica:0", "replica:10", "replica:x"] {
             assert!(text.parse::<Level>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn the_conditions_of_two_levels_add_up() {
-        let of = |level: &str| Conditions::from(level.parse::<Level>().unwrap());
-        assert_eq!(of("memory"), Conditions::default());
-        assert_eq!(of("fsync").and(of("memory")), of("fsync"));
-        assert_eq!(
-            of("fsync").and(of("replica:2")).and(of("replica")),
-            Conditions { fsync: true, replicas: 2, row: false }
-        );
-        assert!(of("postgres").row && !of("postgres").fsync);
     }
 }

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::stores::{As, OpenStores};
 use crate::base::config::{InvalidConfig, StoreConfig};
-use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
@@ -24,7 +23,6 @@ use crate::sale::coupon::input::{CouponEdit, Move, NewCoupon, NewSale, Restock, 
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
 use crate::sale::coupon::rules::Change;
-use crate::sale::durability::Durability;
 use crate::sale::fence;
 use crate::sale::ids::CouponId;
 use crate::sale::loss::LossAlarm;
@@ -171,9 +169,6 @@ struct CreateArguments {
     /// End of the window; flash coupons only
     #[arg(long, requires = "total")]
     closes_at: Option<DateTime<Utc>>,
-    /// Durability of its confirmed claims, beside that of the service: memory, fsync, replica, replica:N or postgres
-    #[arg(long, requires = "total")]
-    durability: Option<Level>,
     #[command(flatten)]
     stores: StoreConfig,
 }
@@ -243,7 +238,7 @@ impl From<&CreateArguments> for NewCoupon {
     fn from(arguments: &CreateArguments) -> Self {
         let sale = match (arguments.total, arguments.opens_at, arguments.closes_at) {
             (Some(total), Some(opens_at), Some(closes_at)) => {
-                Some(NewSale { total, opens_at, closes_at, durability: arguments.durability })
+                Some(NewSale { total, opens_at, closes_at })
             }
             _ => None,
         };
@@ -300,9 +295,8 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
     let lanes = fence::states_of(stores).await?;
     let loss = Arc::new(LossAlarm::new(metrics, lanes.clone()));
-    let durability = Arc::new(Durability::new(&stores.redis, Level::Memory));
     let loader = Arc::new(Loader::new(stores, lanes.clone(), loss, postponed.clone()));
-    let coupons = Arc::new(Coupons::new(stores, loader.clone(), durability, Shutdown::default()));
+    let coupons = Arc::new(Coupons::new(stores, loader.clone(), Shutdown::default()));
     let mut sides = match &task {
         Task::Show(id) => side_by_side(stores, *id).await?,
         _ => None,

@@ -96,12 +96,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
         pay_cents: 2_500,
         currency: "CNY".into(),
         value_cents: 5_000,
-        sale: Some(NewSale {
-            total: 1_000,
-            opens_at: now,
-            closes_at: now + TimeDelta::days(30),
-            durability: None,
-        }),
+        sale: Some(NewSale { total: 1_000, opens_at: now, closes_at: now + TimeDelta::days(30) }),
     };
     match app
         .coupons

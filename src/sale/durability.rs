@@ -2,8 +2,7 @@
 //!
 //! # Model
 //!
-//! A claim is confirmed under the conditions of `--durability` and those of its sale together
-//! (`base/durability.rs`). What can't be kept now is neither confirmed nor refused: the claim is *unknown*, and asking
+//! A claim is confirmed under the condition of `--durability` (`base/durability.rs`). What can't be kept now is neither confirmed nor refused: the claim is *unknown*, and asking
 //! again tells. A repeat is confirmed under the same conditions.
 //!
 //! * `fsync` is kept while the append-only file is synced before each reply: `appendfsync always`, without
@@ -22,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::redis::RedisResult;
 
-use crate::base::durability::{Conditions, Level};
+use crate::base::durability::Level;
 use crate::kit::redis::{Redis, ServerId};
 use crate::kit::redis_facts::ServerFacts;
 use crate::sale::Failure;
@@ -30,7 +29,6 @@ use crate::sale::Failure;
 /// Knows the levels that can be kept.
 pub struct Durability {
     redis: Redis,
-    /// Level of all sales.
     level: Level,
     seen: Mutex<Option<Arc<Seen>>>,
     /// Connections of calls that wait for replicas.
@@ -55,7 +53,7 @@ pub struct OwnConnection<'a> {
 }
 
 impl Durability {
-    /// This level for all sales; the server hasn't been looked at.
+    /// This level; the server hasn't been looked at.
     pub fn new(redis: &Redis, level: Level) -> Self {
         Self { redis: redis.another(), level, seen: Mutex::default(), idle: Mutex::default() }
     }
@@ -76,10 +74,9 @@ impl Durability {
         Ok(this)
     }
 
-    /// Conditions of claims on a sale with this level of its own.
-    pub fn conditions(&self, of_sale: Option<Level>) -> Conditions {
-        let own = of_sale.map(Conditions::from).unwrap_or_default();
-        Conditions::from(self.level).and(own)
+    /// The level.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Looks at the server.
@@ -91,25 +88,37 @@ impl Durability {
         self.look().await.map(drop)
     }
 
-    /// Fails if Redis can't keep the conditions now. Looks anew at a life of the server that hasn't been seen.
+    /// Fails if Redis can't keep the level now. Looks anew at a life of the server that hasn't been seen.
     ///
     /// # Errors
     ///
     /// [`Failure::NotKept`], or when Redis doesn't answer.
-    pub async fn require(&self, conditions: Conditions, server: &ServerId) -> Result<(), Failure> {
-        if conditions.fsync && self.seen().is_none_or(|seen| seen.server != *server) {
+    pub async fn require(&self, server: &ServerId) -> Result<(), Failure> {
+        if self.level == Level::Fsync && self.seen().is_none_or(|seen| seen.server != *server) {
             self.look().await?;
         }
-        self.confirm(conditions, server)
+        self.is_on_disk(server)
     }
 
-    /// Fails if a claim that this server has just answered isn't on its disk, although it has to be.
+    /// Fails if a claim that this server has just answered, and that so many replicas have, isn't kept at the level.
     ///
     /// # Errors
     ///
     /// [`Failure::NotKept`].
-    pub fn confirm(&self, conditions: Conditions, server: &ServerId) -> Result<(), Failure> {
-        if !conditions.fsync {
+    pub fn confirm(&self, server: &ServerId, replicas: u32) -> Result<(), Failure> {
+        if replicas < self.level.replicas() {
+            return Err(Failure::NotKept("too few replicas have it"));
+        }
+        self.is_on_disk(server)
+    }
+
+    /// Fails if the claims of this server aren't on its disk, although they have to be.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::NotKept`].
+    fn is_on_disk(&self, server: &ServerId) -> Result<(), Failure> {
+        if self.level != Level::Fsync {
             return Ok(());
         }
         match self.seen().filter(|seen| seen.server == *server) {
@@ -118,12 +127,7 @@ impl Durability {
         }
     }
 
-    /// Why claims can't be confirmed at this level now, if so.
-    pub async fn lacks(&self, level: Level) -> RedisResult<Option<String>> {
-        Ok(self.look().await?.lacks(level))
-    }
-
-    /// The level of all sales, and why it isn't kept now, if so; by the last look.
+    /// The level, and why it isn't kept now, if so; by the last look.
     pub fn report(&self) -> (Level, Option<String>) {
         (self.level, self.seen().and_then(|seen| seen.lacks(self.level)))
     }
@@ -151,11 +155,6 @@ impl Durability {
     }
 }
 
-/// Durability of a sale, as scripts have it.
-pub fn in_redis(level: Option<Level>) -> String {
-    level.as_ref().map_or_else(String::new, ToString::to_string)
-}
-
 impl Seen {
     fn of(facts: &ServerFacts, server: ServerId, last: Option<&Self>) -> Self {
         Self {
@@ -169,11 +168,10 @@ impl Seen {
 
     /// Why claims can't be confirmed at this level, if so.
     fn lacks(&self, level: Level) -> Option<String> {
-        let Conditions { fsync, replicas, row: _ } = level.into();
         match self.not_on_disk {
-            Some(why) if fsync => Some(why.to_owned()),
-            _ if replicas > self.replicas => {
-                Some(format!("Redis has {} of {replicas} replicas", self.replicas))
+            Some(why) if level == Level::Fsync => Some(why.to_owned()),
+            _ if level.replicas() > self.replicas => {
+                Some(format!("Redis has {} of {} replicas", self.replicas, level.replicas()))
             }
             _ => None,
         }
@@ -314,50 +312,45 @@ mod tests {
         ] {
             assert_eq!(seen(true, 100, why).lacks(level).as_deref(), lacks, "{level}");
         }
-        assert_eq!(in_redis(Some(Level::Replica(2))), "replica:2");
-        assert_eq!(in_redis(None), "");
-    }
-
-    #[test]
-    fn conditions_of_the_service_and_of_a_sale_add_up() {
-        let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let durability = Durability::new(&redis, Level::Fsync);
-        let conditions = |fsync, replicas, row| Conditions { fsync, replicas, row };
-        assert_eq!(durability.conditions(None), conditions(true, 0, false));
-        assert_eq!(durability.conditions(Some(Level::Replica(2))), conditions(true, 2, false));
-        assert_eq!(durability.conditions(Some(Level::Postgres)), conditions(true, 0, true));
     }
 
     #[tokio::test]
     async fn a_confirmation_needs_the_life_that_was_looked_at_and_its_disk() {
         bound_this_test();
         let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let durability = Durability::new(&redis, Level::Fsync);
-        let [fsync, memory] = [Level::Fsync, Level::Memory].map(Conditions::from);
-        let refusal = |conditions, life| {
-            durability.confirm(conditions, &ServerId::named(life)).err().map(|why| why.to_string())
+        let of = |level| Durability::new(&redis, level);
+        let (fsync, memory) = (of(Level::Fsync), of(Level::Memory));
+        let refusal = |durability: &Durability, life| {
+            durability.confirm(&ServerId::named(life), 0).err().map(|why| why.to_string())
         };
         let anew = "a claim can't be confirmed with the durability that is asked for: Redis has been started anew";
-        assert_eq!(refusal(fsync, "a").as_deref(), Some(anew), "it was never looked at");
-        assert_eq!(durability.report(), (Level::Fsync, None));
-        for (why, life, conditions, refused) in [
-            (None, "a", fsync, None),
-            (None, "b", fsync, Some("Redis has been started anew")),
-            (None, "b", memory, None),
-            (Some(NO_SYNC), "a", fsync, Some(NO_SYNC)),
-            (Some(NO_SYNC), "a", memory, None),
+        assert_eq!(refusal(&fsync, "a").as_deref(), Some(anew), "it was never looked at");
+        assert_eq!(fsync.report(), (Level::Fsync, None));
+        for (why, life, durability, refused) in [
+            (None, "a", &fsync, None),
+            (None, "b", &fsync, Some("Redis has been started anew")),
+            (None, "b", &memory, None),
+            (Some(NO_SYNC), "a", &fsync, Some(NO_SYNC)),
+            (Some(NO_SYNC), "a", &memory, None),
         ] {
             *durability.lock() = Some(Arc::new(seen(true, 100, why)));
-            let told = refusal(conditions, life);
+            let told = refusal(durability, life);
             assert_eq!(told.is_some(), refused.is_some(), "{told:?}");
             assert!(told.is_none_or(|told| told.ends_with(refused.unwrap_or_default())));
-            assert_eq!(durability.report().1.as_deref(), why);
-            if life == "a" || !conditions.fsync {
+            if life == "a" {
                 // This life has been looked at, so Redis isn't asked.
-                let required = durability.require(conditions, &ServerId::named(life)).await;
+                let required = durability.require(&ServerId::named(life)).await;
                 assert_eq!(required.is_err(), refused.is_some());
             }
         }
+    }
+
+    #[test]
+    fn a_confirmation_needs_as_many_replicas_as_the_level() {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let durability = Durability::new(&redis, Level::Replica(2));
+        let confirmed = |replicas| durability.confirm(&ServerId::named("a"), replicas).is_ok();
+        assert_eq!([1, 2, 3].map(confirmed), [false, true, true]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct CouponPage {
     responses(
         (status = 201, description = "The coupon", body = Coupon, headers(("Location" = String))),
     ),
-    extensions(("x-problems" = json!(["durability_unavailable", "invalid_idempotency_key", "idempotency_key_reused"]))),
+    extensions(("x-problems" = json!(["invalid_idempotency_key", "idempotency_key_reused"]))),
 )]
 pub async fn create(
     State(app): State<Arc<App>>,
@@ -82,10 +82,6 @@ pub async fn create(
         refused @ Creation::WindowPast => {
             let (pointer, detail) = ("/sale/closes_at".to_owned(), refused.to_string());
             return Err(Problem::invalid_body(vec![WrongMember { pointer, detail }]));
-        }
-        refused @ Creation::DurabilityUnavailable { .. } => {
-            let code = "durability_unavailable";
-            return Err(Problem::new(StatusCode::CONFLICT, code, refused.to_string()));
         }
     };
     let location = format!("/v1/coupons/{}", coupon.id);

@@ -396,14 +396,6 @@ pub const GROUPS: &[Group] = &[
                 detail: "this key has added 50 units before; give another restock a key of its own",
             },
             Kind {
-                code: "durability_unavailable",
-                status: 409,
-                title: "Durability unavailable",
-                meaning: "Redis can't keep claims at the level that the sale asks for. Nothing was created.",
-                remedy: "Choose another level, or have the operator set Redis up for it.",
-                detail: "claims can't be kept at the level replica now: no replica is connected; choose another, or set Redis up for it",
-            },
-            Kind {
                 code: "sale_not_ended",
                 status: 409,
                 title: "Sale not ended",

@@ -24,7 +24,6 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::base::durability::Level;
 use crate::base::limits;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::keys::Keys;
@@ -86,40 +85,6 @@ impl Shards {
     pub fn of(self, user: UserId) -> u32 {
         let upper = mix(user.get().cast_unsigned()) >> 32;
         u32::try_from((upper * u64::from(self.count())) >> 32).expect("less than the count")
-    }
-}
-
-/// Facts that a caller of the claim script needs to know about a sale. The script compares them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// Shards of its buyers.
-    pub shards: Shards,
-    /// Durability of its claims, if it has one of its own.
-    pub durability: Option<Level>,
-}
-
-impl Setup {
-    /// A first guess for any sale.
-    pub const GUESS: Self = Self { shards: Shards::ONE, durability: None };
-}
-
-/// As the claim script has it: `157@4`, or `157@4 postgres`.
-impl fmt::Display for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shards.fmt(f)?;
-        self.durability.map_or(Ok(()), |level| write!(f, " {level}"))
-    }
-}
-
-impl FromStr for Setup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (shards, durability) = match text.split_once(' ') {
-            Some((shards, level)) => (shards, Some(level.parse()?)),
-            None => (text, None),
-        };
-        Ok(Self { shards: shards.parse()?, durability })
     }
 }
 
@@ -195,16 +160,6 @@ mod tests {
         assert_eq!("157@4".parse(), Ok(Shards::new(157).unwrap().of_generation(4)));
         for text in ["", "0", "0@4", "@4", "157@", "157@-1", "x"] {
             assert!(text.parse::<Shards>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_setup_is_written_as_it_is_read() {
-        for text in ["1", "157@4", "1 memory", "157@4 replica:2"] {
-            assert_eq!(text.parse::<Setup>().unwrap().to_string(), text);
-        }
-        for text in ["", "1 ", "1 disk", " fsync", "1 fsync "] {
-            assert!(text.parse::<Setup>().is_err(), "{text}");
         }
     }
 

@@ -31,19 +31,19 @@ use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
 use crate::base::config::Config;
-use crate::base::durability::Conditions;
+use crate::base::durability::Level;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::id::IdGenerator;
 use crate::kit::redis::{Link, Redis};
 use crate::kit::script::VariadicScript;
 use crate::sale::Failure;
-use crate::sale::buyers::shards::Setup;
+use crate::sale::buyers::shards::Shards;
+use crate::sale::claim::known_shards::KnownShards;
 use crate::sale::claim::memory::Memories;
 use crate::sale::claim::memory::listening::Edition;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
-use crate::sale::claim::setups::Setups;
 use crate::sale::durability::{Durability, OwnConnection};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -56,7 +56,7 @@ use crate::sale::trace::probe::Probe;
 /// Keys of a call beside the shards.
 const KEYS: usize = 4;
 
-/// Replies that tell this process something which it needs for asking again: the setup, and the layout.
+/// Replies that tell this process something which it needs for asking again: the shards, and the layout.
 const LESSONS: usize = 2;
 
 /// Calls the script. Clones share the queues.
@@ -67,15 +67,15 @@ struct Shared {
     redis: Redis,
     keys: Keys,
     script: VariadicScript,
-    /// Setup of each sale by the script's last reply; a guess for other sales. The script compares it.
-    setups: Setups,
+    /// Shards of each sale by the script's last reply; a guess for other sales. The script compares them.
+    shards: KnownShards,
     order_ids: Arc<IdGenerator>,
     /// Layout of the log that accepted claims are appended to.
     layout: Arc<LayoutInUse>,
     bounds: Bounds,
     /// Epoch of each lane, and whether it is open.
     lanes: Arc<LaneStates>,
-    /// Conditions under which a claim is confirmed.
+    /// How far a claim has to be before it is confirmed.
     durability: Arc<Durability>,
     /// Promises of this process that aren't committed yet.
     receipts: Arc<ReceiptBook>,
@@ -118,7 +118,7 @@ impl ClaimScript {
             redis,
             keys,
             script: VariadicScript::new(include_str!("../../../lua/claim.lua")),
-            setups: Setups::default(),
+            shards: KnownShards::default(),
             order_ids,
             layout,
             queues: Queues::new(bounds.claim_wait),
@@ -148,12 +148,6 @@ impl ClaimScript {
             self.0.shutdown.spawn(calling.run());
         }
         told.await.unwrap_or(Err(Failure::NoReply))
-    }
-
-    /// Conditions under which claims on this coupon are confirmed, as far as the script has told.
-    pub fn conditions(&self, coupon: CouponId) -> Conditions {
-        let Shared { setups, durability, .. } = &*self.0;
-        durability.conditions(setups.of(coupon).and_then(|setup| setup.durability))
     }
 }
 
@@ -221,12 +215,12 @@ impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let mut lessons = LESSONS;
         loop {
-            let setup = self.setups.of(coupon).unwrap_or(Setup::GUESS);
-            let asked = self.ask(coupon, setup, users).await?;
+            let shards = self.shards.of(coupon).unwrap_or(Shards::ONE);
+            let asked = self.ask(coupon, shards, users).await?;
             // Each of these replies is one to all claims, and carried none out.
             match asked.reply.claims.first() {
-                Some(&Reply::Resharded(setup)) if lessons > 0 => {
-                    self.setups.note(coupon, setup);
+                Some(&Reply::Resharded(shards)) if lessons > 0 => {
+                    self.shards.note(coupon, shards);
                 }
                 Some(Reply::LogOfCalls) if lessons > 0 => self.layout.learn_calls(),
                 _ => return self.confirm(coupon, asked),
@@ -239,14 +233,14 @@ impl Shared {
     async fn ask(
         &self,
         coupon: CouponId,
-        setup: Setup,
+        shards: Shards,
         users: &[UserId],
     ) -> Result<Asked, Failure> {
-        let conditions = self.durability.conditions(setup.durability);
-        let own = (conditions.replicas > 0).then(|| self.durability.own_connection());
+        let own =
+            (self.durability.level().replicas() > 0).then(|| self.durability.own_connection());
         let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
         let epoch = self.lanes.admit(coupon.lane(), link.server())?;
-        self.durability.require(conditions, link.server()).await?;
+        self.durability.require(link.server()).await?;
         // Of two orders of a user, the one that was claimed after a recovery has the higher id.
         self.order_ids.enter(self.lanes.era());
         let mut claims = Vec::with_capacity(users.len());
@@ -254,9 +248,8 @@ impl Shared {
             claims.push((*user, self.order_ids.next(&link).await?));
         }
         let asked_at = Instant::now();
-        let (reply, replicas) =
-            self.run(&link, coupon, (epoch, setup), &claims, conditions).await?;
-        Ok(Asked { link, epoch, conditions, claims, reply, replicas, asked_at })
+        let (reply, replicas) = self.run(&link, coupon, (epoch, shards), &claims).await?;
+        Ok(Asked { link, epoch, claims, reply, replicas, asked_at })
     }
 
     /// The replies, if all that they promise is kept: receipts are noted, the lane has still the epoch of the call, and
@@ -268,10 +261,7 @@ impl Shared {
         if self.lanes.admit(coupon.lane(), server)? != asked.epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
-        self.durability.confirm(asked.conditions, server)?;
-        if asked.replicas < asked.conditions.replicas {
-            return Err(Failure::NotKept("too few replicas have it"));
-        }
+        self.durability.confirm(server, asked.replicas)?;
         self.remember(coupon, &asked);
         Ok(asked.reply.claims)
     }
@@ -291,9 +281,8 @@ impl Shared {
         &self,
         link: &Link,
         coupon: CouponId,
-        (epoch, setup): (i64, Setup),
+        (epoch, shards): (i64, Shards),
         claims: &[(UserId, i64)],
-        conditions: Conditions,
     ) -> Result<(CallReply, u32), Failure> {
         let keys = &self.keys;
         let lane = coupon.lane();
@@ -303,18 +292,18 @@ impl Shared {
         let add = |command: &mut Cmd| {
             command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
             command.arg(keys.log(log)).arg(keys.unpaid(lane));
-            let mut names = keys.shards(coupon, setup.shards.generation());
+            let mut names = keys.shards(coupon, shards.generation());
             for (user, _) in claims {
-                command.arg(names.name(setup.shards.of(*user)));
+                command.arg(names.name(shards.of(*user)));
             }
             command.arg(coupon.get()).arg(epoch).arg(has_room).arg(unpaid_max);
-            command.arg(setup.to_string()).arg(log.layout.name());
+            command.arg(shards.to_string()).arg(log.layout.name());
             for (user, order) in claims {
                 command.arg(user.get()).arg(*order);
             }
         };
         let keys = KEYS + claims.len();
-        let (reply, replicas): (Vec<String>, u32) = match conditions.replicas {
+        let (reply, replicas): (Vec<String>, u32) = match self.durability.level().replicas() {
             0 => (self.script.run_with(link, keys, add).await?, 0),
             replicas => {
                 let wait = (replicas, self.redis.timeout() * 3 / 4);
@@ -334,7 +323,7 @@ impl Shared {
         };
         let server = asked.link.server().clone();
         let edition = Edition { server, epoch: asked.epoch, additions };
-        if !asked.conditions.row {
+        if self.durability.level() != Level::Postgres {
             let buyers = claims.iter().zip(&reply.claims);
             let orders = buyers.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
             self.memories.promised.note(coupon, edition.clone(), *asked_at, orders);
@@ -360,7 +349,6 @@ impl Shared {
 struct Asked {
     link: Arc<Link>,
     epoch: i64,
-    conditions: Conditions,
     /// Users, with the order id of each.
     claims: Vec<(UserId, i64)>,
     reply: CallReply,

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::base::durability::Conditions;
 use crate::sale::Failure;
 use crate::sale::claim::calls::ClaimScript;
 use crate::sale::claim::memory::Memories;
@@ -82,11 +81,6 @@ impl Claims {
             // waits.
             reply => Box::pin(self.ask_further(coupon, user, probe, reply)).await,
         }
-    }
-
-    /// Conditions under which claims on this coupon are confirmed. That of a row is the caller's to keep.
-    pub fn conditions(&self, coupon: CouponId) -> Conditions {
-        self.script.conditions(coupon)
     }
 
     /// Deals with a reply that decides nothing: the store that knows more is asked, and then perhaps the script

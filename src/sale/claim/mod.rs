@@ -9,8 +9,8 @@ pub mod calls;
 // Claims that wait for the next call.
 pub mod queue;
 
-// Setups of sales, as calls have learned them.
-pub mod setups;
+// Shards of sales, as calls have learned them.
+pub mod known_shards;
 
 // Claims of regular coupons.
 pub mod regular;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sale::buyers::shards::Setup;
+use crate::sale::buyers::shards::Shards;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
 
@@ -19,8 +19,8 @@ pub enum Reply {
     Stale,
     /// The lane is closed until Redis has been compared with Postgres.
     Recovering,
-    /// The sale has this setup, and the call has twice named another.
-    Resharded(Setup),
+    /// The sale has these shards, and the call has twice named others.
+    Resharded(Shards),
     /// The lane has a log of calls, and the claims have twice named the older log.
     LogOfCalls,
     /// Redis has lost the user's shard.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
-use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
@@ -16,7 +15,6 @@ use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind};
 use crate::sale::coupon::read::CouponReader;
 use crate::sale::coupon::stock;
-use crate::sale::durability::Durability;
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
 use crate::sale::{Failure, Stores};
@@ -28,7 +26,6 @@ pub struct Coupons {
     /// Coupons as shoppers read them.
     pub cache: CouponCache,
     loader: Arc<Loader>,
-    durability: Arc<Durability>,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
@@ -47,34 +44,19 @@ pub enum Creation {
     /// The window of the sale has closed already; nothing was created.
     #[error("has passed: the sale would never open")]
     WindowPast,
-    /// Redis can't keep claims at the level that the sale asks for, for this reason; nothing was created.
-    #[error(
-        "claims can't be kept at the level {level} now: {why}; choose another, or set Redis up for it"
-    )]
-    DurabilityUnavailable {
-        /// Durability of the sale.
-        level: Level,
-        /// Reason.
-        why: String,
-    },
 }
 
 impl Coupons {
     /// Coupons over these stores.
-    pub fn new(
-        stores: &Stores,
-        loader: Arc<Loader>,
-        durability: Arc<Durability>,
-        shutdown: Shutdown,
-    ) -> Self {
+    pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
         let pool = stores.pool.clone();
         let stored = CouponReader::new(stores);
         let cache = CouponCache::new(stores, stored.clone(), shutdown.clone());
-        Self { pool, stored, cache, loader, durability, shutdown }
+        Self { pool, stored, cache, loader, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
-    /// same, and its first claim loads it; then only a sale without a durability of its own is created.
+    /// same, and its first claim loads it.
     pub async fn create(&self, new: NewCoupon, by: &Actor) -> Result<Creation, Failure> {
         self.create_under(new, None, by).await
     }
@@ -105,11 +87,6 @@ impl Coupons {
         key: Option<CreationKey>,
         by: &Actor,
     ) -> Result<Creation, Failure> {
-        if let Some(level) = new.sale.as_ref().and_then(|sale| sale.durability)
-            && let Some(why) = self.durability.lacks(level).await?
-        {
-            return Ok(Creation::DurabilityUnavailable { level, why });
-        }
         if let Some(sale) = &new.sale
             && self.has_passed(sale.closes_at).await?
         {

@@ -5,7 +5,6 @@ use garde::Validate;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::base::durability::Level;
 use crate::base::limits;
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::model::{CouponKind, CouponRow};
@@ -69,12 +68,6 @@ pub struct NewSale {
     /// End of the window; not part of it.
     #[garde(custom(after(&self.opens_at)), custom(a_time_redis_can_count))]
     pub closes_at: DateTime<Utc>,
-    /// Durability of confirmed claims, beside that of the service: `memory`, `fsync`, `replica`, `replica:N` or
-    /// `postgres`.
-    #[serde(default)]
-    #[schema(value_type = Option<String>, pattern = "^(memory|fsync|replica(:[1-9])?|postgres)$")]
-    #[garde(skip)]
-    pub durability: Option<Level>,
 }
 
 /// Changes to a coupon. A field that is left out stays as it is.

@@ -36,7 +36,6 @@ use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
-use crate::sale::durability::in_redis;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
@@ -201,8 +200,7 @@ impl Loader {
         let names = self.names(coupon);
         let link = self.redis.link().await?;
         let shards = Shards::for_units(total);
-        let arguments =
-            (load_id, &values[..], shards.count(), sale.state.as_str(), in_redis(sale.durability));
+        let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
         let (load_id, shards): (String, Option<String>) =
             self.load.run(&link, names.each_ref().map(String::as_str), arguments).await?;
         if load_id.is_empty() {

@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::base::durability::Level;
 use crate::sale::ids::CouponId;
 
 /// Whether a coupon has a sale.
@@ -99,17 +98,13 @@ pub struct Sale {
     pub opens_at: DateTime<Utc>,
     /// End of the window; not part of it.
     pub closes_at: DateTime<Utc>,
-    /// Durability of confirmed claims, beside that of the service: `memory`, `fsync`, `replica`, `replica:N` or
-    /// `postgres`; null for none. Never changes.
-    #[schema(value_type = Option<String>)]
-    pub durability: Option<Level>,
 }
 
 impl Sale {
     /// The sale with these terms, of which so many units are left.
-    pub fn new(terms: SaleTerms, durability: Option<Level>, left: Option<i64>) -> Self {
+    pub fn new(terms: SaleTerms, left: Option<i64>) -> Self {
         let SaleTerms { total, opens_at, closes_at } = terms;
-        Self { total, stock: total, left, opens_at, closes_at, durability }
+        Self { total, stock: total, left, opens_at, closes_at }
     }
 }
 

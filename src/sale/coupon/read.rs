@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use redis::RedisResult;
 use sqlx::PgPool;
 
-use crate::base::durability::Level;
 use crate::base::limits;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::model::{
@@ -99,7 +98,6 @@ impl CouponReader {
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
                WHERE id = $1"#,
@@ -133,7 +131,6 @@ impl CouponReader {
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
                WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
@@ -162,7 +159,6 @@ impl CouponReader {
                       rules AS "rules!", pay_cents AS "pay_cents!", currency AS "currency!", value_cents AS "value_cents!",
                       found.state AS "state!: CouponState", revision AS "revision!", total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM (
                    SELECT page.* FROM UNNEST($1::text[]) AS one (kind) CROSS JOIN UNNEST($2::text[]) AS other (state) CROSS JOIN LATERAL (
@@ -231,7 +227,6 @@ pub(super) struct StoredRow {
     sold: Option<i64>,
     opens_at: Option<DateTime<Utc>>,
     closes_at: Option<DateTime<Utc>>,
-    durability: Option<Level>,
     /// Whether Redis has to hold the sale.
     pub(super) in_redis: bool,
 }
@@ -242,7 +237,7 @@ impl StoredRow {
         let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
             (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
                 let left = if self.in_redis { left_in_redis } else { Some(total - sold) };
-                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, self.durability, left))
+                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, left))
             }
             _ => None,
         };
@@ -298,7 +293,6 @@ impl StoredRow {
             sold: total.map(|_| 1),
             opens_at: time,
             closes_at: time,
-            durability: None,
             in_redis,
         }
     }

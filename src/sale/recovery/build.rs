@@ -12,7 +12,6 @@ use crate::kit::script::Script;
 use crate::sale::buyers::census::census;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
-use crate::sale::durability::in_redis;
 use crate::sale::fence;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{dead_letter, live};
@@ -221,9 +220,7 @@ impl Builder {
             sale.total - buyers,
             sale.total,
         ];
-        let durability = in_redis(sale.durability);
-        let words =
-            (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string(), durability);
+        let words = (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string());
         let names = names.each_ref().map(String::as_str);
         let (reply, before): (String, String) =
             self.switch.run(link, names, (&numbers[..], words)).await?;

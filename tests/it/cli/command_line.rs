@@ -683,8 +683,6 @@ async fn coupons_that_cannot_be_are_refused_by_the_name_of_their_field() {
         (&[("--kind", "other")], "--kind"),
         (&[], "sale"),
         (&[("--total", "1")], "--opens-at"),
-        (&[("--durability", "postgres"), regular], "--total"),
-        (&[("--durability", "disk")], "give memory, fsync, replica"),
         (&[("--total", "0"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")], "sale.total"),
         (&[("--total", "1"), sale[0], sale[1]], "sale.closes_at"),
         (&[("--total", "1"), sale[0], ("--closes-at", "tomorrow")], "--closes-at"),

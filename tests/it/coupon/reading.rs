@@ -98,24 +98,6 @@ async fn a_full_page_of_sales_that_last_is_enough() {
     assert_eq!(newest(&app, at, 155).await.len(), 155);
 }
 
-/// A sale whose level of durability can't be read fails each statement that finds it.
-#[tokio::test]
-async fn newest_sales_looks_at_no_older_sale_than_it_needs_of_those_that_last() {
-    let app = TestApp::start().await;
-    let at = now();
-    let later = at + TimeDelta::hours(1);
-    sales(&app, 1..=1, "active", later).await;
-    app.execute(
-        "ALTER TABLE flash_sales DROP CONSTRAINT flash_sales_durability_check;
-         UPDATE flash_sales SET durability = 'unknown'",
-    )
-    .await;
-    sales(&app, 2..=101, "active", later).await;
-    assert_eq!(newest(&app, at, 99).await, (3..=101).rev().collect::<Vec<i64>>());
-    assert_eq!(newest(&app, at, 100).await, (2..=101).rev().collect::<Vec<i64>>());
-    assert!(app.app.coupons.newest_sales(at, 101).await.is_err());
-}
-
 /// A state that is none is found by no index of states.
 #[tokio::test]
 async fn list_of_all_coupons_fails_with_one_that_can_not_be_read_and_leaves_none_out() {

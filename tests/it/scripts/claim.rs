@@ -51,11 +51,9 @@ const REFUSED: [Row; 33] = [
     (&[("sale", "layout=4")], "b: 5 7 1 0 2 calls 2 202", "[T ]", ""),
     (&[("sale", "-layout")], "b: 5 7 1 0 2 calls 2 202", "[T ]", ""),
     (&[("sale", "epoch=6 shards=3")], "b: 5 7 1 0 2 calls 2 202", "[T ]", ""),
-    // Other shards, or another durability.
+    // Other shards.
     (&[("sale", "shards=3")], "b b: 5 7 1 0 2 calls 2 202 3 203", "[RR 3]", ""),
-    (&[("sale", "durability=1")], "b: 5 7 1 0 2 calls 2 202", "[R 2 1]", ""),
     (&[("sale", "-shards")], "b: 5 7 1 0 2 calls 2 202", "[R ]", ""),
-    (&[("sale", "-shards durability=1")], "b: 5 7 1 0 2 calls 2 202", "[R  1]", ""),
     (&[], "b: 5 7 1 0 2_1 calls 2 202", "[R 2]", ""),
     (&[("sale", "shards=3 -stock")], "b: 5 7 1 0 2 calls 2 202", "[R 3]", ""),
     // The sale has lost its stock.
@@ -119,13 +117,6 @@ const ACCEPTED: [Row; 24] = [
         "b: 5 7 1 0 2 calls 2 202",
         "[A 3]",
         "b.2=202 lane.promised=11 log=[a,b coupon,5,revision,0,epoch,7,first,11,claims,2 202] \
-         sale.stock=4",
-    ),
-    (
-        &[("sale", "durability=1")],
-        "b: 5 7 1 0 2_1 calls 2 202",
-        "[A 3]",
-        "b.2=202 lane.promised=11 log=[a,b coupon,5,revision,6,epoch,7,first,11,claims,2 202] \
          sale.stock=4",
     ),
     // Two claims of one user.

@@ -10,16 +10,12 @@
 //!   of the lane after the loss. A life that was paused or cut off at that time could hand in only afterwards; it counts
 //!   as ended in time if it ended within five seconds of the end of that silence.
 //!
-//! * The durability of the sale does not keep it: a replica has each claim of a sale at `replica` before the answer, so the
-//!   data of a replica are no excuse. A Redis that syncs once a second takes no sale at `fsync`, so nothing excuses the
-//!   loss of a promise of such a sale.
+//! * The durability of the service does not keep it: at `replica`, the replica has each claim before the answer, so the data
+//!   of a replica are no excuse.
 //!
 //! Each process that told the order counts, because an `already_claimed` is a promise, too.
 
-use flash_sale::base::durability::Level;
-
 use crate::facts::{Event, Evidence, Loss, Ms, Op, Outcome};
-use crate::plan::Sync;
 
 /// Time that a living process may take to hand in what it has promised, once it can.
 const HAND_IN_MS: Ms = 5_000;
@@ -37,7 +33,7 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
     let told: Vec<&Event> =
         evidence.history.iter().filter(|event| event.promised() == Some(order)).collect();
     let mut why = "no loss of data explains it".to_owned();
-    let excusing = evidence.losses.iter().filter(|loss| !is_kept(evidence, &told, loss));
+    let excusing = evidence.losses.iter().filter(|loss| !is_kept(evidence, loss));
     for loss in excusing {
         let in_time =
             |event: &&Event| event.completed >= loss.kept_until && event.invoked <= loss.lost_at;
@@ -80,14 +76,9 @@ pub fn missing(disagreement: &str) -> Option<i64> {
     Some(numbers.next()? - numbers.next()?)
 }
 
-/// True if the sale's promises outlast this loss, by the durability that was asked for.
-fn is_kept(evidence: &Evidence, told: &[&Event], loss: &Loss) -> bool {
-    let of = |event: &&Event| evidence.sales.iter().find(|sale| sale.coupon == event.coupon);
-    match told.first().and_then(of).and_then(|sale| sale.level) {
-        Some(Level::Replica(_)) => loss.is_of_replica,
-        Some(Level::Fsync) => evidence.plan.sync == Sync::EverySecond,
-        _ => false,
-    }
+/// True if promises outlast this loss, by the durability that was asked for.
+fn is_kept(evidence: &Evidence, loss: &Loss) -> bool {
+    evidence.plan.is_replicated && loss.is_of_replica
 }
 
 /// The first opening of any lane after a loss; the end of time if there is none.

@@ -1,16 +1,14 @@
 //! For each invariant made-up facts that break it; and facts beside them that don't.
 
-use flash_sale::base::durability::Level;
-
 use super::*;
 use crate::facts::*;
-use crate::plan::{Act, Fault, Plan, Sync, generate};
+use crate::plan::{Act, Fault, Plan, generate};
 
 const COUPON: i64 = 2_048;
 const ORDER: i64 = POISON_ORDERS_MAX + 1;
 
 fn plan(acts: Vec<Act>) -> Plan {
-    Plan { acts, ..generate(1, &[Fault::ApiKill]) }
+    Plan { acts, is_replicated: false, ..generate(1, &[Fault::ApiKill]) }
 }
 
 fn claim(user: i64, at: Ms, outcome: Outcome) -> Event {
@@ -57,14 +55,7 @@ fn opened(at: Ms) -> RecoveryRow {
 /// A sale of two units: user 1 has an order, the other unit is left.
 fn sound() -> Evidence {
     let redis = RedisSale { total: 2, stock: 1, shards_missing: 0, buyers: [(1, ORDER)].into() };
-    let sale = SaleFacts {
-        coupon: COUPON,
-        first_total: 2,
-        level: None,
-        total: 2,
-        sold: 1,
-        redis: Some(redis),
-    };
+    let sale = SaleFacts { coupon: COUPON, first_total: 2, total: 2, sold: 1, redis: Some(redis) };
     Evidence {
         history: vec![claim(1, 100, Outcome::Ok(ORDER))],
         told_last: vec![(1, COUPON, Some(ORDER))],
@@ -226,26 +217,18 @@ fn i5_a_letter_that_an_operator_made_an_order_of_needs_a_cause_as_well() {
 }
 
 #[test]
-fn i5_a_loss_excuses_nothing_that_the_durability_of_the_sale_keeps() {
-    let broken = |level: Option<Level>, sync: Sync, is_of_replica: bool| {
+fn i5_a_loss_excuses_nothing_that_the_durability_of_the_service_keeps() {
+    let broken = |is_replicated: bool, is_of_replica: bool| {
         let mut evidence = lost();
         evidence.losses.push(Loss { is_of_replica, ..loss() });
         evidence.recoveries.push(opened(900));
         evidence.lives[0] = life(0, Some(400));
-        evidence.sales[0].level = level;
-        evidence.plan.sync = sync;
+        evidence.plan.is_replicated = is_replicated;
         !check(&evidence).holds()
     };
-    let replica = Some(Level::Replica(1));
-    assert!(broken(replica, Sync::Always, true));
-    assert!(!broken(replica, Sync::Always, false), "the replica was not promoted");
-    assert!(!broken(None, Sync::Always, true));
-    assert!(broken(Some(Level::Fsync), Sync::EverySecond, false));
-    assert!(
-        !broken(Some(Level::Fsync), Sync::Always, false),
-        "the file was cut back behind its sync"
-    );
-    assert!(!broken(None, Sync::EverySecond, false));
+    assert!(broken(true, true));
+    assert!(!broken(true, false), "the replica was not promoted");
+    assert!(!broken(false, true));
 }
 
 #[test]

@@ -6,14 +6,13 @@ use std::time::Duration;
 use anyhow::bail;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
-use flash_sale::base::durability::Level;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::http::{Answer, Http};
 use crate::facts::Change;
-use crate::plan::{APIS, Deed, DeedAt, Plan, SalePlan};
+use crate::plan::{APIS, Deed, DeedAt, Plan};
 use crate::world::Installation;
 
 /// Pause before the operator asks again.
@@ -28,8 +27,6 @@ pub struct Created {
     pub coupon: i64,
     /// Units on offer at first.
     pub total: i64,
-    /// Durability that the sale was created with; `None` for that of the service.
-    pub level: Option<Level>,
 }
 
 /// Changes sales.
@@ -45,12 +42,11 @@ impl Operator {
         Self { installation: installation.clone(), http: http.clone(), changes: Vec::new() }
     }
 
-    /// Creates a sale that is open, an hour's step of any clock included. A sale with a durability that the service can't
-    /// keep gets that of the service.
-    pub async fn create(&self, SalePlan { total, level }: SalePlan) -> anyhow::Result<Created> {
+    /// Creates a sale that is open, an hour's step of any clock included.
+    pub async fn create(&self, total: i64) -> anyhow::Result<Created> {
         let now = Clock::System.now();
         let sale = json!({
-            "durability": level, "total": total, "opens_at": now - TimeDelta::hours(3), "closes_at": now + TimeDelta::days(2),
+            "total": total, "opens_at": now - TimeDelta::hours(3), "closes_at": now + TimeDelta::days(2),
         });
         let body = json!({
             "kind": "flash", "title": "Explored", "pay_cents": 1, "value_cents": 2, "sale": sale,
@@ -58,10 +54,7 @@ impl Operator {
         let answer = self.send(Method::POST, "/v1/coupons", Some(&body)).await?;
         let coupon = answer.body["id"].as_str().and_then(|id| id.parse().ok());
         match (answer.status, coupon) {
-            (201, Some(coupon)) => Ok(Created { coupon, total, level }),
-            (409, _) if answer.code() == "durability_unavailable" => {
-                Box::pin(self.create(SalePlan { total, level: None })).await
-            }
+            (201, Some(coupon)) => Ok(Created { coupon, total }),
             _ => bail!("a coupon could not be created: {} {}", answer.status, answer.body),
         }
     }

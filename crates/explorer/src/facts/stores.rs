@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use flash_sale::base::durability::Level;
-
 use super::unit::Ms;
 
 /// A sale, as both stores have it.
@@ -13,8 +11,6 @@ pub struct SaleFacts {
     pub coupon: i64,
     /// Units on offer when the sale was created.
     pub first_total: i64,
-    /// Durability that the sale was created with; `None` for that of the service.
-    pub level: Option<Level>,
     /// Units on offer, by Postgres.
     pub total: i64,
     /// Live orders, as Postgres counts them beside its rows.

@@ -1,11 +1,10 @@
 //! Plans from seeds.
 
-use flash_sale::base::durability::Level;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::fault::{APIS, Fault, PROCESSES};
-use super::schedule::{Act, Deed, DeedAt, Plan, SalePlan, Sync};
+use super::schedule::{Act, Deed, DeedAt, Plan, Sync};
 
 /// Time in which faults begin, in milliseconds.
 const BEGINS_MS: std::ops::Range<u32> = 1_000..6_000;
@@ -20,22 +19,19 @@ const TRIES: usize = 20;
 pub fn generate(seed: u64, faults: &[Fault]) -> Plan {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let sync = if random.random_bool(0.6) { Sync::Always } else { Sync::EverySecond };
-    let mut sales = (0..random.random_range(2..=4))
-        .map(|_| SalePlan { total: total(&mut random), level: None })
-        .collect::<Vec<_>>();
+    let sales: Vec<i64> = (0..random.random_range(2..=4)).map(|_| total(&mut random)).collect();
     let clients = random.random_range(16..=48);
     let users = random.random_range(5..=40);
     let pause_ms = random.random_range(1..=10);
     let payment_window_s = random.random_range(2..=3);
     let deeds = deeds(&mut random, sales.len());
     let acts = acts(&mut random, faults);
-    for sale in &mut sales {
-        sale.level = level(&mut random);
-    }
+    let is_replicated = random.random_bool(0.25);
     let last = acts.iter().map(|act| act.end_ms).max().unwrap_or(0);
     Plan {
         seed,
         sync,
+        is_replicated,
         sales,
         clients,
         users,
@@ -53,15 +49,6 @@ fn total(random: &mut ChaCha8Rng) -> i64 {
         0 => random.random_range(3..=20),
         1 => random.random_range(20..=120),
         _ => random.random_range(120..=2_000),
-    }
-}
-
-/// Most sales have the durability of the service.
-fn level(random: &mut ChaCha8Rng) -> Option<Level> {
-    match random.random_range(0..8) {
-        0 | 1 => Some(Level::Replica(1)),
-        2 => Some(Level::Fsync),
-        _ => None,
     }
 }
 
@@ -178,8 +165,8 @@ mod tests {
         let plan = generate(7, &Fault::ALL);
         let larger = plan.clone().times(4);
         assert_eq!(larger.clients, 4 * plan.clients);
-        for (sale, larger) in plan.sales.iter().zip(&larger.sales) {
-            assert_eq!((4 * sale.total, sale.level), (larger.total, larger.level));
+        for (total, larger) in plan.sales.iter().zip(&larger.sales) {
+            assert_eq!(4 * total, *larger);
         }
         let Plan { clients, sales, .. } = plan.clone();
         assert_eq!(Plan { clients, sales, ..larger }, plan);

@@ -15,4 +15,4 @@ mod fault;
 
 pub use fault::{APIS, Fault, Ground, Need, PROCESSES};
 pub use generate::generate;
-pub use schedule::{Act, Deed, DeedAt, Plan, SalePlan, Sync, process_name};
+pub use schedule::{Act, Deed, DeedAt, Plan, Sync, process_name};

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use flash_sale::base::durability::Level;
-
 use super::fault::{APIS, Fault, Ground};
 
 /// When Redis syncs its append-only file.
@@ -13,15 +11,6 @@ pub enum Sync {
     Always,
     /// Once a second.
     EverySecond,
-}
-
-/// A sale of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SalePlan {
-    /// Units on offer at the beginning.
-    pub total: i64,
-    /// Durability that the operator asks for; `None` for that of the service.
-    pub level: Option<Level>,
 }
 
 /// A change of a sale by the operator.
@@ -68,8 +57,10 @@ pub struct Plan {
     pub seed: u64,
     /// When Redis syncs its file.
     pub sync: Sync,
-    /// The sales.
-    pub sales: Vec<SalePlan>,
+    /// True if claims are confirmed once the replica has them.
+    pub is_replicated: bool,
+    /// Units on offer at the beginning, of each sale.
+    pub sales: Vec<i64>,
     /// Clients at work at one time.
     pub clients: usize,
     /// Users of each client.
@@ -101,8 +92,8 @@ impl Plan {
     #[must_use]
     pub fn times(mut self, crowd: usize) -> Self {
         self.clients *= crowd;
-        for sale in &mut self.sales {
-            sale.total *= i64::try_from(crowd).unwrap_or(i64::MAX);
+        for total in &mut self.sales {
+            *total *= i64::try_from(crowd).unwrap_or(i64::MAX);
         }
         self
     }
@@ -119,13 +110,11 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sync = if self.sync == Sync::Always { "always" } else { "everysec" };
-        let sale = |SalePlan { total, level }: &SalePlan| {
-            level.map_or(total.to_string(), |level| format!("{total} ({level})"))
-        };
-        let totals: Vec<String> = self.sales.iter().map(sale).collect();
+        let replicated = if self.is_replicated { ", durability replica" } else { "" };
+        let totals: Vec<String> = self.sales.iter().map(i64::to_string).collect();
         writeln!(
             f,
-            "seed {}: appendfsync {sync}, sales of {} units",
+            "seed {}: appendfsync {sync}{replicated}, sales of {} units",
             self.seed,
             totals.join(", ")
         )?;

@@ -80,7 +80,7 @@ pub async fn sales(
 ) -> anyhow::Result<Vec<SaleFacts>> {
     let redis = installation.redis.lock().await;
     let mut sales = Vec::new();
-    for Created { coupon, total: first_total, level } in created {
+    for Created { coupon, total: first_total } in created {
         let (total, sold): (i64, i64) =
             sqlx::query_as("SELECT total, sold FROM flash_sales WHERE coupon_id = $1")
                 .bind(coupon)
@@ -90,7 +90,6 @@ pub async fn sales(
         sales.push(SaleFacts {
             coupon: *coupon,
             first_total: *first_total,
-            level: *level,
             total,
             sold,
             redis: in_redis,

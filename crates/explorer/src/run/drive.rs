@@ -13,7 +13,7 @@ use super::{collect, heal, watch};
 use crate::check::{Verdict, check};
 use crate::clients::{Created, Crowd, Http, Operator, ask_all};
 use crate::facts::{Change, Event, Evidence};
-use crate::plan::{Plan, SalePlan};
+use crate::plan::Plan;
 use crate::world::{Installation, Machine, Postgres};
 
 /// Time for which clients go on when all damage has ended and the first claim has been answered.
@@ -88,12 +88,12 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     let http = Http::new()?;
     let operator = Operator::new(installation, &http);
     let mut sales = Vec::new();
-    for sale in &plan.sales {
-        sales.push(operator.create(*sale).await?);
+    for total in &plan.sales {
+        sales.push(operator.create(*total).await?);
     }
     let coupons = sales.iter().map(|sale| sale.coupon).collect();
     *breaker.coupons.lock().expect("no holder of this lock panics") = coupons;
-    let last = operator.create(SalePlan { total: LAST_SALE, level: None }).await?;
+    let last = operator.create(LAST_SALE).await?;
     let used = use_and_break(plan, breaker, &http, operator, &sales, evidence).await?;
     (evidence.history, evidence.changes) = used;
     sales.push(last);

@@ -183,5 +183,8 @@ fn arguments(plan: &Plan, place: usize) -> Vec<String> {
     if place >= APIS {
         words.extend(["--admin-listen", "127.0.0.1:0"]);
     }
+    if plan.is_replicated && place < APIS {
+        words.extend(["--durability", "replica"]);
+    }
     words.into_iter().map(str::to_owned).collect()
 }

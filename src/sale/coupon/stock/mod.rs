@@ -7,7 +7,6 @@ mod queries;
 
 use sqlx::{PgConnection, PgExecutor, PgPool};
 
-use crate::base::durability::Level;
 use crate::kit::postgres;
 use crate::sale::coupon::input::NewSale;
 use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
@@ -37,8 +36,6 @@ pub struct StoredSale {
     pub revision: i64,
     /// Total and window.
     pub terms: SaleTerms,
-    /// Durability of its claims, if it has one of its own.
-    pub durability: Option<Level>,
     /// Its life in Redis.
     pub stage: Stage,
 }
@@ -82,7 +79,7 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
     let row = sqlx::query!(
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
                   opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
-                  durability AS "durability: Level", load_id, (archived_at IS NOT NULL) AS "archived!"
+                  load_id, (archived_at IS NOT NULL) AS "archived!"
            FROM coupons LEFT JOIN flash_sales ON coupon_id = id
            WHERE id = $1"#,
         coupon.get(),
@@ -104,7 +101,6 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         state: row.state,
         revision: row.revision,
         terms: SaleTerms { total, opens_at, closes_at },
-        durability: row.durability,
         stage: match row.load_id {
             None => Stage::Unloaded,
             Some(load_id) if row.archived => Stage::Archived { load_id },
@@ -116,13 +112,12 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
 /// Adds the sale of a new flash coupon.
 pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> sqlx::Result<()> {
     sqlx::query!(
-        "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total, durability)
-         VALUES ($1, $2, $3, $4, $5)",
+        "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
+         VALUES ($1, $2, $3, $4)",
         coupon.get(),
         sale.opens_at,
         sale.closes_at,
         sale.total,
-        sale.durability.map(|level| level.to_string()),
     )
     .execute(tx)
     .await?;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 
-use crate::base::durability::Level;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::model::CouponState;
@@ -213,8 +212,6 @@ pub struct SaleToBuild {
     pub revision: i64,
     /// Id of the noted load.
     pub load_id: String,
-    /// Durability of its claims, if it has one of its own.
-    pub durability: Option<Level>,
 }
 
 /// The sale to build, as this snapshot has it; `None` once it has been archived.
@@ -225,7 +222,7 @@ pub async fn to_build(
     sqlx::query_as!(
         SaleToBuild,
         r#"SELECT total, opens_at, closes_at, state AS "state: CouponState", revision,
-                  load_id AS "load_id!", durability AS "durability: Level"
+                  load_id AS "load_id!"
            FROM coupons JOIN flash_sales ON coupon_id = id
            WHERE id = $1 AND loaded_at IS NOT NULL AND archived_at IS NULL"#,
         coupon.get(),

@@ -1,0 +1,2 @@
+-- Durability is a setting of the service alone.
+ALTER TABLE flash_sales DROP COLUMN durability;
