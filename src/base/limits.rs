@@ -355,26 +355,15 @@ pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 /// Longest time for which a process shows a coupon as Postgres had it. A change by another process is usually seen at
 /// once, by a message; this is the bound if the message gets lost.
 pub const COUPON_SHOWN_MAX: Duration = Duration::from_secs(1);
-/// The same of a sale whose revision Redis has confirmed in the last [`LEFT_SHOWN_MAX`]. A change that is answered 200 is in
-/// Redis, and seen by that; this is the bound of a change that Redis could not be told.
-pub const COUPON_CONFIRMED_SHOWN_MAX: Duration = Duration::from_millis(1_200);
-/// Age from which one task reads such a coupon again while the others are still shown the older one; each coupon has an
-/// age of its own, up to [`COUPON_RENEWAL_SPREAD`] later.
-pub const COUPON_RENEWED_AFTER: Duration = Duration::from_millis(900);
-/// The same of a sale that Redis confirms: with the questions to Redis, six questions a second.
-pub const COUPON_CONFIRMED_RENEWED_AFTER: Duration = Duration::from_secs(1);
-/// Spread of these ages, so that coupons that were first read together are not read together for ever.
-pub const COUPON_RENEWAL_SPREAD: Duration = Duration::from_millis(80);
+/// Time for which a process remembers a coupon as Postgres had it. The body that is put together from it lives for
+/// [`LEFT_SHOWN_MAX`] more, and the rest of [`COUPON_SHOWN_MAX`] is for the answers of the stores.
+pub const COUPON_ROW_MEMORY: Duration = Duration::from_millis(700);
 /// Longest time for which a process shows the units left of a sale.
 pub const LEFT_SHOWN_MAX: Duration = Duration::from_millis(200);
 /// Time for which the newest coupon is believed to be the newest.
 pub const NEWEST_COUPON_MEMORY: Duration = Duration::from_millis(900);
-/// Time for which requests for a coupon are told the failure of the one that asked Postgres.
-pub const COUPON_FAILURE_MEMORY: Duration = Duration::from_millis(100);
 /// Ids that a process remembers, with a coupon or without. The longest coupon takes some 50 KB, a usual one 2 KB.
 pub const COUPONS_SHOWN_MAX: u64 = 4_000;
-/// Time without a request after which such an id is forgotten.
-pub const COUPON_SHOWN_IDLE: Duration = Duration::from_secs(60);
 
 /// Coupons that a pass takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
@@ -653,16 +642,14 @@ const _: () = {
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
     assert!(DAY_COUNT_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
-    let renewed = COUPON_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
-    assert!(renewed < COUPON_SHOWN_MAX.as_millis());
-    let renewed = COUPON_CONFIRMED_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
-    assert!(renewed < COUPON_CONFIRMED_SHOWN_MAX.as_millis());
+    assert!(
+        COUPON_ROW_MEMORY.as_millis() + LEFT_SHOWN_MAX.as_millis() < COUPON_SHOWN_MAX.as_millis()
+    );
     assert!(ID_LIVES_A_DAY * ID_NUMBERS_GRANTED <= 1 << 31);
     assert!(86_400 / ID_LIVES_A_DAY < 11);
     assert!(ID_NUMBERS_AHEAD < ID_NUMBERS_GRANTED);
-    // At most six questions about a hot coupon in any second: five to Redis, one to Postgres.
+    // At most five questions to Redis about a hot coupon in any second.
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
-    assert!(COUPON_CONFIRMED_RENEWED_AFTER.as_millis() >= 1_000);
     assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // A batch of the largest size, each claim in an entry of its own.

@@ -123,7 +123,7 @@ impl CouponChanges {
             }
         };
         // The units left may be others now.
-        self.coupons.cache.forget(coupon);
+        self.coupons.cache.forget();
         let coupon = self.coupons.get(coupon).await?.ok_or(sqlx::Error::RowNotFound)?;
         Ok(match applied {
             true => ChangeOutcome::Changed(coupon),

@@ -18,8 +18,5 @@ mod reading;
 // The load of a sale into Redis.
 pub mod load;
 
-// Coupons as they are shown, on a clock that stands still.
-mod shown;
-
 // The shards that hold the buyers of a sale.
 mod shards;

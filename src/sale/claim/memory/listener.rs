@@ -110,7 +110,7 @@ impl Listener {
             move |push: PushInfo| {
                 match push.kind {
                     PushKind::Message => match coupon_in(&push, &changes) {
-                        Some((coupon, true)) => coupons.forget(coupon),
+                        Some((_, true)) => coupons.forget(),
                         Some((coupon, false)) => memories.forget(coupon),
                         None => {}
                     },

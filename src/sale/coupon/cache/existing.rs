@@ -8,9 +8,7 @@
 //! coupon as there are lanes, less one; each of these costs one query a second, and is remembered within bounds.
 //!
 //! One question to Postgres, about the newest coupon, serves all ids that are asked for within
-//! [`limits::NEWEST_COUPON_MEMORY`]. A new coupon ends that memory, here and, by a message, in each other process.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! [`limits::NEWEST_COUPON_MEMORY`]. A new coupon begins another generation, here and, by a message, in each other process.
 
 use moka::future::Cache;
 
@@ -22,10 +20,8 @@ use crate::sale::ids::CouponId;
 /// Knows the newest coupon.
 pub struct ExistingIds {
     stored: CouponReader,
-    /// By generation. An answer that was asked for before a coupon was created belongs to an older one.
+    /// By generation.
     newest: Cache<u64, Newest>,
-    /// Coupons that were created or changed, as far as this process knows.
-    generation: AtomicU64,
 }
 
 impl ExistingIds {
@@ -33,21 +29,15 @@ impl ExistingIds {
     pub fn new(stored: CouponReader) -> Self {
         let newest =
             Cache::builder().max_capacity(4).time_to_live(limits::NEWEST_COUPON_MEMORY).build();
-        Self { stored, newest, generation: AtomicU64::default() }
+        Self { stored, newest }
     }
 
-    /// Whether a coupon may have this id. A coupon that another process has created a moment ago may be overlooked until
+    /// Whether a coupon may have this id, by an answer of this generation. A coupon that another process has created a moment ago may be overlooked until
     /// its message comes, [`limits::NEWEST_COUPON_MEMORY`] at most.
-    pub async fn may_be(&self, coupon: CouponId) -> Result<bool, Failure> {
-        let generation = self.generation.load(Ordering::Acquire);
+    pub async fn may_be(&self, (generation, coupon): (u64, CouponId)) -> Result<bool, Failure> {
         let asked = async { self.stored.newest().await.map_err(Failure::from) };
         let newest = self.newest.try_get_with(generation, asked).await?;
         let reaches = |newest: CouponId| coupon.sequence() <= newest.sequence();
         Ok(newest.coupon.is_some_and(reaches) && coupon.is_composed(newest.lanes))
-    }
-
-    /// Forgets the newest coupon: there may be a newer one.
-    pub fn forget(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
     }
 }
