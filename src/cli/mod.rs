@@ -12,9 +12,6 @@ mod coupon;
 // The gateway that takes money, in words.
 mod payments;
 
-// Lists of what waits for a person, and of its parts; orders that are moved for their buyers.
-mod lists;
-
 // Recoveries on an operator's word.
 mod recover;
 
@@ -84,24 +81,8 @@ enum Command {
     Reconcile(reconcile::ReconcileArguments),
     /// Change over to the order log of this version
     Log(log::LogArguments),
-    /// List what passes of the workers could not deal with and try again, and what to do about it
-    Postponed(lists::postponed::PostponedArguments),
-    /// List all that waits for a person: its age, its harm, and the commands that settle it
-    Operations(lists::operations::OperationsArguments),
-    /// Cancel or refund orders for their buyers, or cancel all unpaid orders of a coupon
-    Orders(lists::orders::OrdersArguments),
-    /// List claims that could not become orders, try them again, or discard them
-    DeadLetters(lists::dead_letters::DeadLettersArguments),
-    /// List payments that no order has or that go back, hand one back, or close one
-    Payments(lists::payments::PaymentsArguments),
-    /// Tell claims, orders by status, and the sequence of a day
-    Statistics(lists::statistics::StatisticsArguments),
-    /// List changes that the staff has made, over HTTP and by commands
-    Audit(lists::audit::AuditArguments),
     /// Hand out all data of a user, or erase the user
     User(user::UserArguments),
-    /// List closures of lanes after a start or a loss of Redis, and how each ended
-    Recoveries(lists::recoveries::RecoveriesArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
@@ -152,15 +133,7 @@ impl Command {
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
             Self::Log(arguments) => arguments.stores(),
-            Self::Postponed(arguments) => arguments.stores(),
-            Self::Operations(arguments) => &arguments.stores,
-            Self::Orders(arguments) => arguments.stores(),
-            Self::DeadLetters(arguments) => arguments.stores(),
-            Self::Payments(arguments) => arguments.stores(),
-            Self::Statistics(arguments) => &arguments.stores,
-            Self::Audit(arguments) => &arguments.stores,
             Self::User(arguments) => arguments.stores(),
-            Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
@@ -179,15 +152,7 @@ impl Command {
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Log(arguments) => log::run(&arguments).await,
-            Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
-            Self::Operations(arguments) => lists::operations::run(&arguments).await,
-            Self::Orders(arguments) => lists::orders::run(&arguments).await,
-            Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
-            Self::Payments(arguments) => lists::payments::run(&arguments).await,
-            Self::Statistics(arguments) => lists::statistics::run(&arguments).await,
-            Self::Audit(arguments) => lists::audit::run(&arguments).await,
             Self::User(arguments) => user::run(&arguments).await,
-            Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::Storm(arguments) => storm::run(&arguments).await,

@@ -62,9 +62,7 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
         } else {
             let harvests = arguments.trust == Trust::Redis;
             by_hand::close(stores, lane, harvests, &Actor::command_line()).await?;
-            println!(
-                "lane {lane} is closed; a running service recovers it (`flash-sale recoveries`)"
-            );
+            println!("lane {lane} is closed; a running service recovers it (GET /v1/recoveries)");
         }
     }
     Ok(())

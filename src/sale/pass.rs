@@ -202,7 +202,7 @@ impl Pass {
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,
-                "If the gateway refuses the refund, settle that with the gateway, then `flash-sale payments close ID --note ...` says so here. If Postgres refuses to close the order and the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "If the gateway refuses the refund, settle that with the gateway, then POST /v1/payments/{id}/close says so here. If Postgres refuses to close the order and the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
         }
     }

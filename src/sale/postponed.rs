@@ -318,7 +318,7 @@ impl Postponed {
                 item,
                 others,
                 error,
-                "ALARM: an item can't be dealt with; everything else goes on, and it is tried again: `flash-sale postponed` says what to do"
+                "ALARM: an item can't be dealt with; everything else goes on, and it is tried again: GET /v1/postponed says what to do"
             );
         }
         Ok(())

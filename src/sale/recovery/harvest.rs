@@ -171,7 +171,7 @@ impl Harvester {
 /// A claim of which Postgres takes neither an order nor a dead letter.
 fn given_up(claim: &LoggedClaim, failure: &Failure) -> LostClaim {
     let (coupon_id, user_id, order_id) = (claim.coupon_id, claim.user_id, claim.order_id);
-    tracing::error!(coupon = %coupon_id, user = %user_id, order = %order_id, %failure, "ALARM: a claim that only Redis or its process knew can become neither an order nor a dead letter; it is lost, and listed by `flash-sale recoveries`");
+    tracing::error!(coupon = %coupon_id, user = %user_id, order = %order_id, %failure, "ALARM: a claim that only Redis or its process knew can become neither an order nor a dead letter; it is lost, and listed by GET /v1/recoveries");
     LostClaim { coupon_id, user_id, order_id, reason: REFUSED.to_owned() }
 }
 

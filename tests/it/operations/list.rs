@@ -247,8 +247,6 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
         commands,
         [of_lane("--dry-run"), of_lane("--trust redis"), of_lane("--trust postgres")]
     );
-    let shown = say(&app, &["operations", "--behind", "lane-1"]).await;
-    assert!(shown.stdout.contains("`flash-sale recover --lane 0 --dry-run`"), "{shown:?}");
     for command in &commands[..2] {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         assert_eq!(say(&app, &words).await.code, Some(0), "{command}");
@@ -306,98 +304,4 @@ async fn claims_that_were_not_kept_are_settled_by_an_administrator_with_a_note()
         let refused = app.post(&path, &app.admin_token(), &json!({"note": "x"})).await;
         assert_eq!(refused.refusal(), (404, "recovery_not_found"));
     }
-}
-
-#[tokio::test]
-async fn the_command_line_lists_and_settles_the_same() {
-    let app = with_one_of_each().await;
-    let say = async |words: &[&str]| say(&app, words).await;
-    let all = say(&["operations", "--json"]).await;
-    let told: Vec<Value> =
-        all.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    assert_eq!(kinds(&told), KINDS, "{all:?}");
-    let id_of = |kind: &str| {
-        let matter = told.iter().find(|matter| matter["kind"] == kind).expect("one of each");
-        matter["id"].as_str().expect("an id")
-    };
-    let letter = id_of("dead_letter");
-    let in_words = say(&["operations", "--kind", "dead_letter"]).await;
-    let command = format!("`flash-sale dead-letters discard {letter}`");
-    assert!(in_words.stdout.contains(&command), "{in_words:?}");
-    assert_eq!(say(&["dead-letters", "discard", letter]).await.code, Some(0));
-    let none = say(&["operations", "--kind", "dead_letter"]).await;
-    assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing waits for an operator."));
-    let closed = say(&["dead-letters", "--state", "closed"]).await;
-    assert!(closed.stdout.contains("closed at"), "{closed:?}");
-    let shown = say(&["dead-letters", "show", letter]).await;
-    assert!(shown.stdout.contains("\"closed_at\""), "{shown:?}");
-
-    let settled = say(&["recoveries", "settle", id_of("recovery"), "--note", "told"]).await;
-    assert_eq!(settled.code, Some(0), "{settled:?}");
-    let coupon = app.create_flash(1).await;
-    let order = app.order(2, coupon).await.to_string();
-    let cancelled = say(&["orders", "cancel", &order, "--reason", "asked to"]).await;
-    assert!(cancelled.stdout.contains("is cancelled"), "{cancelled:?}");
-    let coupon = coupon.to_string();
-    let begun = ["orders", "cancel-unpaid", &coupon, "--key", "k", "--reason", "wrong price"];
-    assert_eq!(say(&begun).await.code, Some(0));
-    let jobs = say(&["orders", "jobs", "--coupon", &coupon, "--json"]).await;
-    assert_eq!((jobs.stdout.lines().count(), jobs.stdout.contains("wrong price")), (1, true));
-    assert_eq!(say(&["orders", "jobs", "--json"]).await.stdout.lines().count(), 2);
-    assert_eq!(say(&["orders", "refund", &order, "--reason", "x"]).await.code, Some(1));
-}
-
-#[tokio::test]
-async fn the_command_line_lists_hands_back_and_closes_payments() {
-    let app = with_one_of_each().await;
-    let say = async |words: &[&str]| say(&app, words).await;
-    let listed = say(&["payments"]).await;
-    assert_eq!(listed.code, Some(0), "{listed:?}");
-    assert!(listed.stdout.contains("1 cents (CNY) for order "), "{listed:?}");
-    assert!(listed.stdout.contains(": held, unknown_order"), "{listed:?}");
-    let told = say(&["payments", "--json", "--reason", "unknown_order"]).await;
-    let held: Value = serde_json::from_str(&told.stdout).expect("one object");
-    let (id, order) = (&held["payment_id"], &held["order_id"]);
-    let (id, order) = (id.as_str().expect("an id"), order.as_str().expect("an id"));
-    let of_order = say(&["payments", "--json", "--order", order]).await;
-    assert_eq!(of_order.stdout, told.stdout);
-    let back = say(&["payments", "hand-back", id]).await;
-    assert_eq!((back.code, back.stdout.contains("It goes back")), (Some(0), true), "{back:?}");
-    let refunding = say(&["payments", "--order", order]).await;
-    assert!(refunding.stdout.contains(": refunding, unknown_order"), "{refunding:?}");
-    let closed = say(&["payments", "close", id, "--note", "sent by hand"]).await;
-    assert_eq!((closed.code, closed.stdout.contains("It is closed")), (Some(0), true));
-    let none = say(&["payments", "--order", order]).await;
-    assert_eq!((none.code, &*none.stdout), (Some(0), "No payment waits."));
-    let history = say(&["payments", "--settled", "--json"]).await;
-    assert!(history.stdout.contains("sent by hand"), "{history:?}");
-}
-
-#[tokio::test]
-async fn the_command_line_retries_and_discards_dead_letters() {
-    let app = with_one_of_each().await;
-    let say = async |words: &[&str]| say(&app, words).await;
-    let coupon = app.create_flash(2).await;
-    let mut letters = Vec::new();
-    for user in [3, 4] {
-        let sale = format!("WHERE coupon_id = {coupon}");
-        app.execute(&format!("UPDATE flash_sales SET sold = total {sale}")).await;
-        let order = app.claim(user, coupon).await.order_id();
-        assert_eq!(app.write_orders().await.dead_letters, 1);
-        app.execute(&format!("UPDATE flash_sales SET sold = {} {sale}", user - 3)).await;
-        let letter = app.number("SELECT max(id) FROM dead_letters").await.to_string();
-        letters.push((user, order, letter));
-        if user == 3 {
-            let (_, _, letter) = &letters[0];
-            let retried = say(&["dead-letters", "retry", letter]).await;
-            assert_eq!(retried.code, Some(0), "{retried:?}");
-            assert_eq!(app.status(3, order).await, "unpaid");
-        }
-    }
-    let discarded = say(&["dead-letters", "discard", "--reason", "oversold"]).await;
-    assert_eq!(discarded.code, Some(0), "{discarded:?}");
-    let (user, order, _) = letters[1];
-    assert_eq!(app.status(user, order).await, "cancelled");
-    let open = say(&["dead-letters", "--json"]).await;
-    assert_eq!(open.stdout.lines().count(), 1, "that of another reason stays: {open:?}");
 }

@@ -140,32 +140,6 @@ async fn the_answers_of_a_process_are_those_since_it_or_the_day_began() {
 }
 
 #[tokio::test]
-async fn the_command_tells_the_same_without_answers() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    app.order(1, coupon).await;
-    let stores = app.store_arguments();
-    let said = async |words: &[&str]| {
-        let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
-        run(flash_sale(&[&["statistics"], words, &stores].concat())).await
-    };
-    let json = said(&["--json"]).await;
-    let told: Value = serde_json::from_str(&json.stdout).expect("it is JSON");
-    assert_eq!((&told["claims"], &told["process"]), (&json!(1), &Value::Null));
-    let day = told["day"].as_str().expect("a text");
-    let words = said(&["--day", day]).await;
-    assert_eq!(words.code, Some(0), "{words:?}");
-    for part in [day, "1 accepted claims", "orders: 1 unpaid", "at most 10 orders"] {
-        assert!(words.stdout.contains(part), "{part}: {}", words.stdout);
-    }
-    for bad in ["2026-2-3", "today", "2021-12-31", "9999-12-31", ""] {
-        let refused = said(&["--day", bad]).await;
-        assert_eq!(refused.code, Some(2), "{bad}: {refused:?}");
-        assert!(refused.stderr.contains("a day is written as 2026-11-27"), "{bad}: {refused:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_large_count_is_kept_for_a_multiple_of_the_time_that_it_took() {
     let (app, clock, day) = app().await;
     let coupon = app.create_flash(30_000).await;

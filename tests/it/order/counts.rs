@@ -242,10 +242,6 @@ async fn a_correction_is_found_with_its_coupon_in_the_history_of_postponed_items
     assert!(item["settled_at"].is_string() && item["next_try_at"].is_null(), "{item}");
     let advice = item["what_to_do"].as_str().expect("a text");
     assert!(advice.contains(&format!("`flash-sale coupon show {of}`")), "{advice}");
-    let mut command = flash_sale(&["postponed", "--settled", "--pass", "order_counts"]);
-    command.args(app.store_arguments());
-    let told = run(command).await;
-    assert!(told.stdout.contains(&of) && told.stdout.contains(correction), "{told:?}");
     assert_eq!(app.postponed().await.len(), 0, "nothing waits");
 }
 

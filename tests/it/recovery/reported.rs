@@ -38,8 +38,6 @@ async fn a_process_that_handed_nothing_in_is_named() {
     assert_eq!(by_reason.body["recoveries"][0], *recovery);
     assert_eq!(recovery["absent"], 1, "{recovery}");
     assert_eq!(recovery["absent_processes"], json!(["silent-1"]), "{recovery}");
-    let said = command(&app, &["recoveries"]).await;
-    assert!(said.contains("handed no receipts in: silent-1"), "{said}");
 }
 
 #[tokio::test]
@@ -150,8 +148,6 @@ async fn promises_that_a_full_process_no_longer_remembers_are_counted() {
     .await;
     let list = app.get("/v1/recoveries", &app.admin_token()).await;
     assert!(list.body["recoveries"][0]["receipts_dropped"].as_i64() > Some(0), "{list:?}");
-    let said = command(&app, &["recoveries"]).await;
-    assert!(said.contains("no longer remembered: "), "{said}");
 }
 
 /// Four claims that only a process that died has promised; Redis is emptied before they are written.
@@ -177,8 +173,6 @@ async fn promises_that_nothing_knows_any_more_are_counted() {
     assert_eq!((&recovery["unknown"], &recovery["receipts"]), (&json!(4), &json!(1)), "{recovery}");
     let all_kept = app.get("/v1/recoveries?state=kept_all", &app.admin_token()).await;
     assert_eq!(all_kept.body["recoveries"], json!([]));
-    let said = command(&app, &["recoveries"]).await;
-    assert!(said.contains("no process knows any more: at least 4"), "{said}");
     let metric = "flash_sale_recovered_claims_total{outcome=\"unknown\"}";
     assert_eq!(figure(&app.app.metrics.page(), metric), 4.0);
     let settle = format!("/v1/recoveries/{}/settle", recovery["id"].as_str().expect("an id"));

@@ -15,7 +15,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, raw_sql};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::process::{Process, flash_sale, run};
+use crate::support::process::Process;
 use crate::support::{Bounded, SECRET, TestApp, bounded, eventually, lane, now, shared, user};
 
 /// Age of the orders of these tests, by the time in their ids.
@@ -605,7 +605,7 @@ async fn a_code_and_a_payment_are_looked_for_a_year_of_months_at_a_time() {
 }
 
 #[tokio::test]
-async fn moved_orders_are_searched_like_others_over_http_and_by_command() {
+async fn moved_orders_are_searched_like_others() {
     let app = old_app(&[]).await;
     let OldSale { coupon, redeemed, .. } = old_sale(&app).await;
     let regular = app.create_regular().await;
@@ -639,32 +639,6 @@ async fn moved_orders_are_searched_like_others_over_http_and_by_command() {
     assert!(found.iter().filter(|found| **found > 0).count() >= 14, "{found:?}");
     assert_eq!(moved(&app.app).await, 3);
     assert_eq!(look().await, before);
-
-    let coupon_id = coupon.to_string();
-    let list = ["orders", "list", "--coupon", &coupon_id, "--status", "redeemed", "--json"];
-    let found: Value = serde_json::from_str(&told(&app, &list).await).expect("one object");
-    assert_eq!(
-        (&found["order_id"], &found["redemption_code"]),
-        (&json!(redeemed.to_string()), &Value::Null)
-    );
-    let list = told(&app, &["orders", "list", "--limit", "2"]).await;
-    assert!(list.starts_with(&format!("{other}: of user 2, coupon {regular}: unpaid")), "{list}");
-    assert_eq!(list.lines().count(), 4, "{list}");
-    let shown: Value =
-        serde_json::from_str(&told(&app, &["orders", "show", &redeemed.to_string()]).await)
-            .expect("JSON");
-    assert_eq!(shown["status"], "redeemed");
-    let none = told(&app, &["orders", "list", "--user", "77"]).await;
-    assert_eq!(none.trim(), "There is no such order.");
-}
-
-/// Output of a sub-command.
-async fn told(app: &TestApp, arguments: &[&str]) -> String {
-    let mut command = flash_sale(arguments);
-    command.args(app.store_arguments());
-    let done = run(command).await;
-    assert_eq!(done.code, Some(0), "{done:?}");
-    done.stdout
 }
 
 #[tokio::test]

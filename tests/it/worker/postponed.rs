@@ -8,7 +8,6 @@ use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
-use crate::support::process::{flash_sale, run};
 use crate::support::{Bounded, Reply, TestApp, eventually};
 
 /// Unpaid orders of these users, past their time.
@@ -393,23 +392,6 @@ async fn what_is_settled_stays_as_history() {
     assert_eq!((&second["postponed"][0], &second["next_cursor"]), (&settled[1], &Value::Null));
     assert_eq!(list("settled=true&pass=expiry").await["postponed"], settled);
     assert_eq!(list("settled=true&pass=refunds").await["postponed"], json!([]));
-
-    let told = listed_by_command(&app, &["--settled", "--json"]).await;
-    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(Value::Array(told), settled);
-    let told = listed_by_command(&app, &["--settled", "--pass", "expiry"]).await;
-    assert!(told.contains("failed 2 times since") && told.contains(", settled at "), "{told}");
-    let told = listed_by_command(&app, &[]).await;
-    assert_eq!(told.trim(), "Nothing is postponed.");
-}
-
-/// Output of `flash-sale postponed` with these arguments.
-async fn listed_by_command(app: &TestApp, arguments: &[&str]) -> String {
-    let mut command = flash_sale(&[&["postponed"], arguments].concat());
-    command.args(app.store_arguments());
-    let done = run(command).await;
-    assert_eq!(done.code, Some(0), "{done:?}");
-    done.stdout
 }
 
 #[tokio::test]
@@ -443,49 +425,4 @@ async fn the_list_comes_in_pages_and_by_pass() {
     assert_eq!(retry(&app, "999").await.refusal(), (404, "postponed_not_found"));
     assert_eq!(retry(&app, "x").await.refusal(), (400, "invalid_id"));
     app.expect_disagreements();
-}
-
-#[tokio::test]
-async fn the_command_line_lists_and_retries() {
-    let (app, items) = two_postponed().await;
-    let say = async |words: &[&str]| {
-        let mut command = flash_sale(words);
-        command.args(app.store_arguments());
-        run(command).await
-    };
-    let id = items[0]["id"].as_str().expect("an id");
-    let listed = say(&["postponed"]).await;
-    assert_eq!(listed.code, Some(0), "{listed:?}");
-    let order = items[0]["item"].as_str().expect("an id");
-    for part in [
-        &format!("{id}: expiry: order {order}\n"),
-        "failed 1 times since",
-        "flash-sale reconcile --repair",
-    ] {
-        assert!(listed.stdout.contains(part), "{part}: {listed:?}");
-    }
-    let as_json = say(&["postponed", "--json", "--pass", "expiry", "--limit", "1"]).await;
-    assert_eq!(serde_json::from_str::<Value>(&as_json.stdout).expect("one object"), items[0]);
-    let older = say(&["postponed", "--json", "--before", id]).await;
-    assert_eq!(serde_json::from_str::<Value>(&older.stdout).expect("one object"), items[1]);
-    let none = say(&["postponed", "--pass", "warm_up"]).await;
-    assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing is postponed."));
-
-    count_again(&app).await;
-    app.let_postponed_wait().await;
-    assert_eq!(say(&["postponed", "retry", id]).await.code, Some(0));
-    assert_eq!(app.expire().await, 1);
-    let gone = say(&["postponed", "retry", id]).await;
-    assert_eq!((gone.code, &*gone.stdout), (Some(1), ""));
-    assert!(gone.last_words().contains("nothing is postponed under the id"), "{gone:?}");
-    for wrong in [
-        &["postponed", "--pass", "cook"][..],
-        &["postponed", "retry"],
-        &["postponed", "retry", "x"],
-        &["postponed", "--limit", "0"],
-    ] {
-        assert_eq!(say(wrong).await.code, Some(2), "{wrong:?}");
-    }
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 1);
 }
