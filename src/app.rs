@@ -36,9 +36,6 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
-use crate::sale::operations::Operations;
-use crate::sale::order::cancellations::Cancellations;
-use crate::sale::order::counts::OrderCounts;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -56,7 +53,6 @@ use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::history::History;
 use crate::sale::retention::{Kept, Retention};
-use crate::sale::statistics::Statistics;
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
 #[cfg(feature = "otlp")]
@@ -111,18 +107,12 @@ pub struct App {
     pub payments: Payments,
     /// Expires orders.
     pub expiry: Expiry,
-    /// Cancels the unpaid orders of coupons.
-    pub cancellations: Cancellations,
-    /// All that waits for an operator.
-    pub operations: Operations,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
     /// Tries dead letters again.
     pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
-    /// Running counts of orders.
-    pub order_counts: OrderCounts,
     /// Changes that the staff has made.
     pub audit: Audit,
     /// Deletes old records.
@@ -141,7 +131,7 @@ pub struct App {
     pub layout: Arc<LayoutInUse>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
-    /// Looks the operator's numbers up, and tells statistics of a day.
+    /// Looks the operator's numbers up.
     pub numbers: Numbers,
     /// Compares the stores, and keeps the record.
     pub reconciler: Reconciler,
@@ -241,8 +231,8 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, begins the day's statistics,
-    /// and forgets users without a claim in the last time.
+    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, and
+    /// forgets users without a claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
@@ -250,7 +240,6 @@ impl App {
             tracing::debug!(%error, "older processes could not be looked for");
         }
         self.prepare_ids().await;
-        self.numbers.statistics.begin_day();
         self.memories.forget_idle();
     }
 
@@ -291,7 +280,7 @@ impl App {
         let live = live_sales(config, &stores, &coupons, &shutdown);
         let looked_at = (&backlog, &lane_states, &durability);
         let sale = (&coupons, &coupon_changes);
-        let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
+        let sources = sources(&stores, &coupons, looked_at, &clock);
         Ok(Arc::new(Self {
             claims: Claims::new(memories.clone(), script, asked, regular, orders.clone()),
             board: Board::new(sources, live.places(), shutdown.clone()),
@@ -302,8 +291,6 @@ impl App {
             traces,
             payments: payments(config, &stores, &order_moves, &postponed),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
-            cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
-            operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
             dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
@@ -322,11 +309,10 @@ impl App {
             order_moves,
             locks,
             readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
-            numbers: numbers(&stores, (&order_ids, &backlog), (&metrics, &postponed), &clock),
+            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             order_ids,
             backlog,
             layout,
-            order_counts: OrderCounts::new(stores.pool.clone(), metrics.clone()),
             audit: Audit::new(stores.pool.clone()),
             retention: Retention::new(stores.pool.clone(), Kept::of(config)),
             history: History::new(stores.pool.clone(), postponed.clone(), metrics.clone(), config),
@@ -426,7 +412,7 @@ fn stock_returns(
 /// Capabilities that the board reads.
 fn sources(
     stores: &Stores,
-    (coupons, postponed, order_moves): (&Arc<Coupons>, &Postponed, &OrderMoves),
+    coupons: &Arc<Coupons>,
     (backlog, lanes, durability): (&Arc<Backlog>, &Arc<LaneStates>, &Arc<Durability>),
     clock: &Clock,
 ) -> Sources {
@@ -436,8 +422,6 @@ fn sources(
         backlog: backlog.clone(),
         lanes: lanes.clone(),
         durability: durability.clone(),
-        postponed: postponed.clone(),
-        dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
         clock: clock.clone(),
     }
 }
@@ -459,16 +443,6 @@ fn live_sales(
 ) -> LiveSales {
     let window = config.payment_window();
     LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
-}
-
-fn numbers(
-    stores: &Stores,
-    (order_ids, backlog): (&Arc<IdGenerator>, &Arc<Backlog>),
-    (metrics, postponed): (&Arc<Metrics>, &Postponed),
-    clock: &Clock,
-) -> Numbers {
-    let statistics = Statistics::new(stores, order_ids.clone(), metrics.clone(), clock.clone());
-    Numbers::new(stores, backlog.clone(), statistics, metrics.clone(), postponed.clone())
 }
 
 fn presence(

@@ -27,7 +27,7 @@ def quantile(part, buckets):
 # Row, panels: title, unit, description, queries with their legends.
 ROWS = [
     ("Is all well?", [
-        ("Disagreements", "none", "Redis and Postgres, compared once a minute. Has to be 0.",
+        ("Disagreements", "none", "Redis and Postgres, compared every ten minutes. Has to be 0.",
          [("max(flash_sale_reconcile_disagreements)", "disagreements")]),
         ("Losses of data in Redis", "none", "Since the processes started. Anything but 0 needs an operator.",
          [("sum(flash_sale_redis_data_lost_total)", "losses")]),
@@ -67,8 +67,6 @@ ROWS = [
     ("Sales, orders and money", [
         ("Units left", "short", "By Redis; the newest 100 sales.",
          [('max by (coupon) (flash_sale_units{of="left"})', "coupon {{coupon}}")]),
-        ("Orders by status", "short", "Counted with each comparison.",
-         [("max by (status) (flash_sale_orders)", "{{status}}")]),
         ("Units on their way back", "short", "Of cancelled, expired and refunded orders.",
          [("max(flash_sale_stock_returns_open)", "units")]),
         ("Oldest payment that waits", "s", "Held, and asked to go back.",

@@ -52,7 +52,7 @@ export function requestOf({ kind, thing, isRegular, coupon, key, values, currenc
     case 'archive':
       return { method: 'POST', path: `${path}/archive`, body: { accept_loss: false } };
     case 'cancel_unpaid':
-      return { method: 'POST', path: `${path}/cancel-unpaid`, body: { key, reason: values.note } };
+      return { method: 'POST', path: `${path}/cancel-unpaid`, body: { reason: values.note } };
     case 'settle':
       return { method: 'POST', path: `/v1/recoveries/${thing}/settle`, body: { note: values.note } };
     case 'discard_all':

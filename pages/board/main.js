@@ -13,14 +13,13 @@ import { BoardWords } from './wording.js';
 const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
 /** Lists that no event has: path, and name in the reply. The book of changes is for administrators alone. */
-const LISTS = { book: ['/v1/audit?limit=20', 'entries'], regular: ['/v1/coupons?kind=regular&limit=100', 'coupons'], jobs: ['/v1/jobs?limit=20', 'jobs'] };
-/** Pauses between two looks at the last two of them: while a job goes on, and else. */
-const JOB_MS = 2000;
+const LISTS = { book: ['/v1/audit?limit=20', 'entries'], regular: ['/v1/coupons?kind=regular&limit=100', 'coupons'] };
+/** Pause between two looks at the regular coupons. */
 const LIST_MS = 15_000;
 const FINAL = ['invalid_token', 'forbidden'];
 
 const words = new BoardWords();
-const state = { board: null, book: null, regular: [], jobs: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, book: null, regular: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
 let readAt = 0;
@@ -160,7 +159,6 @@ async function read(name) {
   const list = reply.body[of] ?? [];
   if (name === 'book') state.book = { code: reply.code, entries: list };
   else if (reply.ok) state[name] = list;
-  if (state.jobs.some((job) => job.finished_at === null)) readAt = performance.now() + JOB_MS;
   choose();
   paint();
 }
@@ -229,7 +227,7 @@ async function start() {
   // The age of the last event grows by itself.
   setInterval(() => {
     if (state.board !== null && performance.now() - heardAt > 2000) paint();
-    if (!document.hidden && state.locked === null && performance.now() > readAt) ['regular', 'jobs'].forEach(read);
+    if (!document.hidden && state.locked === null && performance.now() > readAt) read('regular');
   }, 1000);
 }
 

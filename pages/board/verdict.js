@@ -6,7 +6,7 @@ const FRESH_MS = 5000;
 /** The same of an event that was asked for: the next one comes within 20 s. */
 const ASKED_MS = 30_000;
 /** Age from which on a comparison says nothing about now. */
-const COMPARED_MS = 10 * 60_000;
+const COMPARED_MS = 30 * 60_000;
 /** Age of a claim in the log that is worth a word. */
 const OLD_ENTRY_MS = 10_000;
 /** Age of a refund that its gateway has not confirmed that is worth a word. */
@@ -30,8 +30,7 @@ function facts(board) {
     closed: board.lanes.filter((lane) => !lane.is_open),
     unreadable: board.lanes.filter((lane) => lane.pending === null),
     unconserved: board.sales.filter((sale) => sale.units?.conserved === false),
-    held: board.owed.find((it) => it.status === 'held')?.payments ?? 0,
-    oldRefunds: board.owed.some((it) => it.status === 'refunding' && it.oldest_seconds > OLD_REFUND_S),
+    waits: (kind) => board.waits?.find((it) => it.kind === kind) ?? { items: 0, oldest_s: 0 },
   };
 }
 
@@ -72,8 +71,9 @@ function troubles(board) {
     else say('postgres_away');
   }
   if (its.compared?.disagreements > 0) say('disagree', { number: its.compared.disagreements });
-  if (board.recoveries_unsettled > 0) say('not_kept', { number: board.recoveries_unsettled });
-  if (board.letters_open > 0) say('letters', { number: board.letters_open });
+  for (const [kind, key] of [['recovery', 'not_kept'], ['dead_letter', 'letters']]) {
+    if (its.waits(kind).items > 0) say(key, { number: its.waits(kind).items });
+  }
   if (its.unconserved.length > 0) say('not_conserved', { number: its.unconserved.length });
   if (its.closed.length > 0) say('lanes_closed', { number: its.closed.length });
   if (redis?.is_there) {
@@ -92,9 +92,9 @@ function worries(board) {
   if (its.redis?.is_there && its.silent.length > 0) say('silent', { number: its.silent.length });
   if (its.brokeOff) say('broke_off');
   if (board.oldest_ms > OLD_ENTRY_MS) say('old_entry', { number: board.backlog, ms: board.oldest_ms });
-  if (its.held > 0) say('held', { number: its.held });
-  if (its.oldRefunds) say('refunds');
-  if (board.postponed_waiting > 0) say('postponed', { number: board.postponed_waiting });
+  if (its.waits('held_payment').items > 0) say('held', { number: its.waits('held_payment').items });
+  if (its.waits('refund').oldest_s > OLD_REFUND_S) say('refunds');
+  if (its.waits('postponed').items > 0) say('postponed', { number: its.waits('postponed').items });
   return found;
 }
 
@@ -113,7 +113,7 @@ export function comparison(state) {
 /** The verdicts on the equations of a sale: units, buyers, orders. */
 export function equations(state, sale) {
   const { board } = state;
-  const { redis, postgres, compared } = facts(board);
+  const { redis, postgres, compared, waits } = facts(board);
   const units = sale.units;
   const quiet = (key) => ({ tone: 'quiet', key });
   if (!isFresh(state) || !redis?.is_there || !units) return [quiet('not_now'), quiet('not_now'), quiet('not_now')];
@@ -127,7 +127,7 @@ export function equations(state, sale) {
   const ofBuyers =
     !postgres?.is_there ? quiet('not_now')
     : lost ? { tone: 'bad', key: 'lost' }
-    : board.recoveries_unsettled > 0 ? quiet('not_kept')
+    : waits('recovery').items > 0 ? quiet('not_kept')
     : isCompared ? { tone: 'good', key: 'none_lost', ms: board.now - Date.parse(compared.finished_at) } : quiet('not_compared');
   const ofOrders =
     !postgres?.is_there || units.sold === null ? quiet('not_now')

@@ -5,12 +5,11 @@ import { bar, locked } from '../js/bar.js';
 import { chart } from './charts.js';
 import { idOf } from './deeds.js';
 import { dialog } from './dialogs.js';
-import { book, jobs, letters, payments, postponed, recoveries } from './lists.js';
+import { book, recoveries, waiting } from './lists.js';
 import { button, chip, icon, panel, table } from './parts.js';
 import { comparison, equations, isFresh, isShown, lane, sentences, store } from './verdict.js';
 
 const CLAIMS = ['accepted', 'sold_out', 'repeats', 'shed', 'others'];
-const STATUSES = ['unpaid', 'paid', 'redeemed', 'cancelled', 'expired', 'refunding', 'refunded'];
 
 export function page(state, words, does) {
   return html`
@@ -37,15 +36,11 @@ function board(state, words, does) {
     { key: 'rows', name: words.of('log.rows'), of: (point) => point.rows },
     { key: 'waiting', name: words.of('log.waiting'), of: (point) => point.waiting },
   ], state.points, it.now, words), 'wide')}
-        ${panel('orders', words, it.orders_at ? words.say('orders.at', { ms: it.now - it.orders_at }) : nothing, orders(it, words))}
-        ${letters(it, words, does)}
+        ${waiting(it, words, does)}
         ${panel('stores', words, button('compare', words, does.compare, state.comparing), runs(state, words))}
-        ${payments(it, words, does)}
-        ${postponed(it, words, does)}
         ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'wide')}
         ${panel('places', words, nothing, places(state, words))}
-        ${recoveries(it, words, does)}
-        ${jobs(state, words)}
+        ${recoveries(it, words)}
         ${book(state, words, does)}
       </div>`}
     ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.say(state.notice.key, state.notice)}${state.notice.text ? html` <span class="aside" lang="en">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
@@ -92,7 +87,6 @@ function tiles(state, words) {
   const fresh = isShown(state);
   const rate = CLAIMS.reduce((sum, key) => sum + it.point[key], 0);
   const known = fresh && it.processes.some((one) => one.is_heard);
-  const written = it.orders ? Object.values(it.orders).reduce((sum, count) => sum + count, 0) : null;
   const tile = (key, value, unit, aside, more) => html`
     <div class="tile" id="tile-${key}"><dt>${words.of(`tile.${key}`)}</dt>
       <dd><b class=${more?.warn ? 'warn' : ''}>${value}</b>${unit ? html` <span class="unit">${unit}</span>` : nothing}</dd>
@@ -105,7 +99,7 @@ function tiles(state, words) {
   return html`<dl class="tiles six">
     ${tile('left', words.count(sale?.left), sale ? `/ ${words.count(sale.total)}` : '', null, sale && sale.left !== null ? { bar: [sale.left, sale.total] } : null)}
     ${tile('rate', known ? words.count(rate) : '–', '', known ? words.say('tile.rate.more', { number: it.point.accepted }) : null)}
-    ${tile('rows', known ? words.count(it.point.rows) : '–', '', written === null ? null : words.say('tile.rows.more', { number: written }))}
+    ${tile('rows', known ? words.count(it.point.rows) : '–')}
     ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (isFresh(state) ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
     ${time('answer', it.p99_ms, it.p50_ms === null ? null : words.say('tile.answer.more', { ms: it.p50_ms }))}
     ${time('row', it.row_p99_ms, words.of('tile.row.more'))}
@@ -128,14 +122,6 @@ function conservation(state, words) {
     ${row([part(units.buyers, 'buyers'), part(units.sold, 'sold', '='), part(onTheWay, 'on_the_way', '+'), part(units.in_review, 'in_review', '+')], ofBuyers)}
     ${row([part(units.sold, 'sold'), part(units.total, 'units', '≤')], ofOrders)}
     <p class="aside">${words.say('equations.at', { ms: Math.max(0, it.now - units.at) })}</p>`;
-}
-
-function orders(it, words) {
-  if (!it.orders) return html`<p class="none">${words.of('orders.none')}</p>`;
-  const most = Math.max(1, ...Object.values(it.orders));
-  return html`<dl class="bars">${STATUSES.map((status) => html`
-    <div><dt>${words.of(`order.${status}`)}</dt><dd><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><path class="bar-ground" d="M0 4H100"/><path class="bar-${status}" d="M0 4H${((100 * (it.orders[status] ?? 0)) / most).toFixed(1)}"/></svg></dd>
-      <dd class="number">${words.count(it.orders[status] ?? 0)}</dd></div>`)}</dl>`;
 }
 
 function runs(state, words) {

@@ -338,16 +338,6 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub dead_letters_days: u32,
 
-    /// Days for which a postponed item is kept after it has been settled
-    #[arg(long, env = "FLASH_SALE_POSTPONED_DAYS", default_value_t = 365,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub postponed_days: u32,
-
-    /// Days for which a job that cancels a coupon's unpaid orders is kept after its end; its key is free after that
-    #[arg(long, env = "FLASH_SALE_JOBS_DAYS", default_value_t = 365,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub jobs_days: u32,
-
     /// Days for which the keys of restocks are kept after the end of their coupon
     #[arg(long, env = "FLASH_SALE_RESTOCKS_DAYS", default_value_t = 30,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
@@ -364,7 +354,7 @@ pub struct Config {
     pub recoveries_days: u32,
 
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for none but after a recovery
-    #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,
+    #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 600_000,
         value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     pub reconcile_period_ms: u64,
 

@@ -59,7 +59,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 pub const PREFER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Pause that a 202 advises before the status of the claim is asked for: most orders are written in less.
 pub const CLAIM_POLL_PAUSE: Duration = Duration::from_millis(200);
-/// Pause that the other 202s advise: a job, a comparison, a change or a payment takes a second and more.
+/// Pause that the other 202s advise: a comparison, a change or a payment takes a second and more.
 pub const WORK_POLL_PAUSE: Duration = Duration::from_secs(1);
 /// Requests that may wait for their order at one time; further ones get their 202 at once.
 pub const PREFER_WAITERS_MAX: usize = 256;
@@ -308,16 +308,6 @@ pub const UNCHECKED_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.
 pub const RECONCILE_WAIT_MAX: Duration = Duration::from_secs(8);
-/// Buyers that a comparison of what has changed reads; sales beyond that wait for the next one, or for the audit.
-pub const CHANGED_BUYERS_MAX: i64 = 300_000;
-/// Age of the last full reading of a sale from which on the audit reads the sale again, however still it is.
-pub const READING_AGE_MAX: Duration = Duration::from_secs(60 * 60);
-/// Assumed duration of a reading whose process died.
-pub const READING_AUDIT_ASSUMED: Duration = Duration::from_secs(10 * 60);
-/// Pause of the audit when no sale is due.
-pub const READING_AUDIT_IDLE: Duration = Duration::from_secs(60);
-/// Shortest pause between two readings of the audit.
-pub const READING_AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a request waits until another comparison has ended.
 pub const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
 /// The same for the command line, and for a worker that has to know.
@@ -460,28 +450,12 @@ pub const RETENTION_BATCH: u32 = 1_000;
 pub const CLOSED_ORDERS_TIME: Duration = Duration::from_secs(3_600);
 /// Obstacles to erasing a user that are named, of each kind.
 pub const OBSTACLES_NAMED_MAX: u32 = 10;
-/// Period in which a worker adds up the changes of the running counts of orders.
-pub const ORDER_COUNTS_PERIOD: Duration = Duration::from_secs(1);
-/// Changes that are added up in one statement.
-pub const ORDER_COUNTS_BATCH: i64 = 10_000;
-/// Time in which Postgres counts the orders of one coupon for the audit of these counts.
-pub const ORDER_AUDIT_TIMEOUT: Duration = Duration::from_secs(300);
-/// Least pause of that audit between two coupons. The pause is 20 times as long as the last count took.
-pub const ORDER_AUDIT_PAUSE: Duration = Duration::from_secs(10);
-/// Pause of the audit after the last coupon.
-pub const ORDER_AUDIT_REST: Duration = Duration::from_secs(3600);
+/// Unpaid orders of a sale that are counted to tell what keeps it from being archived.
+pub const UNPAID_COUNTED_MAX: i64 = 10_000;
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
 pub const EXPIRY_BATCH: u32 = 500;
-/// Period in which a worker goes on with jobs that cancel orders.
-pub const CANCELLATIONS_PERIOD: Duration = Duration::from_secs(1);
-/// Orders that a job cancels in one transaction; other transactions wait for the same sale meanwhile.
-pub const CANCELLATIONS_BATCH: i64 = 500;
-/// Jobs that a pass reads at a time.
-pub const PASS_JOBS_MAX: i64 = 100;
-/// Time after which a job that goes on waits for an operator: a million orders take less.
-pub const JOB_PATIENCE: Duration = Duration::from_secs(600);
-/// Orders of a job that are counted to tell how many are left.
-pub const JOB_ORDERS_COUNTED_MAX: i64 = 10_000;
+/// Unpaid orders whose time one transaction ends.
+pub const CANCELLATIONS_BATCH: i64 = 1_000;
 /// Period in which a worker looks for payments that have to go back.
 pub const REFUND_PERIOD: Duration = Duration::from_secs(1);
 /// Payments that one run of that pass asks gateways about.
@@ -554,12 +528,6 @@ pub const ID_NUMBERS_GRANTED: i64 = 262_144;
 pub const ID_LIVES_A_DAY: i64 = 8_192;
 /// Numbers that are left below a ceiling when it is raised ahead of need.
 pub const ID_NUMBERS_AHEAD: i64 = 131_072;
-/// Time for counting the orders of a day: less than a request may take.
-pub const DAY_COUNT_TIMEOUT: Duration = Duration::from_secs(8);
-/// Orders of a day from which on its count is kept; fewer are counted each time, in milliseconds.
-pub const DAY_COUNT_KEPT_MIN: i64 = 20_000;
-/// Time for which a count is kept to the time that it took.
-pub const DAY_COUNT_PAUSES: u32 = 20;
 /// Time before midnight at which the next day's sequence gets its ceiling.
 pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
 
@@ -586,10 +554,8 @@ pub const LETTERS_AT_A_TIME: i64 = 100;
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
 /// Payments on a page of those that wait, at most.
 pub const PAGE_PAYMENTS_MAX: u32 = 100;
-/// Jobs on one page of a list.
-pub const PAGE_JOBS_MAX: u32 = 100;
-/// Open matters on one page of a list.
-pub const PAGE_MATTERS_MAX: u32 = 100;
+/// Things that wait for a person on one page of a list.
+pub const PAGE_OPEN_MAX: u32 = 100;
 /// Recoveries on one page of a list.
 pub const PAGE_RECOVERIES_MAX: u32 = 100;
 /// Entries of the book of changes on one page of a list.
@@ -641,7 +607,6 @@ const _: () = {
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
-    assert!(DAY_COUNT_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(
         COUPON_ROW_MEMORY.as_millis() + LEFT_SHOWN_MAX.as_millis() < COUPON_SHOWN_MAX.as_millis()
     );

@@ -243,8 +243,6 @@ pub struct Metrics {
     pub key_set_failures: Counter,
     /// Orders that have moved into the history.
     pub orders_moved: Counter,
-    /// Coupons whose running counts of orders were wrong.
-    pub order_counts_corrected: Counter,
 }
 
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
@@ -325,7 +323,6 @@ impl Metrics {
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
             orders_moved: total("orders_moved"),
-            order_counts_corrected: total("order_counts_corrected"),
             gauges: Gauges::default(),
             tally: Tally::default(),
             page: recorder.handle(),

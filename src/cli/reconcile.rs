@@ -8,11 +8,11 @@ use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::sale::audit::{self, Action, Actor, Event};
+use crate::sale::reconcile::Report;
 use crate::sale::reconcile::pass::run_and_record;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, AskedBy};
 use crate::sale::reconcile::turn::Turn;
-use crate::sale::reconcile::{Kind, Report};
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -20,9 +20,6 @@ pub struct ReconcileArguments {
     /// Repair what can be repaired while the service runs (docs/reconcile.md), and compare again
     #[arg(long)]
     repair: bool,
-    /// Leave out the orders of sales that neither store has changed since they were last read, as the workers do
-    #[arg(long, conflicts_with = "repair")]
-    changed: bool,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -34,7 +31,7 @@ pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
     let closed = opened.close().await;
     let report = report?;
     closed?;
-    if report.agrees() { Ok(()) } else { Err(Disagree(report.findings()).into()) }
+    if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 
 async fn compare(stores: &Stores, arguments: &ReconcileArguments) -> anyhow::Result<Report> {
@@ -56,14 +53,13 @@ async fn compare_in(
     let repair = arguments.repair;
     // The settings of the service are not known here.
     let pay_time = repair.then_some(limits::PAY_TIME_MIN);
-    let kind = if arguments.changed { Kind::Changed } else { Kind::Full };
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
     }
-    let (report, repairs) = run_and_record(stores, turn, (run, kind), pay_time).await?;
-    print(&report, kind);
+    let (report, repairs) = run_and_record(stores, turn, run, pay_time).await?;
+    print(&report);
     if !repair || report.agrees() {
         return Ok(report);
     }
@@ -71,13 +67,13 @@ async fn compare_in(
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         println!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
-    let (report, _) = run_and_record(stores, turn, (run, kind), None).await?;
-    print(&report, kind);
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let (report, _) = run_and_record(stores, turn, run, None).await?;
+    print(&report);
     Ok(report)
 }
 
-fn print(report: &Report, kind: Kind) {
+fn print(report: &Report) {
     for sale in &report.sales {
         println!(
             "coupon {}: total {} = stock {} + buyers {}; live orders {}, in review {}{}",
@@ -95,15 +91,6 @@ fn print(report: &Report, kind: Kind) {
     }
     for disagreement in &report.disagreements {
         println!("DISAGREE {}: {disagreement}", disagreement.code());
-    }
-    for earlier in &report.earlier {
-        println!("DISAGREE {}: {earlier}", earlier.code);
-    }
-    if kind == Kind::Changed {
-        println!(
-            "Only what has changed was read: {} sales are as they were when last read, {} were too large.",
-            report.unchanged, report.waiting,
-        );
     }
     if report.agrees() {
         println!("Redis and Postgres agree ({} sales).", report.sales.len());

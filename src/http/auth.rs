@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 
 use super::frame::bearer::bearer;
-use super::problem::{Problem, REQUEST_ID};
+use super::problem::Problem;
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, Scope, TokenError};
 use crate::sale::audit::Actor;
@@ -119,8 +119,7 @@ fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Proble
         http.front().bounds.user(id, &parts.method, &parts.uri)?;
     }
     let scope = need(scope, needed)?;
-    let request_id = parts.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-    let actor = Actor::staff(id, scope, request_id.unwrap_or_default().to_owned());
+    let actor = Actor::staff(id, scope);
     Ok(Staff { id, scope, actor })
 }
 

@@ -15,7 +15,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// All that waits for a person, and the lists of its parts; comparisons, jobs and the book of changes: for the staff.
+// All that waits for a person, and the lists of its parts; comparisons and the book of changes: for the staff.
 pub mod operators;
 
 // Pages for people.
@@ -148,8 +148,6 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::cancel_unpaid::cancel_unpaid))
         .routes(routes!(coupons::live::live))
         .routes(routes!(coupons::progress::progress))
-        .routes(routes!(operators::jobs::list))
-        .routes(routes!(operators::jobs::show))
         .routes(routes!(operators::waiting::list))
         .routes(routes!(operators::audit::list))
         .routes(routes!(operators::board::show))
@@ -158,7 +156,6 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
         .routes(routes!(operators::recoveries::settle))
-        .routes(routes!(operators::statistics::of_day))
         .routes(routes!(operators::reconcile::compare))
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));

@@ -1,5 +1,4 @@
-//! The book of changes that the staff has made, and of orders from which gateways have taken the money back. Owner of the
-//! table `audit`.
+//! The book of changes that the staff has made. Owner of the table `audit`.
 //!
 //! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
@@ -23,32 +22,24 @@ use crate::sale::ids::{AuditId, SubjectId, UserId};
 pub const ERASED_NOTE: &str = "erased with its user";
 /// Scope of a command.
 const COMMAND_LINE: &str = "command_line";
-/// Scope of a gateway.
-const GATEWAY: &str = "gateway";
 
-/// A member of the staff who asks for a change, or a gateway.
+/// A member of the staff who asks for a change.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    /// Subject of the token; none for a command or a gateway.
+    /// Subject of the token; none for a command.
     id: Option<UserId>,
     scope: &'static str,
-    request_id: Option<String>,
 }
 
 impl Actor {
-    /// The bearer of a token with this scope, by the request of this name.
-    pub fn staff(id: UserId, scope: Scope, request_id: String) -> Self {
-        Self { id: Some(id), scope: scope.role(), request_id: Some(request_id) }
+    /// The bearer of a token with this scope.
+    pub fn staff(id: UserId, scope: Scope) -> Self {
+        Self { id: Some(id), scope: scope.role() }
     }
 
     /// The user of a command.
     pub fn command_line() -> Self {
-        Self { id: None, scope: COMMAND_LINE, request_id: None }
-    }
-
-    /// A payment gateway elsewhere.
-    pub fn gateway() -> Self {
-        Self { id: None, scope: GATEWAY, request_id: None }
+        Self { id: None, scope: COMMAND_LINE }
     }
 }
 
@@ -78,8 +69,6 @@ pub enum Action {
     CancelOrder,
     /// The refund of a paid order is asked for, for its buyer.
     RefundOrder,
-    /// A gateway takes back the money of an order without having been asked to.
-    ChargeBackOrder,
     /// All unpaid orders of a coupon are cancelled.
     CancelUnpaidOrders,
     /// An order is redeemed.
@@ -137,7 +126,6 @@ impl Action {
             Self::EndCoupon | Self::RestockCoupon | Self::ArchiveCoupon => Kind::Coupon,
             Self::CancelUnpaidOrders => Kind::Coupon,
             Self::CancelOrder | Self::RefundOrder | Self::RedeemOrder => Kind::Order,
-            Self::ChargeBackOrder => Kind::Order,
             Self::DiscardDeadLetter | Self::RetryDeadLetter => Kind::DeadLetter,
             Self::HandPaymentBack | Self::ClosePayment => Kind::Payment,
             Self::RetryPostponed => Kind::Postponed,
@@ -198,12 +186,10 @@ pub struct AuditEntry {
     pub id: AuditId,
     /// Time of the change.
     pub at: DateTime<Utc>,
-    /// Subject of the token; null for a command or a gateway.
+    /// Subject of the token; null for a command.
     pub actor: Option<UserId>,
-    /// Scope: the `role` in the token, `command_line` or `gateway`.
+    /// Scope: the `role` in the token, or `command_line`.
     pub scope: String,
-    /// Name of the request in the logs; null for a command or a gateway.
-    pub request_id: Option<String>,
     /// The action.
     pub action: String,
     /// Id of the thing; null for a lane.
@@ -219,16 +205,10 @@ pub struct AuditEntry {
 /// Entries that are asked for; each part narrows them down.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter {
-    /// By this actor.
-    pub actor: Option<UserId>,
     /// Of this action.
     pub action: Option<Action>,
     /// About the thing with this id.
     pub subject: Option<SubjectId>,
-    /// From this time on.
-    pub from: Option<DateTime<Utc>>,
-    /// Before this time.
-    pub to: Option<DateTime<Utc>>,
 }
 
 /// The book. Clones share the pool.
@@ -261,19 +241,14 @@ impl Audit {
         };
         let entries = sqlx::query_as!(
             AuditEntry,
-            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
                       subject_id AS "subject: SubjectId", before, after
                FROM audit
-               WHERE ($1::bigint IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
-                 AND ($3::bigint IS NULL OR subject_id = $3)
-                 AND at >= coalesce($4::timestamptz, '-infinity') AND at < coalesce($5::timestamptz, 'infinity')
-                 AND (at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
-               ORDER BY at DESC, id DESC LIMIT $8"#,
-            filter.actor.map(UserId::get),
+               WHERE ($1::text IS NULL OR action = $1) AND ($2::bigint IS NULL OR subject_id = $2)
+                 AND (at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4, 9223372036854775807))
+               ORDER BY at DESC, id DESC LIMIT $5"#,
             filter.action as Option<Action>,
             filter.subject.map(SubjectId::get),
-            filter.from,
-            filter.to,
             behind_at,
             behind.map(AuditId::get),
             i64::from(limit),
@@ -313,11 +288,10 @@ async fn time_of(tx: &mut PgConnection, entry: AuditId) -> sqlx::Result<Option<D
 /// Makes an entry, in the transaction of the change where there is one.
 pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sqlx::Result<()> {
     sqlx::query!(
-        "INSERT INTO audit (actor, scope, request_id, action, subject_id, before, after)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO audit (actor, scope, action, subject_id, before, after)
+         VALUES ($1, $2, $3, $4, $5, $6)",
         by.id.map(UserId::get),
         by.scope,
-        by.request_id,
         event.action as Action,
         event.subject,
         event.before,
@@ -343,7 +317,7 @@ pub async fn about(
     for (kind, ids) in subjects {
         let entries = sqlx::query_as!(
             AuditEntry,
-            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
                       subject_id AS "subject: SubjectId", before, after
                FROM audit WHERE subject_id = ANY($1) AND action = ANY($2) ORDER BY at, id"#,
             ids,
@@ -358,7 +332,7 @@ pub async fn about(
 pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Vec<AuditEntry>> {
     let entries = sqlx::query_as!(
         AuditEntry,
-        r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+        r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
                   subject_id AS "subject: SubjectId", before, after
            FROM audit WHERE actor = $1 ORDER BY at, id"#,
         actor.get(),
@@ -389,10 +363,7 @@ mod tests {
     #[test]
     fn each_action_is_listed_under_its_kind_alone() {
         let kinds = [
-            (
-                Kind::Order,
-                &["cancel_order", "refund_order", "charge_back_order", "redeem_order"][..],
-            ),
+            (Kind::Order, &["cancel_order", "refund_order", "redeem_order"][..]),
             (Kind::DeadLetter, &["discard_dead_letter", "retry_dead_letter"]),
             (Kind::Payment, &["hand_payment_back", "close_payment"]),
             (Kind::Postponed, &["retry_postponed"]),

@@ -26,9 +26,6 @@ pub mod recovery;
 // Comparison of the two stores, repairs, and the gauges that show their difference.
 pub mod reconcile;
 
-// Statistics of a day.
-pub mod statistics;
-
 // Payments, refunds and the gateway.
 pub mod payment;
 

@@ -36,8 +36,6 @@ pub enum Pass {
     Places,
     /// Closes orders that have not been paid in time.
     Expiry,
-    /// Cancels the unpaid orders of coupons, for jobs.
-    Cancellations,
     /// Asks gateways to refund payments.
     Refunds,
     /// Asks the gateway about opened payments, within the pass over refunds.
@@ -48,8 +46,6 @@ pub enum Pass {
     History,
     /// Deletes other old records.
     Retention,
-    /// Adds up the changes of the running counts of orders, and audits them.
-    OrderCounts,
     /// Builds a sale anew that Redis has lost, in a recovery.
     Rebuild,
 }
@@ -88,7 +84,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 19] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -102,13 +98,11 @@ impl Pass {
         Self::Withdrawals,
         Self::Places,
         Self::Expiry,
-        Self::Cancellations,
         Self::Refunds,
         Self::Openings,
         Self::Audit,
         Self::History,
         Self::Retention,
-        Self::OrderCounts,
         Self::Rebuild,
     ];
 
@@ -128,13 +122,11 @@ impl Pass {
             Self::Withdrawals => "withdrawals",
             Self::Places => "places",
             Self::Expiry => "expiry",
-            Self::Cancellations => "cancellations",
             Self::Refunds => "refunds",
             Self::Openings => "openings",
             Self::Audit => "audit",
             Self::History => "history",
             Self::Retention => "retention",
-            Self::OrderCounts => "order_counts",
             Self::Rebuild => "rebuild",
         }
     }
@@ -183,18 +175,9 @@ impl Pass {
                 ItemKind::Order,
                 "The order is over and can't move into the history, so its row stays where it is; nothing else is harmed. The error names the value that Postgres refuses: mend the row.",
             )),
-            Self::Cancellations => Some((
-                ItemKind::Order,
-                "A job cancels the order, which stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
-            )),
             Self::Rebuild => Some((
                 ItemKind::Coupon,
                 "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `flash-sale coupon archive ID --accept-loss` gives up what is lost.",
-            )),
-            // Noted once it is over, for its cause.
-            Self::OrderCounts => Some((
-                ItemKind::Coupon,
-                "The counts are right again, and their cause is left: a session changed rows of `orders` without triggers, or they were restored without the tables of counts. `flash-sale reconcile` reads every sale, in case a comparison has left this one out; `flash-sale coupon show ID` has the counts.",
             )),
             Self::Openings => Some((
                 ItemKind::Order,
@@ -246,7 +229,7 @@ mod tests {
             let passes = passes.filter(|pass| pass.postpones().map(|(of, _)| of) == kind);
             passes.map(Pass::name).collect::<Vec<_>>()
         };
-        let orders = ["expiry", "cancellations", "openings", "history"];
+        let orders = ["expiry", "openings", "history"];
         assert_eq!(of(Some(ItemKind::Order)), orders);
         assert_eq!(of(Some(ItemKind::Payment)), ["refunds"]);
         let never = [

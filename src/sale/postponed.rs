@@ -1,14 +1,12 @@
 //! Postponed items, so that one bad item never stops the others: an item that a pass can't deal with is put aside,
-//! logged once, and tried again less and less often. Owner of the tables `postponed` and `postponed_settled`.
+//! logged once, and tried again less and less often. Owner of the table `postponed`.
 //!
 //! # Model
 //!
 //! A pass deals with items: an order, a payment, a coupon. When an item fails for reasons of its own
 //! ([`Failure::is_of_item`]), the pass notes it here and goes on with the next one. Until `next_try_at` the
 //! pass leaves it alone: after a second first, then two, four, up to [`limits::POSTPONED_PAUSE_MAX`]. A try that succeeds,
-//! and one that finds nothing left to do, settles the note: it moves into `postponed_settled`, where it is kept for
-//! `--postponed-days`. The audit of the running counts of orders notes a correction there at once ([`note_settled`]), so
-//! that an operator can find the coupon.
+//! and one that finds nothing left to do, deletes the note.
 //!
 //! # Authority
 //!
@@ -33,12 +31,12 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
-use crate::kit::postgres::{self, Page};
+use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PostponedId};
@@ -50,16 +48,6 @@ use crate::sale::pass::{ItemKind, Pass};
 pub struct Postponed {
     pool: PgPool,
     metrics: Arc<Metrics>,
-}
-
-/// Part of the notes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PostponedPart {
-    /// Those that wait.
-    #[default]
-    Waiting,
-    /// Those that are settled.
-    Settled,
 }
 
 /// One item that a pass has put aside.
@@ -78,12 +66,10 @@ pub struct PostponedItem {
     pub since: DateTime<Utc>,
     /// Number of failures since.
     pub tries: i64,
-    /// Time of the next try; null once it is settled.
+    /// Time of the next try; null where none is planned.
     pub next_try_at: Option<DateTime<Utc>>,
     /// Error of the last try that failed.
     pub error: String,
-    /// Time at which it succeeded, or nothing was left to do; null while it waits.
-    pub settled_at: Option<DateTime<Utc>>,
     /// Remedy for an operator.
     pub what_to_do: String,
 }
@@ -142,33 +128,18 @@ impl Postponed {
         Ok(Tries { postponed: self, pass, due: due.into_iter().collect() })
     }
 
-    /// Notes of this part, newest first, from before the given one on; of one pass, or of all.
+    /// Notes, newest first, from before the given one on; of one pass, or of all.
     pub async fn list(
         &self,
-        part: PostponedPart,
         pass: Option<Pass>,
         before: Option<PostponedId>,
         limit: u32,
     ) -> sqlx::Result<Vec<PostponedItem>> {
-        let rows = match part {
-            PostponedPart::Waiting => self.waiting_rows(pass, before, limit).await?,
-            PostponedPart::Settled => self.settled_rows(pass, before, limit).await?,
-        };
-        Ok(rows.into_iter().map(PostponedItem::from).collect())
-    }
-
-    async fn waiting_rows(
-        &self,
-        pass: Option<Pass>,
-        before: Option<PostponedId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Row>> {
         // Planned for its values: a pass that has postponed little is looked up by its name.
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let rows = sqlx::query_as!(
             Row,
-            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, next_try_at AS "next_try_at?", error,
-                      NULL::timestamptz AS settled_at
+            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, nullif(next_try_at, 'infinity') AS next_try_at, error
                FROM postponed
                WHERE ($2::text IS NULL OR pass = $2) AND ($1::bigint IS NULL OR id < $1)
                ORDER BY id DESC LIMIT $3"#,
@@ -179,31 +150,7 @@ impl Postponed {
         .fetch_all(&mut *tx)
         .await?;
         tx.commit().await?;
-        Ok(rows)
-    }
-
-    async fn settled_rows(
-        &self,
-        pass: Option<Pass>,
-        before: Option<PostponedId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Row>> {
-        let mut tx = postgres::begin_planning(&self.pool).await?;
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, NULL::timestamptz AS next_try_at, error,
-                      settled_at AS "settled_at?"
-               FROM postponed_settled
-               WHERE ($2::text IS NULL OR pass = $2) AND ($1::bigint IS NULL OR id < $1)
-               ORDER BY id DESC LIMIT $3"#,
-            before.map(PostponedId::get),
-            pass.map(Pass::name),
-            i64::from(limit),
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        Ok(rows)
+        Ok(rows.into_iter().map(PostponedItem::from).collect())
     }
 
     /// Makes an item due now; one that is due already stays as it is. False if there is no such note.
@@ -324,7 +271,7 @@ impl Postponed {
         Ok(())
     }
 
-    /// Settles due items: they have been dealt with, or nothing is left to do for them.
+    /// Deletes the notes of due items: they have been dealt with, or nothing is left to do for them.
     async fn end_wait(&self, pass: Pass, items: &[i64]) -> sqlx::Result<()> {
         if items.is_empty() {
             return Ok(());
@@ -332,13 +279,7 @@ impl Postponed {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let done = sqlx::query!(
             // An item that isn't due has failed in another process meanwhile.
-            "WITH settled AS (
-                 DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()
-                 RETURNING id, pass, item, since, tries, error)
-             INSERT INTO postponed_settled (id, pass, item, since, tries, error)
-             SELECT id, pass, item, since, tries, error FROM settled
-             -- No id comes twice, unless the table has been made anew by hand; no pass stops for that.
-             ON CONFLICT ON CONSTRAINT postponed_settled_once DO NOTHING",
+            "DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()",
             pass.name(),
             items,
         )
@@ -354,52 +295,6 @@ impl Postponed {
     }
 }
 
-/// Notes an item that a pass has settled at once, for the history. Part of the transaction that settles it.
-pub async fn note_settled(
-    tx: &mut PgConnection,
-    pass: Pass,
-    item: i64,
-    error: &str,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "INSERT INTO postponed_settled (id, pass, item, since, tries, error)
-         SELECT nextval(pg_get_serial_sequence('postponed', 'id')), $1, $2, now(), 1, $3
-         -- As for items that have waited.
-         ON CONFLICT ON CONSTRAINT postponed_settled_once DO NOTHING",
-        pass.name(),
-        item,
-        error,
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-/// Deletes the notes on a page that were settled before this time. The page begins behind the note `behind`.
-pub async fn forget(
-    pool: &PgPool,
-    behind: i64,
-    before: DateTime<Utc>,
-    limit: u32,
-) -> sqlx::Result<Page> {
-    let mut tx = postgres::begin_planning(pool).await?;
-    let settled = sqlx::query!(
-        r#"SELECT id, settled_at < $2 AS "is_old!" FROM postponed_settled WHERE id > $1 ORDER BY id LIMIT $3"#,
-        behind,
-        before,
-        i64::from(limit),
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    let old: Vec<i64> = settled.iter().filter(|row| row.is_old).map(|row| row.id).collect();
-    let gone = sqlx::query!("DELETE FROM postponed_settled WHERE id = ANY($1)", &old);
-    let deleted = gone.execute(&mut *tx).await?.rows_affected();
-    tx.commit().await?;
-    // A younger note may have been settled before an older one.
-    let last = settled.last().map(|row| row.id).filter(|_| settled.len() >= limit as usize);
-    Ok(Page { last, deleted })
-}
-
 /// A note, as its row.
 struct Row {
     id: PostponedId,
@@ -409,7 +304,6 @@ struct Row {
     tries: i64,
     next_try_at: Option<DateTime<Utc>>,
     error: String,
-    settled_at: Option<DateTime<Utc>>,
 }
 
 impl From<Row> for PostponedItem {
@@ -420,11 +314,7 @@ impl From<Row> for PostponedItem {
             (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
             _ => ItemId::Other(row.item.to_string()),
         };
-        let what_to_do = match row.settled_at {
-            // The item was noted when it was over: its cause is left to be found.
-            Some(_) if pass != Some(Pass::OrderCounts) => NOTHING_LEFT,
-            _ => known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do),
-        };
+        let what_to_do = known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do);
         Self {
             id: row.id,
             pass: row.pass,
@@ -434,13 +324,11 @@ impl From<Row> for PostponedItem {
             tries: row.tries,
             next_try_at: row.next_try_at,
             error: row.error,
-            settled_at: row.settled_at,
             what_to_do: what_to_do.replace("ID", &row.item.to_string()),
         }
     }
 }
 
-const NOTHING_LEFT: &str = "Nothing is left to do.";
 const UNKNOWN_PASS: &str = "This version doesn't know the pass: ask a newer one.";
 
 impl Tries<'_> {
@@ -496,7 +384,7 @@ impl Tries<'_> {
 mod tests {
     use super::*;
 
-    fn item(pass: &str, is_settled: bool) -> PostponedItem {
+    fn item(pass: &str) -> PostponedItem {
         let at = DateTime::UNIX_EPOCH;
         PostponedItem::from(Row {
             id: PostponedId::new(1).expect("an id"),
@@ -504,32 +392,28 @@ mod tests {
             item: 77,
             since: at,
             tries: 2,
-            next_try_at: (!is_settled).then_some(at),
+            next_try_at: Some(at),
             error: "no".to_owned(),
-            settled_at: is_settled.then_some(at),
         })
     }
 
     #[test]
-    fn an_item_is_of_the_kind_of_its_pass_and_has_its_remedy_until_it_is_settled() {
+    fn an_item_is_of_the_kind_of_its_pass_and_has_its_remedy() {
         let order = ItemId::Order(OrderId::new(77).expect("an id"));
         let other = ItemId::Other("77".to_owned());
-        for (pass, is_settled, kind, id, begin) in [
-            ("expiry", false, Some(ItemKind::Order), &order, "The order stays unpaid"),
-            ("expiry", true, Some(ItemKind::Order), &order, "Nothing is left to do."),
-            ("refunds", false, Some(ItemKind::Payment), &other, "If the gateway refuses"),
-            ("archive", false, Some(ItemKind::Coupon), &other, "The sale is over"),
-            ("order_counts", true, Some(ItemKind::Coupon), &other, "The counts are right again"),
-            ("new_pass", false, None, &other, "This version doesn't know the pass"),
-            ("new_pass", true, None, &other, "Nothing is left to do."),
-            ("write", false, None, &other, "This version doesn't know the pass"),
+        for (pass, kind, id, begin) in [
+            ("expiry", Some(ItemKind::Order), &order, "The order stays unpaid"),
+            ("refunds", Some(ItemKind::Payment), &other, "If the gateway refuses"),
+            ("archive", Some(ItemKind::Coupon), &other, "The sale is over"),
+            ("new_pass", None, &other, "This version doesn't know the pass"),
+            ("write", None, &other, "This version doesn't know the pass"),
         ] {
-            let item = item(pass, is_settled);
+            let item = item(pass);
             assert_eq!((item.item_kind, &item.item), (kind, id), "{pass}");
             assert!(item.what_to_do.starts_with(begin), "{pass}: {}", item.what_to_do);
             assert!(!item.what_to_do.contains("ID"), "{}", item.what_to_do);
             assert_eq!(item.item.to_string(), "77");
         }
-        assert!(item("archive", false).what_to_do.contains("`flash-sale coupon archive 77`"));
+        assert!(item("archive").what_to_do.contains("`flash-sale coupon archive 77`"));
     }
 }

@@ -46,9 +46,6 @@ pub fn start(app: &Arc<App>, config: &Config) {
         while app.expiry.pass().await?.goes_on && !is_stopping(&app) {}
         Ok(())
     });
-    every(app, limits::CANCELLATIONS_PERIOD, Pass::Cancellations, |app| async move {
-        app.cancellations.pass().await.map(drop)
-    });
     let kept = config.audit_kept();
     every(app, limits::AUDIT_PERIOD, Pass::Audit, move |app| async move {
         app.audit.pass(kept).await.map(drop).map_err(Failure::from)
@@ -58,9 +55,6 @@ pub fn start(app: &Arc<App>, config: &Config) {
     });
     every(app, limits::HISTORY_PERIOD, Pass::History, |app| async move {
         app.history.pass().await.map(drop)
-    });
-    every(app, limits::ORDER_COUNTS_PERIOD, Pass::OrderCounts, |app| async move {
-        app.order_counts.pass().await.map_err(Failure::from)
     });
     every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
         app.payments.refund_pass().await.map(drop)

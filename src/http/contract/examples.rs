@@ -122,15 +122,15 @@ mod tests {
     #[test]
     fn a_reply_has_the_example_of_its_schema_with_the_changes_of_its_operation() {
         let all: Value = serde_json::from_str(EXAMPLES).expect("JSON");
-        let job = &all["Job"];
-        assert!(job["job_id"].is_string() && job["retry_after_ms"].is_null(), "{job}");
-        assert_eq!(&example("getJob", "200", of_schema("Job")), job);
+        let run = &all["Run"];
+        assert!(run["run_id"].is_string() && run["retry_after_ms"].is_null(), "{run}");
+        assert_eq!(&example("getComparison", "200", of_schema("Run")), run);
         // Work that goes on has the time to ask again beside its value.
-        let parts = json!([{"$ref": "#/components/schemas/Job"}, {"type": "object"}]);
-        let mut later = job.clone();
+        let parts = json!([{"$ref": "#/components/schemas/Run"}, {"type": "object"}]);
+        let mut later = run.clone();
         later["retry_after_ms"] = json!(1_000);
         let content = json!({JSON: {"schema": {"allOf": parts}}});
-        assert_eq!(example("cancelUnpaidOrders", "202", content), later);
+        assert_eq!(example("another", "202", content), later);
         // Those of an operation count for each status, and some for one status alone.
         let restocked = example("restockCoupon", "200", of_schema("Coupon"));
         assert_eq!(restocked["revision"], 2);

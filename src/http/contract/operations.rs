@@ -174,12 +174,10 @@ fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
     let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
     let needs_scope = ["clerk", "operator", "admin"].into_iter().any(needs);
     let body = operation["requestBody"].is_object();
-    let of_day = path.ends_with("/{day}");
     let asks_stores = path != LIVEZ && path != METRICS;
     let bounded = !matches!(path, LIVEZ | READYZ | METRICS | CALLBACK);
     let rules = [
-        (has("path") && !of_day, "invalid_id"),
-        (of_day, "invalid_day"),
+        (has("path"), "invalid_id"),
         (has("query"), "invalid_query"),
         (bounded, "rate_limited"),
         (body, "malformed_json"),
@@ -346,7 +344,6 @@ mod tests {
                 json!({"parameters": [path, header]}),
                 vec![&["invalid_id"][..], bounded],
             ),
-            ("/v1/days/{day}", json!({"parameters": [path]}), vec![&["invalid_day"][..], bounded]),
             (
                 "/v1/x",
                 json!({"parameters": [header, query]}),

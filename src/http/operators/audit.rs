@@ -11,31 +11,22 @@ use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::extract::Params;
 use crate::http::frame::reply::Json;
-use crate::http::page::{Time, cut_page, page_limit};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::audit::{Action, AuditEntry, Filter};
-use crate::sale::ids::{AuditId, SubjectId, UserId};
+use crate::sale::ids::{AuditId, SubjectId};
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Asked {
-    /// Only changes by the bearer of a token with this `sub`.
-    #[param(inline, nullable = false)]
-    actor: Option<UserId>,
     /// Only changes of this kind.
     #[param(inline, nullable = false)]
     action: Option<Action>,
     /// Only changes of the coupon, order, dead letter, payment, postponed item or comparison with this id.
     #[param(inline, nullable = false)]
     subject: Option<SubjectId>,
-    /// Only changes from this time on.
-    #[param(inline, nullable = false)]
-    from: Option<Time>,
-    /// Only changes before this time.
-    #[param(inline, nullable = false)]
-    to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<AuditId>,
@@ -67,9 +58,8 @@ pub async fn list(
     Params(asked): Params<Asked>,
 ) -> Result<Json<AuditPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
-    let Asked { actor, action, subject, from, to, cursor, .. } = asked;
-    let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
-    let filter = Filter { actor, action, subject, from, to };
+    let Asked { action, subject, cursor, .. } = asked;
+    let filter = Filter { action, subject };
     let found = app.audit.list(&filter, cursor, limit + 1).await?;
     let (entries, next_cursor) = cut_page(found, limit, |entry| entry.id);
     Ok(Json(AuditPage { entries, next_cursor }))

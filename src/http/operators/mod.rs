@@ -1,5 +1,5 @@
 //! For the staff: all that waits for a person, dead letters, payments that wait, postponed items, recoveries, comparisons
-//! of the stores, jobs, statistics, and the book of changes.
+//! of the stores, and the book of changes.
 
 // All that waits for an operator, in one list.
 pub mod waiting;
@@ -13,9 +13,6 @@ pub mod dead_letters;
 // Payments that no order has, or that go back.
 pub mod payments;
 
-// Jobs that cancel all unpaid orders of a coupon.
-pub mod jobs;
-
 // Items that passes could not deal with.
 pub mod postponed;
 
@@ -24,9 +21,6 @@ pub mod recoveries;
 
 // Comparisons of the stores, and their records.
 pub mod reconcile;
-
-// Statistics of a day.
-pub mod statistics;
 
 // Changes that the staff has made.
 pub mod audit;

@@ -18,7 +18,7 @@ use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
 use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::payment::model::PaymentReason;
-use crate::sale::payment::owed::{OwedFilter, OwedPayment, PaymentPart, Settled};
+use crate::sale::payment::owed::{OwedFilter, OwedPayment, Settled};
 
 /// Part of the payments, and position in the list.
 #[derive(Deserialize, IntoParams)]
@@ -65,11 +65,11 @@ pub async fn owed(
     Params(asked): Params<Asked>,
 ) -> Result<Json<OwedPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_PAYMENTS_MAX)?;
-    let part = match asked.settled {
-        Some(true) => PaymentPart::Settled,
-        Some(false) | None => PaymentPart::Waiting,
+    let filter = OwedFilter {
+        settled: asked.settled == Some(true),
+        reason: asked.reason,
+        order: asked.order,
     };
-    let filter = OwedFilter { part, reason: asked.reason, order: asked.order };
     let found = app.payments.owed.list(&filter, asked.cursor, limit + 1).await?;
     let (payments, next_cursor) = cut_page(found, limit, |payment| payment.payment_id);
     Ok(Json(OwedPage { payments, next_cursor }))

@@ -1,4 +1,4 @@
-//! Postponed items, for operators: passes could not deal with them and try them again, or have succeeded since.
+//! Postponed items, for operators: passes could not deal with them, and try them again.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;
-use crate::sale::postponed::{PostponedItem, PostponedPart};
+use crate::sale::postponed::PostponedItem;
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
@@ -26,9 +26,6 @@ pub struct Filter {
     /// Only what this pass has postponed; all passes if not given.
     #[param(inline, nullable = false)]
     pass: Option<Pass>,
-    /// `true`: those that are settled: they have succeeded since, or nothing was left to do. Without it, those that wait.
-    #[param(nullable = false)]
-    settled: Option<bool>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<PostponedId>,
@@ -47,7 +44,7 @@ pub struct PostponedPage {
 
 /// Postponed items, newest first.
 ///
-/// Each with its last error and its remedy. With `settled`, those whose wait is over.
+/// Each with its last error and its remedy.
 #[utoipa::path(
     get, path = "/v1/postponed", operation_id = "listPostponed", tag = "operations", params(Filter), security(("operator" = [])),
     responses(
@@ -60,11 +57,7 @@ pub async fn list(
     Params(filter): Params<Filter>,
 ) -> Result<Json<PostponedPage>, Problem> {
     let limit = page_limit(filter.limit, limits::PAGE_POSTPONED_MAX)?;
-    let part = match filter.settled {
-        Some(true) => PostponedPart::Settled,
-        Some(false) | None => PostponedPart::Waiting,
-    };
-    let found = app.postponed.list(part, filter.pass, filter.cursor, limit + 1).await?;
+    let found = app.postponed.list(filter.pass, filter.cursor, limit + 1).await?;
     let (postponed, next_cursor) = cut_page(found, limit, |item| item.id);
     Ok(Json(PostponedPage { postponed, next_cursor }))
 }
@@ -88,7 +81,6 @@ pub async fn retry(
     if app.postponed.retry(item, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
-    let detail =
-        "nothing is postponed under this id; it may have been dealt with: see `settled=true`";
+    let detail = "nothing is postponed under this id; it may have been dealt with";
     Err(Problem::not_found("postponed_not_found", detail))
 }

@@ -335,7 +335,7 @@ pub const GROUPS: &[Group] = &[
                 code: "idempotency_key_reused",
                 status: 422,
                 title: "Key used before",
-                meaning: "Another request has been carried out under this key: the same member of the staff has created a coupon or begun a comparison by another body, or a job of this coupon has begun for another reason. Nothing was done.",
+                meaning: "Another request has been carried out under this key: the same member of the staff has created a coupon or begun a comparison by another body. Nothing was done.",
                 remedy: "Give each request a key of its own; repeat one only with the same body, byte for byte.",
                 detail: "this key has created a coupon by another body; give another creation a key of its own",
             },
@@ -497,14 +497,6 @@ pub const GROUPS: &[Group] = &[
                 detail: "nothing is postponed under this id; it may have been dealt with",
             },
             Kind {
-                code: "job_not_found",
-                status: 404,
-                title: "No such job",
-                meaning: "No job has this id.",
-                remedy: "Take the id from the list of jobs.",
-                detail: "there is no job with this id",
-            },
-            Kind {
                 code: "recovery_not_found",
                 status: 404,
                 title: "No such recovery",
@@ -532,14 +524,6 @@ pub const GROUPS: &[Group] = &[
                 meaning: "The id in the path is no whole number from 1 to 9223372036854775807 in decimal digits.",
                 remedy: "Send ids as the service gave them, as strings.",
                 detail: "an id is a whole number from 1 to 9223372036854775807, in decimal digits",
-            },
-            Kind {
-                code: "invalid_day",
-                status: 400,
-                title: "Invalid day",
-                meaning: "The day in the path is not written as 2026-11-27, is before 2022-01-01, or is still to come, in UTC.",
-                remedy: "Send a day from 2022-01-01 to today, by the clock of UTC.",
-                detail: "a day is written as 2026-11-27, and lies between 2022-01-01 and today, in UTC",
             },
             Kind {
                 code: "invalid_query",

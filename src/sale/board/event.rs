@@ -1,7 +1,5 @@
 //! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -16,10 +14,7 @@ use crate::sale::coupon::model::Coupon;
 use crate::sale::fence::LaneState;
 use crate::sale::ids::{CouponId, Lane, RunId};
 use crate::sale::log::numbers::LogNumbers;
-use crate::sale::order::dead_letter::Letter;
-use crate::sale::payment::owed::{Owed, OwedPayment};
-use crate::sale::postponed::PostponedItem;
-use crate::sale::reconcile::Kind;
+use crate::sale::operations::{OpenCount, OpenItem};
 use crate::sale::reconcile::runs::{Finding, Run};
 use crate::sale::recovery::records::Recovery;
 
@@ -42,30 +37,16 @@ pub struct BoardEvent {
     oldest_ms: Option<u64>,
     /// The newest sales that aren't over, and behind them the newest others; at most 20.
     sales: Vec<SaleLine>,
-    /// Orders by status, as the last comparison counted them; null before the first.
-    orders: Option<BTreeMap<String, i64>>,
-    /// End of that comparison, in ms since 1970.
-    orders_at: Option<i64>,
-    /// Number of open dead letters.
-    letters_open: Option<i64>,
-    /// The newest of them, at most 20.
-    letters: Vec<Letter>,
+    /// What waits for a person, counted by kind; null while Postgres has not been seen.
+    waits: Option<Vec<OpenCount>>,
+    /// The newest of each kind, at most 20.
+    waiting: Vec<OpenItem>,
     /// Comparisons, newest first, at most 30.
     runs: Vec<RunLine>,
     /// Findings of the last comparison that ended well, at most 20.
     findings: Vec<Finding>,
-    /// Payments that wait, by status.
-    owed: Vec<OwedLine>,
-    /// The newest of them, at most 20.
-    owed_payments: Vec<OwedPayment>,
-    /// Number of postponed items.
-    postponed_waiting: Option<i64>,
-    /// The newest of them, at most 20.
-    postponed: Vec<PostponedItem>,
-    /// Recoveries of lanes, newest first: the newest 5, and at most 20 that wait to be settled.
+    /// Recoveries of lanes, newest first, at most 5.
     recoveries: Vec<Recovery>,
-    /// Number of recoveries with claims that could not be kept and that no administrator has settled.
-    recoveries_unsettled: Option<i64>,
     /// Processes of the installation that were heard in the last 10 minutes.
     processes: Vec<Process>,
     /// Lanes.
@@ -123,10 +104,6 @@ struct UnitsLine {
 struct RunLine {
     run_id: RunId,
     started_at: DateTime<Utc>,
-    /// Extent of the comparison.
-    kind: Kind,
-    /// Oldest full reading among all sales at its end; null if a sale has never been read.
-    oldest_reading_at: Option<DateTime<Utc>>,
     /// Null while it runs, and for ever if its process died.
     finished_at: Option<DateTime<Utc>>,
     /// Failure of a store that ended it.
@@ -137,17 +114,6 @@ struct RunLine {
     in_flight: Option<i64>,
     /// Number of disagreements; 0 is the only good number.
     disagreements: Option<i64>,
-}
-
-/// Payments that wait.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-struct OwedLine {
-    /// `held` or `refunding`.
-    status: &'static str,
-    /// Number of payments.
-    payments: i64,
-    /// Age of the oldest, in seconds; 0 without any.
-    oldest_seconds: f64,
 }
 
 /// A lane.
@@ -204,20 +170,11 @@ impl BoardEvent {
             backlog,
             oldest_ms: log.map(|log| log.oldest_entry_ms),
             sales: postgres.map(|postgres| sales(postgres, fresh)).unwrap_or_default(),
-            orders: compared.and_then(|run| run.orders.clone()).map(|orders| orders.0),
-            orders_at: compared.and_then(|run| run.finished_at).map(|at| at.timestamp_millis()),
-            letters_open: postgres.map(|postgres| postgres.letters_open),
-            letters: postgres.map(|postgres| postgres.letters.clone()).unwrap_or_default(),
+            waits: postgres.map(|postgres| postgres.waits.clone()),
+            waiting: postgres.map(|postgres| postgres.waiting.clone()).unwrap_or_default(),
             runs: runs.iter().map(RunLine::from).collect(),
             findings: compared.map(newest_findings).unwrap_or_default(),
-            owed: postgres
-                .map(|it| it.owed.iter().map(OwedLine::from).collect())
-                .unwrap_or_default(),
-            owed_payments: postgres.map(|it| it.owed_payments.clone()).unwrap_or_default(),
-            postponed_waiting: postgres.map(|postgres| postgres.postponed_waiting),
-            postponed: postgres.map(|postgres| postgres.postponed.clone()).unwrap_or_default(),
             recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),
-            recoveries_unsettled: postgres.map(|postgres| postgres.recoveries_unsettled),
             processes: together.processes,
             lanes: lanes(sources, fresh),
             stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],
@@ -324,22 +281,12 @@ impl From<&Run> for RunLine {
         Self {
             run_id: run.run_id,
             started_at: run.started_at,
-            kind: run.kind,
-            oldest_reading_at: run.oldest_reading_at,
             finished_at: run.finished_at,
             failure: run.failure.clone(),
             sales: run.sales,
             in_flight: run.in_flight,
             disagreements: run.disagreements,
         }
-    }
-}
-
-impl From<&Owed> for OwedLine {
-    fn from(owed: &Owed) -> Self {
-        let Owed { status, payments, oldest_seconds } = owed;
-        let status = status.as_str();
-        Self { status, payments: *payments, oldest_seconds: *oldest_seconds }
     }
 }
 

@@ -8,8 +8,6 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::durability::Durability;
 use crate::sale::fence::LaneStates;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::order::discard::DeadLetters;
-use crate::sale::postponed::Postponed;
 
 /// Capabilities that the board reads.
 pub struct Sources {
@@ -23,10 +21,6 @@ pub struct Sources {
     pub lanes: Arc<LaneStates>,
     /// Level at which claims are confirmed.
     pub durability: Arc<Durability>,
-    /// Postponed items.
-    pub postponed: Postponed,
-    /// Open dead letters.
-    pub dead_letters: DeadLetters,
     /// Tells the time of events.
     pub clock: Clock,
 }

@@ -77,19 +77,6 @@ pub struct Settled {
     pub at: DateTime<Utc>,
 }
 
-/// A lane whose claims wait: closed, or open and not confirmed by Redis.
-#[derive(Clone, Debug)]
-pub struct WaitingLane {
-    /// The lane.
-    pub lane: Lane,
-    /// Number of its approved state.
-    pub epoch: i64,
-    /// Reason of the closure; none for an open lane.
-    pub closed: Option<String>,
-    /// Time of the closure, or of the last beat that Redis has confirmed.
-    pub since: DateTime<Utc>,
-}
-
 impl NotedBeat {
     /// Whether a Redis with this beat has all that it had at the note. The beat that follows the noted one was raised
     /// by a process that died before its note.
@@ -156,38 +143,6 @@ pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<LaneBeat>> {
         LaneBeat { noted, by_look: row.by_look, holds_sale: row.holds_sale }
     });
     Ok(beats.collect())
-}
-
-/// Lanes that have waited for longer than this, from below the given number on, the largest number first. An open lane is
-/// one if it holds a sale in Redis and was confirmed before: Redis is away, or has a newer epoch.
-pub async fn waiting(
-    pool: &PgPool,
-    patience: Duration,
-    below: Option<i64>,
-    limit: u32,
-) -> sqlx::Result<Vec<WaitingLane>> {
-    let rows = sqlx::query!(
-        r#"SELECT lane, epoch, CASE state WHEN 'open' THEN NULL ELSE reason END AS closed,
-                  CASE state WHEN 'open' THEN beat_at ELSE closed_at END AS "since!"
-           FROM lanes JOIN lane_beats USING (lane)
-           WHERE lane < coalesce($2::bigint, 1024)
-             AND CASE state WHEN 'open' THEN beat_at ELSE closed_at END < now() - make_interval(secs => $1)
-             AND (state <> 'open' OR beat > 0 AND lane IN (
-                 SELECT (coupon_id & 1023)::integer FROM flash_sales
-                 WHERE loaded_at IS NOT NULL AND archived_at IS NULL))
-           ORDER BY lane DESC LIMIT $3"#,
-        patience.as_secs_f64(),
-        below,
-        i64::from(limit),
-    );
-    let rows = rows.fetch_all(pool).await?;
-    let waiting = rows.into_iter().map(|row| WaitingLane {
-        lane: Lane::numbered(row.lane),
-        epoch: row.epoch,
-        closed: row.closed,
-        since: row.since,
-    });
-    Ok(waiting.collect())
 }
 
 /// The noted beat of one lane.

@@ -118,11 +118,6 @@ id! {
 }
 
 id! {
-    /// Id of a job: a whole number from 1 to 9223372036854775807, as a string of digits.
-    JobId
-}
-
-id! {
     /// Id of an entry in the book of changes: a whole number from 1 to 9223372036854775807, as a string of digits.
     AuditId
 }

@@ -502,20 +502,6 @@ pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sql
     .await
 }
 
-/// Number of log entries of a lane that ended as dead letters and not as orders after all.
-pub async fn count_of_lane(pool: &PgPool, lane: Lane) -> sqlx::Result<i64> {
-    sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM dead_letters
-           WHERE lane = $1
-             AND NOT EXISTS (SELECT FROM every_order AS orders WHERE orders.id = dead_letters.order_id
-                             AND orders.coupon_id = dead_letters.coupon_id
-                             AND orders.user_id = dead_letters.user_id)"#,
-        lane.get(),
-    )
-    .fetch_one(pool)
-    .await
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -4,6 +4,8 @@
 //! five minutes from its row on, by Postgres's clock. `docs/delay.md` says why a pass over an index and not a timer for
 //! each order.
 //!
+//! The staff may end the time of all unpaid orders of a coupon (`moves/cancel_unpaid.rs`): these are closed as cancelled.
+//!
 //! An order whose time is over stays unpaid until the pass closes it, and may still be paid until then. The first of
 //! the two wins (`sale/order/moves/mod.rs`).
 //!
@@ -26,7 +28,6 @@ use crate::sale::Failure;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::order::moves::OrderMoves;
-use crate::sale::order::moves::in_parts::Closing;
 use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::Postponed;
 
@@ -76,7 +77,7 @@ impl Expiry {
         for item in tries.due() {
             let tried = match OrderId::new(item) {
                 Ok(order) => {
-                    let closed = self.moves.close_these(Closing::Expiry, &[order]).await;
+                    let closed = self.moves.close_these(&[order]).await;
                     closed.map_err(Failure::from)
                 }
                 Err(_) => Ok(0),
@@ -112,8 +113,7 @@ impl Expiry {
         let is_full = due.values().map(Vec::len).sum::<usize>() >= limits::EXPIRY_BATCH as usize;
         let mut closed = 0;
         for (coupon, orders) in due {
-            let (closing, postponed) = (Closing::Expiry, &self.postponed);
-            match self.moves.close_what_can_be(closing, postponed, coupon, &orders).await {
+            match self.moves.close_what_can_be(&self.postponed, coupon, &orders).await {
                 Ok(now) => closed += now,
                 Err(failure)
                     if failure.is_of_lock() && self.leaves_out_locked(&failure).await? => {}

@@ -1,8 +1,5 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
-//! `jobs`, `redemptions` and `stock_returns`, of their history, and of the running counts of orders.
-
-// All unpaid orders of a coupon, cancelled by a job.
-pub mod cancellations;
+//! `redemptions` and `stock_returns`, and of their history.
 
 // Unpaid orders whose time is over.
 pub mod expiry;
@@ -21,9 +18,6 @@ pub mod past;
 
 // Requests that wait until their order is written.
 pub mod waiters;
-
-// Running counts of orders.
-pub mod counts;
 
 // Queries about orders.
 pub mod read;

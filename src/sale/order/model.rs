@@ -60,6 +60,8 @@ pub struct Order {
     pub redeemed_at: Option<DateTime<Utc>>,
     /// Time of the cancellation.
     pub cancelled_at: Option<DateTime<Utc>>,
+    /// Reason of the staff, if it has cancelled all unpaid orders of the coupon.
+    pub cancel_reason: Option<String>,
     /// Time of the expiry.
     pub expired_at: Option<DateTime<Utc>>,
     /// Time of the request for a refund.
@@ -217,6 +219,7 @@ impl Order {
             paid_at: None,
             redeemed_at: None,
             cancelled_at: None,
+            cancel_reason: None,
             expired_at: None,
             refunding_at: None,
             refunded_at: None,

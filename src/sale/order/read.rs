@@ -54,6 +54,7 @@ impl Orders {
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                      CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                       NULL::text AS "redemption_code: RedemptionCode"
                FROM orders WHERE id = ANY($1)"#,
             &ids,
@@ -218,6 +219,7 @@ impl Orders {
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                      CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                       (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
                FROM orders
                WHERE user_id = $1 AND id = coalesce($2, id) AND id < coalesce($3, 9223372036854775807)

@@ -67,7 +67,6 @@ pub mod model;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::config::Config;
@@ -75,7 +74,7 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
-use crate::sale::audit::{self, Action, Actor, Event};
+use crate::sale::audit::{Action, Actor};
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::model::{OrderStatus, PayMethod};
@@ -497,29 +496,18 @@ impl Payments {
 
     /// The gateway has taken back the money of an order, which is locked.
     async fn charge_back(&self, tx: &mut PgConnection, found: &Named) -> sqlx::Result<()> {
-        let reason = PaymentReason::ChargedBack;
-        let before = moves::status(&mut *tx, found.order).await?;
-        let after = match before {
+        match moves::status(&mut *tx, found.order).await? {
             // The shop has lost goods and money, and an administrator has to know.
-            OrderStatus::Redeemed => {
-                rows::hold_charged_back(&mut *tx, found.id).await?;
-                OrderStatus::Redeemed
-            }
+            OrderStatus::Redeemed => rows::hold_charged_back(&mut *tx, found.id).await,
             OrderStatus::Paid if self.chargeback_keeps_unit => {
                 moves::keep_charged_back(&mut *tx, found.order).await?;
-                rows::hold_charged_back(&mut *tx, found.id).await?;
-                OrderStatus::Refunding
+                rows::hold_charged_back(&mut *tx, found.id).await
             }
             _ => {
                 moves::charge_back(&mut *tx, found.order).await?;
-                rows::refunded(&mut *tx, found.id, Some(reason)).await?;
-                OrderStatus::Refunded
+                rows::refunded(&mut *tx, found.id, Some(PaymentReason::ChargedBack)).await
             }
-        };
-        let event = Event::of(Action::ChargeBackOrder, found.order.get())
-            .before(json!({ "status": before }))
-            .after(json!({ "status": after, "payment_id": found.id }));
-        audit::note(tx, &Actor::gateway(), event).await
+        }
     }
 
     /// Outcome of a chargeback: now, or when it was told first.

@@ -46,9 +46,6 @@ pub struct OwedPayment {
     pub note: Option<String>,
     /// Advice in words.
     pub what_to_do: &'static str,
-    /// True for a held payment that may have gone back before: payments of its time have been deleted.
-    #[serde(skip)]
-    pub may_be_back: bool,
 }
 
 /// A payment of an order, whatever has become of it.
@@ -104,41 +101,28 @@ pub enum Settled {
     ChargedBack,
 }
 
-/// Part of the payments that no order has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PaymentPart {
-    /// All that wait.
-    #[default]
-    Waiting,
-    /// Held ones.
-    Held,
-    /// Those whose gateway hasn't confirmed the refund.
-    Refunding,
-    /// Those that have gone back, or were closed.
-    Settled,
-}
-
 /// Payments that are asked for; each part narrows them down.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwedFilter {
-    /// Those of this part.
-    pub part: PaymentPart,
+    /// Those that have gone back or were closed, in place of those that wait.
+    pub settled: bool,
     /// Those of this reason.
     pub reason: Option<PaymentReason>,
     /// Those for this order.
     pub order: Option<OrderId>,
 }
 
-fn advice(status: PaymentStatus, reason: PaymentReason, may_be_back: bool) -> &'static str {
-    match (status, reason) {
+/// Advice about a payment; of one that may have gone back before, `about` says `may_be_back` in place of its reason.
+pub fn advice(status: PaymentStatus, about: &str) -> &'static str {
+    match (status, about) {
         (PaymentStatus::Refunded | PaymentStatus::Closed, _) => "Nothing is left to do.",
-        (PaymentStatus::Held, PaymentReason::IdUsedTwice) => {
+        (PaymentStatus::Held, "id_used_twice") => {
             "The gateway has used one id for two payments: ask it whether it took money twice, return that by the gateway's own means, then close the payment with a note."
         }
-        (PaymentStatus::Held, PaymentReason::ChargedBack) => {
+        (PaymentStatus::Held, "charged_back") => {
             "The gateway has taken the money back. A redeemed order stays redeemed; another one keeps its unit and can't be redeemed. Dispute that with the gateway, or close the payment with a note: a unit that was kept comes back."
         }
-        (PaymentStatus::Held, _) if may_be_back => {
+        (PaymentStatus::Held, "may_be_back") => {
             "The order is so old that payments of its time have been deleted, so the money may have gone back before. Ask the gateway first. If the money is back, close the payment with a note; if not, hand it back."
         }
         (PaymentStatus::Held, _) => {
@@ -170,9 +154,9 @@ impl OwedPayments {
         before: Option<PaymentId>,
         limit: u32,
     ) -> sqlx::Result<Vec<OwedPayment>> {
-        match filter.part {
-            PaymentPart::Settled => settled(&self.pool, filter, before, limit).await,
-            _ => waiting(&self.pool, filter, before, limit).await,
+        match filter.settled {
+            true => settled(&self.pool, filter, before, limit).await,
+            false => waiting(&self.pool, filter, before, limit).await,
         }
     }
 
@@ -224,26 +208,14 @@ impl OwedPayment {
     }
 }
 
-impl PaymentPart {
-    /// Whether payments that wait in this status are asked for.
-    fn has(self, status: PaymentStatus) -> bool {
-        match self {
-            Self::Waiting => true,
-            Self::Held => status == PaymentStatus::Held,
-            Self::Refunding => status == PaymentStatus::Refunding,
-            Self::Settled => false,
-        }
-    }
-}
-
 /// Payments that wait, newest first, from before the given one on.
-pub async fn waiting(
+async fn waiting(
     pool: &PgPool,
     filter: &OwedFilter,
     before: Option<PaymentId>,
     limit: u32,
 ) -> sqlx::Result<Vec<OwedPayment>> {
-    let OwedFilter { part, reason, order } = *filter;
+    let OwedFilter { reason, order, .. } = *filter;
     // Each filter has an index of its own, which a plan that knows no values can't choose.
     let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query_as!(
@@ -258,20 +230,18 @@ pub async fn waiting(
                   coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
            FROM (
                (SELECT payments.*, false AS may_be_back FROM payments
-                WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
-                  AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
+                WHERE status = 'refunding' AND id < coalesce($1, 9223372036854775807)
+                  AND ($3::text IS NULL OR refund_reason = $3) AND ($4::bigint IS NULL OR order_id = $4)
                 ORDER BY id DESC LIMIT $2)
                UNION ALL
                (SELECT payments.*, refund_reason = 'unknown_order' AND next_look_at = 'infinity'
                 FROM held_payments JOIN payments ON payments.id = payment_id
-                WHERE $4 AND status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
-                  AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
+                WHERE status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
+                  AND ($3::text IS NULL OR refund_reason = $3) AND ($4::bigint IS NULL OR order_id = $4)
                 ORDER BY payment_id DESC LIMIT $2)) AS waiting
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
         i64::from(limit),
-        part.has(PaymentStatus::Refunding),
-        part.has(PaymentStatus::Held),
         reason.map(PaymentReason::as_str),
         order.map(OrderId::get),
     )
@@ -344,8 +314,10 @@ impl From<Row> for OwedPayment {
             asked_at: row.refund_asked_at,
             settled_at: row.settled_at,
             note: row.note,
-            what_to_do: advice(row.status, row.reason, row.may_be_back),
-            may_be_back: row.may_be_back,
+            what_to_do: advice(
+                row.status,
+                if row.may_be_back { "may_be_back" } else { row.reason.as_str() },
+            ),
         }
     }
 }
@@ -462,22 +434,4 @@ async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<
     )
     .fetch_optional(tx)
     .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_has_the_statuses_of_payments_that_wait_in_it() {
-        let (held, refunding) = (PaymentStatus::Held, PaymentStatus::Refunding);
-        for (part, has) in [
-            (PaymentPart::Waiting, [true, true]),
-            (PaymentPart::Held, [true, false]),
-            (PaymentPart::Refunding, [false, true]),
-            (PaymentPart::Settled, [false, false]),
-        ] {
-            assert_eq!([held, refunding].map(|status| part.has(status)), has, "{part:?}");
-        }
-    }
 }

@@ -36,8 +36,6 @@ pub enum Disagreement {
     NotGivenBack { coupon: CouponId, user: UserId, order: OrderId },
     /// A live order whose user is no buyer in Redis, or a buyer under another id.
     BuyerMissing { coupon: CouponId, user: UserId, order: OrderId, in_redis: Option<OrderId> },
-    /// Orders of acknowledged entries that are neither row nor dead letter.
-    AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
     /// A fault of the numbers of promised orders.
@@ -84,7 +82,6 @@ codes! {
         OrderLost = "order_lost",
         NotGivenBack = "not_given_back",
         BuyerMissing = "buyer_missing",
-        AcknowledgedUnwritten = "acknowledged_unwritten",
         PendingDeleted = "pending_deleted",
         LogUnreadable = "log_unreadable",
         ..Numbering,
@@ -127,8 +124,7 @@ impl Disagreement {
             | Self::OrderLost { coupon, .. }
             | Self::NotGivenBack { coupon, .. }
             | Self::BuyerMissing { coupon, .. } => Some(coupon),
-            Self::AcknowledgedUnwritten { .. }
-            | Self::PendingDeleted { .. }
+            Self::PendingDeleted { .. }
             | Self::Numbering(_)
             | Self::LogUnreadable { .. }
             | Self::Listing(_) => None,
@@ -200,8 +196,7 @@ impl fmt::Display for Disagreement {
                 "coupon {coupon}: user {user} has order {order}, but {}",
                 harm_of_missing(*in_redis)
             ),
-            Self::AcknowledgedUnwritten { .. }
-            | Self::PendingDeleted { .. }
+            Self::PendingDeleted { .. }
             | Self::Numbering(_)
             | Self::LogUnreadable { .. }
             | Self::Listing(_) => self.fmt_of_lane(f),
@@ -213,10 +208,6 @@ impl Disagreement {
     /// Fault of a whole lane.
     fn fmt_of_lane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
-                f,
-                "lane {lane}: {acknowledged} orders of the order log were acknowledged, but only {accounted} are rows or dead letters. The others are lost"
-            ),
             Self::PendingDeleted { lane, entry_id } => write!(
                 f,
                 "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
@@ -478,12 +469,6 @@ mod tests {
         let (entry_id, user, order) = ("7-1".to_owned(), user(7), order(8));
         let row = None;
         for (found, code, begins, has) in [
-            (
-                Disagreement::AcknowledgedUnwritten { lane, acknowledged: 9, accounted: 4 },
-                "acknowledged_unwritten",
-                "9 orders of the order log",
-                "only 4 are rows",
-            ),
             (
                 Disagreement::PendingDeleted { lane, entry_id },
                 "pending_deleted",

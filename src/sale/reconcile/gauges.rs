@@ -28,15 +28,12 @@ use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::numbers::{LogNumbers, Oldest};
-use crate::sale::order::counts;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
-use crate::sale::order::moves::jobs;
 use crate::sale::pass::Pass;
 use crate::sale::payment;
 use crate::sale::postponed::Postponed;
 use crate::sale::reconcile;
-use crate::sale::statistics::Statistics;
 use crate::sale::{Failure, Stores};
 
 /// Looks numbers up.
@@ -47,8 +44,6 @@ pub struct Numbers {
     oldest: Oldest,
     metrics: Arc<Metrics>,
     postponed: Postponed,
-    /// Statistics of a day.
-    pub statistics: Statistics,
 }
 
 /// One coupon's sale, by both stores.
@@ -107,12 +102,11 @@ impl Numbers {
     pub fn new(
         stores: &Stores,
         backlog: Arc<Backlog>,
-        statistics: Statistics,
         metrics: Arc<Metrics>,
         postponed: Postponed,
     ) -> Self {
         let (stores, oldest) = (stores.clone(), Oldest::default());
-        Self { stores, backlog, oldest, metrics, postponed, statistics }
+        Self { stores, backlog, oldest, metrics, postponed }
     }
 
     /// Both stores' facts about one sale, as [`side_by_side`].
@@ -139,12 +133,6 @@ impl Numbers {
         let returns = stock_returns::count_open(pool).await?;
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
-        let taken = self.statistics.taken(self.statistics.today()).await?;
-        let taken = taken.map(|taken| Gauge::plain("flash_sale_order_numbers_taken", taken as f64));
-        gauges.extend(taken);
-        let jobs = jobs::going(pool).await?;
-        gauges.push(Gauge::plain("flash_sale_jobs_open", jobs.jobs as f64));
-        gauges.push(Gauge::plain("flash_sale_jobs_oldest_seconds", jobs.oldest_seconds));
         gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);
@@ -336,7 +324,7 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
     )
     .fetch_one(pool)
     .await?;
-    let orders = counts::of_coupon(pool, coupon).await?;
+    let orders = count_by_status(pool, coupon).await?;
     let letters = dead_letter::count_without_order(pool, coupon).await?;
     Ok(InPostgres {
         total: sale.total,
@@ -347,4 +335,15 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
         stock_returns_open: stock_returns::count_open_of(pool, coupon).await?,
         revision: sale.revision,
     })
+}
+
+/// Orders of this coupon by status: an index has them.
+async fn count_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
+    let rows = sqlx::query!(
+        r#"SELECT status, count(*) AS "orders!" FROM orders WHERE coupon_id = $1 GROUP BY status"#,
+        coupon.get(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.status, row.orders)).collect())
 }

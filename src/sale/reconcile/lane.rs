@@ -1,18 +1,13 @@
-//! The order logs of one lane: each order of an acknowledged entry is a row or a dead letter, no pending entry has been
-//! deleted, and the numbers of the promised orders have neither gap nor overlap.
-//!
-//! The log is read first: an order that counts as written there is in Postgres by the time that is read.
-
-use std::collections::BTreeMap;
+//! The order logs of one lane: no pending entry has been deleted, and the numbers of the promised orders have neither gap
+//! nor overlap.
 
 use super::disagreement::Numbering;
-use super::{Check, Disagreement, Report};
+use super::{Check, Disagreement};
 use crate::kit::redis::is_data_error;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::keys::{LogId, LogLayout};
+use crate::sale::keys::LogId;
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState, LoggedClaim, is_missing_group};
-use crate::sale::order::{counts, dead_letter};
 
 /// Entries read at a time; more would hold up all other clients. An entry may have some hundred claims.
 const PAGE: usize = 100;
@@ -38,76 +33,50 @@ impl Check<'_> {
         Ok(states)
     }
 
-    /// Compares the logs of each lane with its rows and dead letters. Returns the states of the logs.
+    /// Compares the logs of each lane. Returns their states.
     pub(super) async fn lanes(
         &self,
         lanes: &[Lane],
-        report: &mut Report,
+        found: &mut Vec<Disagreement>,
     ) -> Result<Vec<Option<LogState>>, Failure> {
         let states = self.states(lanes).await?;
-        let found = &mut report.disagreements;
-        let mut acknowledged: BTreeMap<Lane, u64> = BTreeMap::new();
         for (log, state) in LogId::of_lanes(lanes.iter().copied()).zip(&states) {
             let lane = log.lane;
-            match self.acknowledged(log, *state, found).await {
+            match self.unacknowledged(log, *state, found).await {
                 Err(failure) if failure.is_of_item() => {
                     found.push(Disagreement::LogUnreadable { lane, error: failure.to_string() });
                 }
-                orders => *acknowledged.entry(lane).or_default() += orders?,
+                compared => compared?,
             }
         }
-        // Read last: an order that was acknowledged by now is there.
-        let all = counts::all(self.pool).await?;
-        for (lane, acknowledged) in acknowledged {
-            let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
-            let mut accounted = u64::try_from(rows).unwrap_or(0);
-            if acknowledged > accounted {
-                let letters = dead_letter::count_of_lane(self.pool, lane).await?;
-                accounted += u64::try_from(letters).unwrap_or(0);
-            }
-            if acknowledged > accounted {
-                found.push(Disagreement::AcknowledgedUnwritten { lane, acknowledged, accounted });
-            }
-        }
-        report.orders = all.of_status;
         Ok(states)
     }
 
-    /// Number of orders in acknowledged entries of a log; those between unacknowledged entries are left out. Notes the
-    /// faults of the other entries.
-    async fn acknowledged(
+    /// Notes the faults of the entries of a log that aren't acknowledged.
+    async fn unacknowledged(
         &self,
         log: LogId,
         state: Option<LogState>,
         found: &mut Vec<Disagreement>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(), Failure> {
         let state = match state {
             Some(state) => state,
             // Asked once more, for the error.
             None => LogState::of(self.redis, self.keys, log).await?,
         };
         if state.is_settled() {
-            return Ok(state.written);
+            return Ok(());
         }
         if state.pending > 0 {
             self.pending_deleted(log, found).await?;
         }
-        let in_flight = self.numbers(log, found).await?;
-        Ok(match log.layout {
-            LogLayout::Claims => state.written,
-            // Entries that were delivered anew have been counted twice, and deleted ones aren't seen in flight.
-            LogLayout::Calls => {
-                let promised = state.written + state.unwritten;
-                state.written.min(promised.saturating_sub(in_flight))
-            }
-        })
+        self.numbers(log, found).await
     }
 
-    /// Looks for gaps and overlaps in the numbers of the orders in flight. Returns how many these orders are.
-    async fn numbers(&self, log: LogId, found: &mut Vec<Disagreement>) -> Result<u64, Failure> {
+    /// Looks for gaps and overlaps in the numbers of the orders in flight.
+    async fn numbers(&self, log: LogId, found: &mut Vec<Disagreement>) -> Result<(), Failure> {
         let lane = log.lane;
         let mut next: Option<u64> = None;
-        let mut in_flight = 0;
         self.each_entry_in_flight(log, |entry| {
             let Some(first) = entry.first else { return };
             match next {
@@ -122,10 +91,8 @@ impl Check<'_> {
                 _ => {}
             }
             next = Some(first + entry.counted());
-            in_flight += entry.counted();
         })
-        .await?;
-        Ok(in_flight)
+        .await
     }
 
     async fn pending_deleted(

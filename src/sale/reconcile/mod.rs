@@ -8,17 +8,8 @@
 //! * Its buyers with its orders: by count and digest, and only if these differ one by one.
 //!   A buyer is a live order, a closed one whose unit is on its way back, an open dead letter, or an entry in
 //!   flight.
-//! * Each lane: each acknowledged entry is a row or a dead letter, and no pending entry has been deleted.
+//! * Each lane: no pending entry has been deleted, and the numbers of the orders in flight have no gap.
 //! * The lists of unpaid orders, where there are any: each names unpaid orders, and all of them.
-//!
-//! # What has changed
-//!
-//! A comparison of what has changed leaves out the buyers and orders of a sale that neither side has touched since a
-//! good reading of both (`readings.rs`); it makes all other comparisons. The workers make it once a minute, and
-//! read one still sale after the other besides.
-//!
-//! A recovery that took sales over by beat and counters is followed by such a comparison at once, in which all sales of
-//! its lane are read; one comparison for all lanes that have been opened so.
 //!
 //! # On a busy service
 //!
@@ -57,24 +48,13 @@ mod lane;
 // The lists of unpaid orders.
 mod unpaid;
 
-// The sales that have changed.
-mod changed;
-
 // One sale.
 mod one_sale;
-
-// Records of readings.
-pub mod readings;
 
 // Findings.
 mod disagreement;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use serde::Serialize;
 use sqlx::PgPool;
-use utoipa::ToSchema;
 
 pub use disagreement::{Disagreement, Listing};
 
@@ -94,49 +74,8 @@ pub struct Report {
     pub in_flight: u64,
     /// Whether no order was in flight and no unit was claimed from beginning to end.
     pub at_rest: bool,
-    /// Every order by status.
-    pub orders: BTreeMap<String, i64>,
     /// All disagreements. Empty is the only good answer.
     pub disagreements: Vec<Disagreement>,
-    /// Findings of earlier readings, in sales that have changed since and were too large to be read now.
-    pub earlier: Vec<Earlier>,
-    /// Sales whose orders were left out, since neither side had changed since a good reading.
-    pub unchanged: usize,
-    /// Sales that have changed, and were too large to be read now.
-    pub waiting: usize,
-    /// Sales whose orders were read.
-    pub readings: Vec<readings::Reading>,
-}
-
-/// Extent of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
-#[serde(rename_all = "snake_case")]
-#[sqlx(type_name = "text", rename_all = "snake_case")]
-#[schema(as = ComparisonKind)]
-pub enum Kind {
-    /// Every buyer and every live order is read.
-    Full,
-    /// Orders are read of sales that have changed since their last full reading; all else is compared for all sales.
-    Changed,
-}
-
-/// A finding of an earlier reading.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Earlier {
-    /// The coupon.
-    pub coupon: CouponId,
-    /// Kind of the finding.
-    pub code: String,
-}
-
-impl fmt::Display for Earlier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let coupon = self.coupon;
-        write!(
-            f,
-            "coupon {coupon}: found when its orders were last read; `flash-sale reconcile` reads them now"
-        )
-    }
 }
 
 /// One sale in numbers.
@@ -165,35 +104,15 @@ pub struct SaleCount {
 ///
 /// When a store doesn't answer; the comparison has no result then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
-    check_as(Kind::Full, &[], pool, redis, keys).await
-}
-
-/// Compares to this extent. The orders of sales in `unchecked` lanes are read in any case.
-///
-/// # Errors
-///
-/// When a store doesn't answer; the comparison has no result then.
-pub async fn check_as(
-    kind: Kind,
-    unchecked: &[Lane],
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-) -> Result<Report, Failure> {
     let check = Check { pool, redis, keys };
     let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
     let mut report = Report::default();
     let before = check.states(&lanes).await?;
-    match kind {
-        Kind::Full => {
-            for coupon in stock::loaded(pool).await? {
-                check.sale_or_why_not(coupon, None, &mut report).await?;
-            }
-        }
-        Kind::Changed => check.changed_sales(unchecked, &mut report).await?,
+    for coupon in stock::loaded(pool).await? {
+        check.sale_or_why_not(coupon, &mut report).await?;
     }
     check.unpaid_lists(&lanes, &mut report.disagreements).await?;
-    let after = check.lanes(&lanes, &mut report).await?;
+    let after = check.lanes(&lanes, &mut report.disagreements).await?;
     report.in_flight = after.iter().flatten().map(|log| log.unwritten).sum();
     let is_settled = after.iter().flatten().all(LogState::is_settled);
     report.at_rest = is_settled && before == after;
@@ -250,7 +169,7 @@ pub async fn standing(
 ) -> Result<Standing, Failure> {
     let check = Check { pool, redis, keys };
     let mut report = Report::default();
-    check.sale(coupon, None, &mut report).await?;
+    check.sale(coupon, &mut report).await?;
     // Asked last: a buyer without an order that isn't in flight by now never will be.
     let in_flight = check.in_flight(coupon).await?;
     let sale = report.sales.pop();
@@ -274,7 +193,7 @@ pub async fn check_sale(
         return Ok(None);
     }
     let mut report = Report::default();
-    Check { pool, redis, keys }.sale_or_why_not(coupon, None, &mut report).await?;
+    Check { pool, redis, keys }.sale_or_why_not(coupon, &mut report).await?;
     Ok(Some(report))
 }
 
@@ -287,13 +206,8 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
-    async fn sale_or_why_not(
-        &self,
-        coupon: CouponId,
-        known: Option<one_sale::Known<'_>>,
-        report: &mut Report,
-    ) -> Result<(), Failure> {
-        match self.sale(coupon, known, report).await {
+    async fn sale_or_why_not(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
+        match self.sale(coupon, report).await {
             Err(failure) if failure.is_of_item() => {
                 let error = failure.to_string();
                 report.disagreements.push(Disagreement::SaleUnreadable { coupon, error });
@@ -314,12 +228,7 @@ impl Check<'_> {
 impl Report {
     /// Whether both stores agree.
     pub fn agrees(&self) -> bool {
-        self.findings() == 0
-    }
-
-    /// Number of disagreements, those of earlier readings included.
-    pub fn findings(&self) -> usize {
-        self.disagreements.len() + self.earlier.len()
+        self.disagreements.is_empty()
     }
 }
 
@@ -353,24 +262,5 @@ mod tests {
             assert!(fits && told.len() == obstacles.len(), "{standing:?}: {told:#?}");
             assert_eq!(standing.is_settled(), obstacles.is_empty(), "{standing:?}");
         }
-    }
-
-    #[test]
-    fn findings_of_a_report_are_those_of_now_and_earlier_ones() {
-        let coupon = CouponId::compose(1, 1);
-        let found = || Disagreement::SaleMissing { coupon };
-        let earlier = || Earlier { coupon, code: "order_lost".into() };
-        for (disagreements, earlier, findings) in [
-            (vec![], vec![], 0),
-            (vec![found()], vec![], 1),
-            (vec![], vec![earlier()], 1),
-            (vec![found(), found()], vec![earlier()], 3),
-        ] {
-            let report = Report { disagreements, earlier, ..Report::default() };
-            assert_eq!((report.findings(), report.agrees()), (findings, findings == 0));
-        }
-        assert!(
-            earlier().to_string().starts_with(&format!("coupon {coupon}: found when its orders"))
-        );
     }
 }

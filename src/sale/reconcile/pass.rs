@@ -8,23 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tokio::time::Instant;
 
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{CouponId, Lane, RunId};
-use crate::sale::reconcile::readings::{self, Reading};
+use crate::sale::ids::{Lane, RunId};
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
 use crate::sale::reconcile::turn::Turn;
-use crate::sale::reconcile::{self, Disagreement, Kind, Report};
+use crate::sale::reconcile::{self, Disagreement, Report};
 use crate::sale::{Failure, Stores, fence};
-
-/// Time of a reading to the pause behind it.
-const AUDIT_PAUSES: u32 = 20;
 
 /// A lane whose sales have to be read, and the time of the note about that.
 type Unchecked = (Lane, DateTime<Utc>);
@@ -101,7 +96,7 @@ impl Reconciler {
             turn.end().await?;
             return Ok(before);
         }
-        let run = runs::begin(pool, AskedBy::Api, Kind::Full, key.as_ref()).await?;
+        let run = runs::begin(pool, AskedBy::Api, key.as_ref()).await?;
         self.run(turn, run, repairs, by).await.map(Asked::Compared)
     }
 
@@ -145,7 +140,7 @@ impl Reconciler {
         let stores = self.stores.clone();
         let repairs = repairs.then_some(self.payment_window);
         let task = self.shutdown.spawn(async move {
-            let compared = run_and_record(&stores, &mut turn, (run, Kind::Full), repairs).await;
+            let compared = run_and_record(&stores, &mut turn, run, repairs).await;
             turn.end().await?;
             compared
         });
@@ -173,48 +168,12 @@ impl Reconciler {
     }
 
     /// Compares if that is due, and shows the result of the last comparison. With a period of zero a comparison is due only
-    /// after a recovery that compared nothing. A stop gives a comparison up.
+    /// after a recovery. A stop gives a comparison up.
     pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
         tokio::select! {
             () = self.shutdown.stop_token().cancelled() => Ok(()),
             passed = self.compare_if_due(period) => passed,
         }
-    }
-
-    /// Reads the sale with the oldest reading in full, if that is due: the audit of the comparisons of what has changed,
-    /// which takes at most a twentieth of the time. Returns the coupon. Its findings are told by the next comparison.
-    pub async fn audit_next(&self) -> Result<Option<CouponId>, Failure> {
-        let pool = &self.stores.pool;
-        // The turn costs a connection of its own.
-        if readings::audit_rests(pool).await? {
-            return Ok(None);
-        }
-        let Some(mut turn) = Turn::take(pool, Duration::ZERO).await? else {
-            return Ok(None);
-        };
-        let next = readings::next_of_audit(pool).await?;
-        match next {
-            Some(coupon) => self.audit(&mut turn, coupon).await?,
-            None => readings::rest(pool, limits::READING_AUDIT_IDLE).await?,
-        }
-        turn.end().await?;
-        Ok(next)
-    }
-
-    async fn audit(&self, turn: &mut Turn, coupon: CouponId) -> Result<(), Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        // Should this process die of the sale, the next one leaves it alone for a while.
-        readings::rest(pool, limits::READING_AUDIT_ASSUMED).await?;
-        let began = Instant::now();
-        let compared = turn.hold(reconcile::check_sale(pool, redis, keys, coupon)).await?;
-        if let Some(report) = compared {
-            // A sale that can't be read has its place behind the others, too.
-            let read = report.readings.into_iter().next();
-            let read = read.unwrap_or_else(|| Reading::failed(coupon, &report.disagreements));
-            readings::note(pool, &[read]).await?;
-        }
-        let pause = AUDIT_PAUSES * began.elapsed();
-        Ok(readings::rest(pool, pause.max(limits::READING_AUDIT_PAUSE)).await?)
     }
 
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
@@ -224,17 +183,12 @@ impl Reconciler {
         {
             // Asked again in the turn, in which no other begins.
             if let Some(unchecked) = self.due(period).await? {
-                let run = runs::begin(pool, AskedBy::Period, Kind::Changed, None).await?;
-                let lanes: Vec<Lane> = unchecked.iter().map(|(lane, _)| *lane).collect();
-                let extent = (Kind::Changed, &lanes[..]);
-                let done = compare_and_record(&self.stores, &mut turn, run, extent, None).await;
+                let run = runs::begin(pool, AskedBy::Period, None).await?;
+                let done = run_and_record(&self.stores, &mut turn, run, None).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
                 fence::table::note_checked(pool, &unchecked).await?;
             }
             turn.end().await?;
-        }
-        if !period.is_zero() {
-            self.audit_next().await?;
         }
         if let Some(run) = runs::last_finished(pool).await? {
             self.show(run);
@@ -284,24 +238,12 @@ impl Reconciler {
 pub async fn run_and_record(
     stores: &Stores,
     turn: &mut Turn,
-    (run, kind): (RunId, Kind),
-    repairs: Option<Duration>,
-) -> Result<(Report, Vec<Repair>), Failure> {
-    compare_and_record(stores, turn, run, (kind, &[]), repairs).await
-}
-
-/// The same; the orders of sales in `unchecked` lanes are read in any case.
-async fn compare_and_record(
-    stores: &Stores,
-    turn: &mut Turn,
     run: RunId,
-    (kind, unchecked): (Kind, &[Lane]),
     repairs: Option<Duration>,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check_as(kind, unchecked, pool, redis, keys).await?;
-        readings::note(pool, &report.readings).await?;
+        let report = reconcile::check(pool, redis, keys).await?;
         let done = match repairs {
             Some(payment_window) => repair(stores, &report, payment_window).await?,
             None => Vec::new(),
@@ -344,20 +286,9 @@ fn gauges(run: &Run) -> Vec<Gauge> {
             finished_at.timestamp() as f64,
         ),
     ];
-    let left_out = [("unchanged", run.unchanged), ("waiting", run.waiting)];
-    gauges.extend(left_out.map(|(why, sales)| {
-        Gauge::labelled("flash_sale_reconcile_left_out_sales", "why", why, sales as f64)
-    }));
-    let read_at = run.oldest_reading_at.map(|at| at.timestamp() as f64);
-    gauges.extend(
-        read_at.map(|at| Gauge::plain("flash_sale_reconcile_oldest_reading_timestamp_seconds", at)),
-    );
     for code in Disagreement::CODES {
         let found = run.findings.iter().filter(|finding| finding.code == code).count();
         gauges.push(Gauge::labelled("flash_sale_reconcile_findings", "code", code, found as f64));
-    }
-    for (status, orders) in run.orders.iter().flat_map(|orders| orders.iter()) {
-        gauges.push(Gauge::labelled("flash_sale_orders", "status", status, *orders as f64));
     }
     gauges
 }

@@ -123,7 +123,6 @@ pub async fn repair(
             | Disagreement::Oversold { .. }
             | Disagreement::SoldMiscounted { .. }
             | Disagreement::BuyerMissing { .. }
-            | Disagreement::AcknowledgedUnwritten { .. }
             | Disagreement::PendingDeleted { .. }
             | Disagreement::Numbering(_)
             | Disagreement::LogUnreadable { .. }
@@ -194,7 +193,6 @@ fn is_doubtful(found: &Disagreement) -> bool {
         | Disagreement::SoldMiscounted { .. }
         | Disagreement::OrderLost { .. }
         | Disagreement::NotGivenBack { .. }
-        | Disagreement::AcknowledgedUnwritten { .. }
         | Disagreement::PendingDeleted { .. }
         | Disagreement::Numbering(_)
         | Disagreement::LogUnreadable { .. }

@@ -1,6 +1,5 @@
 //! The record of comparisons and their findings. Owner of the table `reconcile_runs`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -15,7 +14,7 @@ use crate::base::limits;
 use crate::sale::ids::{CouponId, RunId, UserId};
 use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
-use crate::sale::reconcile::{Disagreement, Earlier, Kind, Report};
+use crate::sale::reconcile::{Disagreement, Report};
 
 /// Origin of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
@@ -37,8 +36,6 @@ pub struct Run {
     pub run_id: RunId,
     /// Origin of the comparison.
     pub asked_by: AskedBy,
-    /// Extent of the comparison.
-    pub kind: Kind,
     /// Time of its start.
     pub started_at: DateTime<Utc>,
     /// Time of its end; null while it runs. Null, too, if its process died, until it is asked for again under its key.
@@ -49,17 +46,8 @@ pub struct Run {
     pub at_rest: Option<bool>,
     /// Sales that were compared.
     pub sales: Option<i64>,
-    /// Of these, sales whose orders were left out, because neither store had changed since they were last read.
-    pub unchanged: i64,
-    /// Of these, sales that have changed, and were too large to be read now: the audit of the workers reads them.
-    pub waiting: i64,
-    /// Oldest full reading among all sales at the end; null if a sale has never been read.
-    pub oldest_reading_at: Option<DateTime<Utc>>,
     /// Entries of the order log on their way to Postgres.
     pub in_flight: Option<i64>,
-    /// Number of orders by status.
-    #[schema(value_type = Option<BTreeMap<String, i64>>)]
-    pub orders: Option<Json<BTreeMap<String, i64>>>,
     /// Number of disagreements; 0 is the only good number.
     pub disagreements: Option<i64>,
     /// The first disagreements.
@@ -88,13 +76,6 @@ impl From<&Disagreement> for Finding {
             coupon_id: disagreement.coupon(),
             detail: in_plain_text(&disagreement.to_string()),
         }
-    }
-}
-
-impl From<&Earlier> for Finding {
-    fn from(earlier: &Earlier) -> Self {
-        let code = earlier.code.clone();
-        Self { code, coupon_id: Some(earlier.coupon), detail: earlier.to_string() }
     }
 }
 
@@ -137,17 +118,11 @@ pub async fn begun_under(pool: &PgPool, key: &RunKey) -> sqlx::Result<Option<Bef
 }
 
 /// Notes that a comparison begins, under its key if it has one. Called by the process that has the turn.
-pub async fn begin(
-    pool: &PgPool,
-    asked_by: AskedBy,
-    kind: Kind,
-    key: Option<&RunKey>,
-) -> sqlx::Result<RunId> {
+pub async fn begin(pool: &PgPool, asked_by: AskedBy, key: Option<&RunKey>) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by, kind, asker, key, fingerprint) VALUES ($1, $2, $3, $4, $5)
+        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
            RETURNING id AS "id: RunId""#,
         asked_by as AskedBy,
-        kind as Kind,
         key.map(|key| key.asker.get()),
         key.map(|key| key.key.as_str()),
         key.map(|key| key.fingerprint.as_ref()),
@@ -234,29 +209,20 @@ pub async fn finish(
 ) -> sqlx::Result<()> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let found = report.disagreements.iter().map(Finding::from);
-    let found = found.chain(report.earlier.iter().map(Finding::from));
     let findings: Vec<Finding> = found.take(limits::RUN_FINDINGS_MAX).collect();
     let repairs: Vec<&Repair> = repairs.iter().take(limits::RUN_FINDINGS_MAX).collect();
     sqlx::query!(
         "UPDATE reconcile_runs
-         SET finished_at = clock_timestamp(), at_rest = $2, sales = $3, in_flight = $4, orders = $5,
-             disagreements = $6, findings = $7, repairs = $8, unchanged = $9, waiting = $10,
-             oldest_reading_at = (
-                 SELECT CASE WHEN bool_or(read_at IS NULL) THEN NULL
-                             ELSE coalesce(min(read_at), clock_timestamp()) END
-                 FROM flash_sales LEFT JOIN sale_readings USING (coupon_id)
-                 WHERE loaded_at IS NOT NULL AND archived_at IS NULL)
+         SET finished_at = clock_timestamp(), at_rest = $2, sales = $3, in_flight = $4,
+             disagreements = $5, findings = $6, repairs = $7
          WHERE id = $1",
         run.get(),
         report.at_rest,
         number(report.sales.len()),
         i64::try_from(report.in_flight).unwrap_or(i64::MAX),
-        Json(&report.orders) as _,
-        number(report.findings()),
+        number(report.disagreements.len()),
         Json(findings) as _,
         Json(repairs) as _,
-        number(report.unchanged),
-        number(report.waiting),
     )
     .execute(pool)
     .await?;
@@ -304,9 +270,8 @@ async fn read(
 ) -> sqlx::Result<Vec<Run>> {
     sqlx::query_as!(
         Run,
-        r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", kind AS "kind: Kind",
-                  started_at, finished_at, failure, unchanged, waiting, oldest_reading_at,
-                  at_rest, sales, in_flight, orders AS "orders: Json<BTreeMap<String, i64>>", disagreements,
+        r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", started_at, finished_at, failure,
+                  at_rest, sales, in_flight, disagreements,
                   findings AS "findings: Json<Vec<Finding>>", repairs AS "repairs: Json<Vec<Repair>>"
            FROM reconcile_runs
            WHERE id < coalesce($1, 9223372036854775807) AND (disagreements IS NOT NULL OR NOT $3)

@@ -105,16 +105,6 @@ pub struct Recovery {
     pub note: Option<String>,
 }
 
-/// Part of the recoveries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecoveryPart {
-    /// All.
-    #[default]
-    All,
-    /// Those with claims that could not be kept and have not been settled.
-    Unsettled,
-}
-
 /// Notes that a recovery has begun, with time and reason of the lane's closure. Returns that time; `None` if another one
 /// has begun since.
 pub(super) async fn begin(
@@ -198,48 +188,6 @@ pub(super) async fn unfinished_among(
     .await
 }
 
-/// Recoveries, newest first, from before the given one on.
-pub async fn list(
-    pool: &PgPool,
-    part: RecoveryPart,
-    before: Option<RecoveryId>,
-    limit: u32,
-) -> sqlx::Result<Vec<Recovery>> {
-    match part {
-        RecoveryPart::All => all(pool, before, limit).await,
-        RecoveryPart::Unsettled => unsettled(pool, before, limit).await,
-    }
-}
-
-/// Number of recoveries with claims that could not be kept and have not been settled.
-pub async fn count_unsettled(pool: &PgPool) -> sqlx::Result<i64> {
-    sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM recoveries WHERE settled_at IS NULL AND (lost <> '[]' OR unknown > 0)"#
-    )
-    .fetch_one(pool)
-    .await
-}
-
-async fn unsettled(
-    pool: &PgPool,
-    before: Option<RecoveryId>,
-    limit: u32,
-) -> sqlx::Result<Vec<Recovery>> {
-    sqlx::query_as!(
-        Recovery,
-        r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
-                  receipts_dropped, unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
-           FROM recoveries
-           WHERE settled_at IS NULL AND (lost <> '[]' OR unknown > 0) AND id < coalesce($1, 9223372036854775807)
-           ORDER BY id DESC LIMIT $2"#,
-        before.map(RecoveryId::get),
-        i64::from(limit),
-    )
-    .fetch_all(pool)
-    .await
-}
-
 /// Notes that the claims that a recovery could not keep are settled with their buyers; a repeat keeps the first note.
 /// False if there is no such recovery, or it has kept all claims.
 pub async fn settle(
@@ -277,7 +225,12 @@ pub async fn settle(
     .await
 }
 
-async fn all(pool: &PgPool, before: Option<RecoveryId>, limit: u32) -> sqlx::Result<Vec<Recovery>> {
+/// Recoveries, newest first, from before the given one on.
+pub async fn list(
+    pool: &PgPool,
+    before: Option<RecoveryId>,
+    limit: u32,
+) -> sqlx::Result<Vec<Recovery>> {
     sqlx::query_as!(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,

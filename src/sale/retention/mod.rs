@@ -6,8 +6,6 @@
 //! | opened payment | when the gateway is asked about it no more | |
 //! | stock return | when it is done | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | dead letter | when it is closed | its unit is not on its way back |
-//! | postponed item | when it is settled | |
-//! | job | when it ends | |
 //! | restock | when its coupon ends | an ended coupon takes no restock, so a repeat adds nothing |
 //! | record of a comparison | when it begins | |
 //! | record of a recovery | when the lane was closed | a newer one of the lane has ended |
@@ -35,10 +33,8 @@ use crate::base::limits;
 use crate::kit::id;
 use crate::kit::postgres::{self, Page};
 use crate::sale::coupon::restocks;
-use crate::sale::order::moves::jobs;
 use crate::sale::order::past::forget;
 use crate::sale::payment::past;
-use crate::sale::postponed;
 use crate::sale::reconcile::runs;
 use crate::sale::recovery::records;
 
@@ -51,10 +47,6 @@ pub struct Kept {
     pub returns: Duration,
     /// Closed dead letters.
     pub dead_letters: Duration,
-    /// Postponed items that are settled.
-    pub postponed: Duration,
-    /// Jobs that have ended.
-    pub jobs: Duration,
     /// Restocks of coupons that have ended.
     pub restocks: Duration,
     /// Comparisons.
@@ -71,8 +63,6 @@ impl Kept {
             payments: days(config.payments_days),
             returns: days(config.returns_days),
             dead_letters: days(config.dead_letters_days),
-            postponed: days(config.postponed_days),
-            jobs: days(config.jobs_days),
             restocks: days(config.restocks_days),
             comparisons: days(config.comparisons_days),
             recoveries: days(config.recoveries_days),
@@ -91,10 +81,6 @@ pub struct Forgotten {
     pub stock_returns: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Postponed items that were settled.
-    pub postponed: u64,
-    /// Jobs.
-    pub jobs: u64,
     /// Restocks.
     pub restocks: u64,
     /// Records of comparisons.
@@ -110,8 +96,6 @@ enum Table {
     OpenedPayments,
     StockReturns,
     DeadLetters,
-    Postponed,
-    Jobs,
     Restocks,
 }
 
@@ -120,7 +104,7 @@ pub struct Retention {
     pool: PgPool,
     kept: Kept,
     /// Key of the last row that was looked at, for each table; 0 before the first one.
-    walked: [AtomicI64; 7],
+    walked: [AtomicI64; 5],
 }
 
 impl Retention {
@@ -138,8 +122,6 @@ impl Retention {
             opened_payments: self.walk(Table::OpenedPayments, now).await?,
             stock_returns: self.walk(Table::StockReturns, now).await?,
             dead_letters: self.walk(Table::DeadLetters, now).await?,
-            postponed: self.walk(Table::Postponed, now).await?,
-            jobs: self.walk(Table::Jobs, now).await?,
             restocks: self.walk(Table::Restocks, now).await?,
             comparisons: runs::forget(pool, now - kept.comparisons, limits::RETENTION_BATCH)
                 .await?,
@@ -169,7 +151,7 @@ impl Retention {
 
     async fn page(&self, table: Table, behind: i64, now: DateTime<Utc>) -> sqlx::Result<Page> {
         let (pool, limit) = (&self.pool, limits::RETENTION_BATCH);
-        let Kept { payments, returns, dead_letters, postponed: settled, .. } = self.kept;
+        let Kept { payments, returns, dead_letters, .. } = self.kept;
         match table {
             Table::Payments => past::forget(pool, behind, now - payments, limit).await,
             Table::OpenedPayments => past::forget_opened(pool, behind, now - returns, limit).await,
@@ -180,8 +162,6 @@ impl Retention {
             Table::DeadLetters => {
                 forget::dead_letters(pool, behind, now - dead_letters, limit).await
             }
-            Table::Postponed => postponed::forget(pool, behind, now - settled, limit).await,
-            Table::Jobs => jobs::forget(pool, behind, now - self.kept.jobs, limit).await,
             Table::Restocks => {
                 restocks::forget(pool, behind, now - self.kept.restocks, limit).await
             }

@@ -79,13 +79,12 @@ async fn each_change_by_the_staff_is_entered_once() {
     let mut before = entries(&app, "").await.len();
     assert_eq!(before, 1, "the creation");
     for (action, subject, path, body) in steps {
-        let reply = post(&app, &path, body.clone()).await;
+        post(&app, &path, body.clone()).await;
         let book = entries(&app, "").await;
         assert_eq!(book.len(), before + 1, "{action}");
         let entry = &book[0];
         assert_eq!((&entry["action"], id_of(&entry["subject"])), (&json!(action), subject));
         assert_eq!((&entry["actor"], &entry["scope"]), (&json!("7"), &json!("admin")), "{action}");
-        assert_eq!(entry["request_id"], reply.header("x-request-id"), "{action}");
         // A repeat changes nothing.
         post(&app, &path, body).await;
         assert_eq!(entries(&app, "").await.len(), before + 1, "{action}, repeated");
@@ -138,7 +137,6 @@ fn values_of(action: Action) -> (bool, bool) {
         | Action::CancelOrder
         | Action::RefundOrder
         | Action::RedeemOrder
-        | Action::ChargeBackOrder
         | Action::DiscardDeadLetter
         | Action::RetryDeadLetter
         | Action::HandPaymentBack
@@ -165,7 +163,7 @@ async fn each_action_is_entered_with_its_values() {
     post(&app, &format!("/v1/orders/{unpaid}/cancel-for-buyer"), because.clone()).await;
     let paid = app.paid_order(2, coupon).await;
     post(&app, &format!("/v1/orders/{paid}/refund-for-buyer"), because).await;
-    post(&app, &format!("{of}/cancel-unpaid"), json!({"key": "k", "reason": "rain"})).await;
+    post(&app, &format!("{of}/cancel-unpaid"), json!({"reason": "rain"})).await;
     let redeemed = app.paid_order(3, coupon).await;
     assert_eq!(app.redeem(redeemed).await.status, 200);
     let (discarded, retried) =
@@ -276,7 +274,7 @@ async fn an_edit_is_entered_with_the_values_before_and_after() {
 }
 
 #[tokio::test]
-async fn buyers_and_passes_are_not_in_the_book_and_gateways_with_chargebacks_only() {
+async fn buyers_passes_and_gateways_are_not_in_the_book() {
     let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
     let coupon = app.create_flash(5).await;
     let cancelled = app.order(1, coupon).await;
@@ -302,15 +300,7 @@ async fn buyers_and_passes_are_not_in_the_book_and_gateways_with_chargebacks_onl
     app.app.archive.pass().await.expect("both stores answer");
     let book = entries(&app, "").await;
     let actions: Vec<&Value> = book.iter().map(|entry| &entry["action"]).collect();
-    assert_eq!(actions, ["charge_back_order", "create_coupon"]);
-    let [entry, ..] = &book[..] else { panic!("{book:?}") };
-    assert_eq!(
-        (&entry["scope"], &entry["actor"], &entry["request_id"], &entry["subject"]),
-        (&json!("gateway"), &Value::Null, &Value::Null, &json!(charged_back))
-    );
-    assert_eq!(entry["before"], json!({"status": "paid"}));
-    assert_eq!(entry["after"]["status"], "refunded");
-    assert!(entry["after"]["payment_id"].is_string(), "{entry}");
+    assert_eq!(actions, ["create_coupon"]);
     app.expect_disagreements();
 }
 
@@ -326,14 +316,9 @@ async fn the_book_is_filtered_and_paged() {
     .await;
     for (filter, count) in [
         ("", 30),
-        ("&actor=1", 15),
-        ("&actor=3", 0),
         ("&action=pause_coupon", 10),
         ("&subject=2", 6),
-        ("&actor=1&action=pause_coupon", 5),
-        ("&from=2026-03-01T00:10:00Z", 20),
-        ("&to=2026-03-01T00:10:00Z", 10),
-        ("&from=2026-03-01T00:05:00Z&to=2026-03-01T00:10:00Z&actor=2", 3),
+        ("&subject=2&action=pause_coupon", 2),
     ] {
         assert_eq!(entries(&app, filter).await.len(), count, "{filter}");
     }
@@ -352,13 +337,10 @@ async fn the_book_is_filtered_and_paged() {
     .await;
     assert_eq!(seen, (1..=30).rev().collect::<Vec<i64>>());
     for wrong in [
-        "actor=0",
-        "actor=x",
+        "actor=1",
         "action=cook",
         "action=",
         "subject=-1",
-        "from=today",
-        "to=1",
         "limit=0",
         "limit=101",
         "cursor=0",

@@ -35,15 +35,20 @@ const RECOVERIES: &str = r#"
     FROM generate_series(1, 9) AS n"#;
 
 #[tokio::test]
-async fn recoveries_are_the_newest_and_those_that_wait_each_once() {
+async fn recoveries_are_the_newest_and_those_that_wait_are_listed() {
     let app = TestApp::start().await;
     app.execute(RECOVERIES).await;
-    let told = board(&app, |board| board["recoveries_unsettled"] == 2).await;
+    let recoveries = |board: &Value| -> usize {
+        let waiting = board["waiting"].as_array().expect("a list");
+        waiting.iter().filter(|one| one["kind"] == "recovery").count()
+    };
+    let told = board(&app, |board| recoveries(board) == 2).await;
     assert_eq!(BOARD_RECOVERIES_MAX, 5);
-    assert_eq!(numbers(&told["recoveries"], "epoch"), [9, 8, 7, 6, 5, 1]);
-    app.execute("UPDATE recoveries SET settled_at = now(), note = 'told'").await;
-    let told = board(&app, |board| board["recoveries_unsettled"] == 0).await;
     assert_eq!(numbers(&told["recoveries"], "epoch"), [9, 8, 7, 6, 5]);
+    let count = &told["waits"][0];
+    assert_eq!((&count["kind"], &count["items"]), (&json!("recovery"), &json!(2)));
+    app.execute("UPDATE recoveries SET settled_at = now(), note = 'told'").await;
+    board(&app, |board| recoveries(board) == 0).await;
     app.execute("DELETE FROM recoveries").await;
 }
 
@@ -60,7 +65,7 @@ async fn a_sale_has_its_letters_in_review_and_a_change_that_is_on_its_way() {
     ))
     .await;
     let is_counted = |board: &Value| {
-        board["letters_open"] == 2
+        board["waits"][0]["items"] == 2
             && board["sales"]
                 .as_array()
                 .is_some_and(|sales| sales.iter().all(|sale| sale["units"]["in_review"].is_i64()))

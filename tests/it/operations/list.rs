@@ -1,4 +1,4 @@
-//! The list of all that waits: each kind of matter stands in it, with steps that settle it.
+//! The list of all that waits for a person: each kind stands in it, and leaves it when it is dealt with.
 
 use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
@@ -9,24 +9,21 @@ use crate::support::{Bounded, Reply, SECRET, TestApp, bounded, lane};
 async fn list(app: &TestApp, query: &str) -> (Vec<Value>, Value) {
     let reply = app.get(&format!("/v1/operations?{query}"), &app.admin_token()).await;
     assert_eq!(reply.status, 200, "{query}: {reply:?}");
-    let matters = reply.body["matters"].as_array().expect("a list").clone();
-    (matters, reply.body["next_cursor"].clone())
+    let items = reply.body["items"].as_array().expect("a list").clone();
+    (items, reply.body["next_cursor"].clone())
 }
 
-fn kinds(matters: &[Value]) -> Vec<&str> {
-    matters.iter().map(|matter| matter["kind"].as_str().expect("a word")).collect()
+fn kinds(items: &[Value]) -> Vec<&str> {
+    items.iter().map(|item| item["kind"].as_str().expect("a word")).collect()
 }
 
 fn claim(order: i64) -> Value {
     json!({"coupon_id": "1024", "user_id": "7", "order_id": order.to_string(), "reason": "superseded"})
 }
 
-/// One matter of each kind, in the order of the list.
-const KINDS: [&str; 8] =
-    ["lane", "finding", "recovery", "dead_letter", "held_payment", "refund", "postponed", "job"];
-
-/// Kinds whose steps are commands only.
-const BY_COMMAND: [&str; 2] = ["lane", "job"];
+/// One thing of each kind, in the order of the list.
+const KINDS: [&str; 7] =
+    ["lane", "finding", "recovery", "dead_letter", "held_payment", "refund", "postponed"];
 
 async fn with_one_of_each() -> TestApp {
     let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
@@ -47,8 +44,6 @@ async fn with_one_of_each() -> TestApp {
         "UPDATE flash_sales SET sold = 2 WHERE coupon_id = {coupon};
          INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
              VALUES (0, 1, 'an older file', now(), now(), '[{}]'), (0, 2, 'all were kept', now(), now(), '[]');
-         INSERT INTO jobs (coupon_id, key, reason, created_at)
-             VALUES ({coupon}, 'before', 'wrong price', now() - interval '11 min');
          -- As if the keeper had been refused for a while.
          UPDATE lane_beats SET beat = beat + 1, beat_at = now() - interval '10 min'",
         claim(order)
@@ -60,23 +55,14 @@ async fn with_one_of_each() -> TestApp {
 }
 
 #[tokio::test]
-async fn each_kind_of_matter_has_its_age_its_harm_and_steps() {
+async fn each_kind_of_thing_has_its_age_and_advice() {
     let app = with_one_of_each().await;
-    let (matters, next) = list(&app, "limit=100").await;
-    assert_eq!((kinds(&matters), next), (KINDS.to_vec(), Value::Null), "{matters:#?}");
-    for matter in &matters {
-        let harm = matter["harm"].as_str().expect("a text");
-        assert!(harm.ends_with('.') && !harm[..harm.len() - 1].contains(". "), "{harm}");
-        assert!(matter["age_s"].as_i64().is_some_and(|age| (0..1_800).contains(&age)), "{matter}");
-        let steps = matter["steps"].as_array().expect("a list");
-        assert!(!steps.is_empty(), "{matter}");
-        for step in steps {
-            assert!(step["command"].as_str().expect("a text").starts_with("flash-sale "), "{step}");
-            let by_command = BY_COMMAND.contains(&matter["kind"].as_str().expect("a word"));
-            let request = step["request"].as_str();
-            assert_eq!(request.is_none(), by_command, "{step}");
-            assert!(request.is_none_or(|request| request.starts_with("POST /v1/")), "{step}");
-        }
+    let (items, next) = list(&app, "limit=100").await;
+    assert_eq!((kinds(&items), next), (KINDS.to_vec(), Value::Null), "{items:#?}");
+    for item in &items {
+        let advice = item["what_to_do"].as_str().expect("a text");
+        assert!(advice.ends_with('.'), "{advice}");
+        assert!(item["age_s"].as_i64().is_some_and(|age| (0..1_800).contains(&age)), "{item}");
     }
     app.execute("UPDATE postponed SET since = now() - interval '1 hour'").await;
     let (postponed, _) = list(&app, "kind=postponed").await;
@@ -85,8 +71,6 @@ async fn each_kind_of_matter_has_its_age_its_harm_and_steps() {
     app.execute("UPDATE postponed SET since = now() + interval '1 hour'").await;
     let (postponed, _) = list(&app, "kind=postponed").await;
     assert_eq!(postponed[0]["age_s"], 0, "{postponed:?}");
-    // A page without room for more asks for no further kind.
-    app.execute("DROP TABLE jobs CASCADE").await;
     let (first, _) = list(&app, "limit=1").await;
     assert_eq!(kinds(&first), KINDS[..1]);
 }
@@ -95,8 +79,8 @@ async fn each_kind_of_matter_has_its_age_its_harm_and_steps() {
 async fn findings_are_those_of_the_last_comparison_that_has_ended_from_behind_a_position_on() {
     let app = TestApp::start().await;
     app.execute(
-        r#"INSERT INTO reconcile_runs (asked_by, finished_at, at_rest, sales, in_flight, orders, disagreements, findings)
-               SELECT 'api', now(), true, 1, 0, '{}', 2,
+        r#"INSERT INTO reconcile_runs (asked_by, finished_at, at_rest, sales, in_flight, disagreements, findings)
+               SELECT 'api', now(), true, 1, 0, 2,
                       '[{"code": "order_lost", "coupon_id": "1", "detail": "x"}, {"code": "oversold", "coupon_id": "1", "detail": "x"}]'
                FROM generate_series(1, 2);
            INSERT INTO reconcile_runs (asked_by) VALUES ('api')"#,
@@ -104,18 +88,21 @@ async fn findings_are_those_of_the_last_comparison_that_has_ended_from_behind_a_
     .await;
     let runs = app.numbers("SELECT id FROM reconcile_runs ORDER BY id").await;
     let [before, last, under_way] = runs[..] else { panic!("{runs:?}") };
-    let all = [format!("{last}.1"), format!("{last}.2")];
+    // Findings of one comparison are numbered downwards, so that the first one comes first.
+    let place = |run: i64, number: i64| run * 1_000 + 1_000 - number;
+    let all = [place(last, 1), place(last, 2)];
     for (behind, found) in [
-        (String::new(), &all[..]),
-        (format!("&cursor=finding-{last}.1"), &all[1..]),
-        (format!("&cursor=finding-{last}.2"), &[]),
-        (format!("&cursor=finding-{before}.1"), &all),
-        (format!("&cursor=finding-{before}.2"), &all),
-        (format!("&cursor=finding-{under_way}.2"), &all),
+        (None, &all[..]),
+        (Some(place(last, 1)), &all[1..]),
+        (Some(place(last, 2)), &[]),
+        (Some(place(before, 1)), &[]),
+        (Some(place(under_way, 2)), &all),
     ] {
-        let (matters, _) = list(&app, &format!("kind=finding{behind}")).await;
-        let ids: Vec<_> = matters.iter().map(|matter| matter["id"].as_str()).collect();
-        assert_eq!(ids, found.iter().map(|id| Some(&**id)).collect::<Vec<_>>(), "{behind}");
+        let cursor = behind.map(|id| format!("&cursor=finding-{id}")).unwrap_or_default();
+        let (items, _) = list(&app, &format!("kind=finding{cursor}")).await;
+        let ids: Vec<_> = items.iter().map(|item| item["id"].clone()).collect();
+        let expected: Vec<_> = found.iter().map(|id| json!(id.to_string())).collect();
+        assert_eq!(ids, expected, "{behind:?}");
     }
     app.execute("DELETE FROM reconcile_runs").await;
 }
@@ -128,15 +115,15 @@ async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
     }
     app.write_orders().await;
     let (all, _) = list(&app, "limit=100").await;
-    assert_eq!(all.len(), 10);
-    for limit in 1..=10 {
+    assert_eq!(all.len(), 9);
+    for limit in 1..=9 {
         let mut seen = Vec::new();
         let mut cursor = String::new();
         bounded("the last page", async {
             loop {
                 let (page, next) = list(&app, &format!("limit={limit}{cursor}")).await;
                 assert!(page.len() <= limit);
-                let ids = page.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone()));
+                let ids = page.iter().map(|item| (item["kind"].clone(), item["id"].clone()));
                 seen.extend(ids);
                 let Some(next) = next.as_str() else { break };
                 cursor = format!("&cursor={next}");
@@ -144,12 +131,12 @@ async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
         })
         .await;
         let whole: Vec<_> =
-            all.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone())).collect();
+            all.iter().map(|item| (item["kind"].clone(), item["id"].clone())).collect();
         assert_eq!(seen, whole, "pages of {limit}");
     }
     for kind in KINDS {
-        let (matters, _) = list(&app, &format!("kind={kind}")).await;
-        assert!(!matters.is_empty() && kinds(&matters).iter().all(|found| *found == kind));
+        let (items, _) = list(&app, &format!("kind={kind}")).await;
+        assert!(!items.is_empty() && kinds(&items).iter().all(|found| *found == kind));
     }
     for bad in [
         "kind=cook",
@@ -172,29 +159,28 @@ async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
     }
 }
 
-/// Each request stands in the list itself.
 #[tokio::test]
-async fn a_matter_leaves_the_list_by_the_steps_that_it_names_and_stays_as_history() {
+async fn a_thing_leaves_the_list_when_it_is_dealt_with() {
     let app = with_one_of_each().await;
-    let (matters, _) = list(&app, "limit=100").await;
-    for matter in &matters {
-        let kind = matter["kind"].as_str().expect("a word");
-        if BY_COMMAND.contains(&kind) {
-            continue;
-        }
-        let steps = matter["steps"].as_array().expect("a list").iter();
-        let requests: Vec<&str> =
-            steps.map(|step| step["request"].as_str().expect("a text")).collect();
-        // A letter without a claim can't be tried again.
-        let wanted = if kind == "dead_letter" { "/discard" } else { "" };
-        let request = requests.iter().find(|it| it.contains(wanted)).expect("there is a step");
-        let done = ask(&app, request).await;
-        assert!((200..300).contains(&done.status), "{request}: {done:?}");
+    let (items, _) = list(&app, "limit=100").await;
+    for item in &items {
+        let id = item["id"].as_str().expect("an id");
+        let note = json!({"note": "told"});
+        let (path, body) = match item["kind"].as_str().expect("a word") {
+            "finding" => ("/v1/reconcile".to_owned(), json!({"repair": true})),
+            "recovery" => (format!("/v1/recoveries/{id}/settle"), note),
+            "dead_letter" => (format!("/v1/dead-letters/{id}/discard"), json!({})),
+            "held_payment" => (format!("/v1/payments/{id}/hand-back"), json!({})),
+            "refund" => (format!("/v1/payments/{id}/close"), note),
+            "postponed" => (format!("/v1/postponed/{id}/retry"), json!({})),
+            _ => continue,
+        };
+        let done = app.post(&path, &app.admin_token(), &body).await;
+        assert!((200..300).contains(&done.status), "{path}: {done:?}");
     }
     assert_eq!(say(&app, &["recover", "--lane", "0", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
-    app.cancel_for_jobs().await;
     // A postponed item leaves with the next run of its pass, money that goes back with the gateway's word, and a finding
     // with the next comparison.
     app.give_back().await;
@@ -234,22 +220,12 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
     app.execute("UPDATE lane_beats SET beat_at = now() - interval '31 s'").await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
-    let (matters, _) = list(&app, "kind=lane").await;
-    assert_eq!((kinds(&matters), &matters[0]["id"]), (vec!["lane"], &json!("0")));
-    let commands: Vec<&str> = matters[0]["steps"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .map(|step| step["command"].as_str().expect("a text"))
-        .collect();
-    let of_lane = |end: &str| format!("flash-sale recover --lane 0 {end}");
-    assert_eq!(
-        commands,
-        [of_lane("--dry-run"), of_lane("--trust redis"), of_lane("--trust postgres")]
-    );
-    for command in &commands[..2] {
-        let words: Vec<&str> = command.split(' ').skip(1).collect();
-        assert_eq!(say(&app, &words).await.code, Some(0), "{command}");
+    let (items, _) = list(&app, "kind=lane").await;
+    assert_eq!((kinds(&items), &items[0]["id"]), (vec!["lane"], &json!("0")));
+    assert!(items[0]["what_to_do"].as_str().is_some_and(|it| it.contains("recover --dry-run")));
+    for words in [&["--dry-run"][..], &["--trust", "redis"]] {
+        let words = [&["recover", "--lane", "0"], words].concat();
+        assert_eq!(say(&app, &words).await.code, Some(0), "{words:?}");
     }
     let (closed, _) = list(&app, "").await;
     assert_eq!(closed, [] as [Value; 0], "it has been closed a moment ago");
@@ -259,15 +235,6 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     app.recover().await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
-}
-
-/// Sends a request that a step names: method, path, and the body if there is one.
-async fn ask(app: &TestApp, request: &str) -> Reply {
-    let mut words = request.splitn(3, ' ');
-    let (method, path) = (words.next().expect("a method"), words.next().expect("a path"));
-    assert_eq!(method, "POST");
-    let body = words.next().map_or(json!({}), |body| serde_json::from_str(body).expect("JSON"));
-    app.post(path, &app.admin_token(), &body).await
 }
 
 #[tokio::test]

@@ -31,6 +31,3 @@ mod withdrawals;
 
 // Requests that wait for their order.
 mod waiters;
-
-// Running counts of orders.
-mod counts;

@@ -18,9 +18,6 @@ mod repair;
 // The record of comparisons.
 mod runs;
 
-// What has changed, and what has not.
-mod changed;
-
 // One comparison at a time.
 mod turn;
 

@@ -78,11 +78,6 @@ async fn one_comparison_follows_the_openings_of_all_lanes() {
     compare(&app).await;
     compare(&app).await;
     assert_eq!(app.number(RUNS).await, 1);
-    assert_eq!(
-        app.number("SELECT unchanged + waiting FROM reconcile_runs").await,
-        0,
-        "all are read"
-    );
 }
 
 /// A lane that stays closed holds up the comparison of the others for a while only.

@@ -4,8 +4,9 @@ use chrono::DateTime;
 use flash_sale::kit::postgres;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::RecoveryId;
+use flash_sale::sale::operations::{self, OpenKind};
 use flash_sale::sale::recovery::closures::{self, ClosureReason, RecoveryFilter, RecoveryState};
-use flash_sale::sale::recovery::records::{self, Recovery, RecoveryPart};
+use flash_sale::sale::recovery::records::{self, Recovery};
 use sqlx::AssertSqlSafe;
 
 use crate::support::{TestApp, now, user};
@@ -41,24 +42,20 @@ const STATES: &str = r#"
          AS row (id, lane, reason, opened, lost, unknown, settled)"#;
 
 #[tokio::test]
-async fn recoveries_are_listed_by_part_and_counted() {
-    use RecoveryPart::{All, Unsettled};
+async fn recoveries_are_listed_newest_first() {
     let app = TestApp::start().await;
     app.execute(STATES).await;
     let pool = &app.app.stores.pool;
-    for (part, before, limit, expected) in [
-        (All, None, 9, &[7, 6, 5, 4, 3, 2, 1][..]),
-        (All, Some(4), 2, &[3, 2]),
-        (All, None, 1, &[7]),
-        (Unsettled, None, 9, &[4, 2]),
-        (Unsettled, None, 1, &[4]),
-        (Unsettled, Some(4), 9, &[2]),
-        (Unsettled, Some(2), 9, &[]),
-    ] {
-        let list = records::list(pool, part, before.map(recovery), limit).await;
-        assert_eq!(ids(&list.expect("Postgres answers")), expected, "{part:?} {before:?} {limit}");
+    for (before, limit, expected) in
+        [(None, 9, &[7, 6, 5, 4, 3, 2, 1][..]), (Some(4), 2, &[3, 2]), (None, 1, &[7])]
+    {
+        let list = records::list(pool, before.map(recovery), limit).await;
+        assert_eq!(ids(&list.expect("Postgres answers")), expected, "{before:?} {limit}");
     }
-    assert_eq!(records::count_unsettled(pool).await.expect("Postgres answers"), 2);
+    let waiting = operations::list(pool, Some(OpenKind::Recovery), None, 9).await;
+    let waiting: Vec<String> =
+        waiting.expect("Postgres answers").into_iter().map(|item| item.id).collect();
+    assert_eq!(waiting, ["4", "2"], "those that lost claims, and that nobody has settled");
 }
 
 #[tokio::test]

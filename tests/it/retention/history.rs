@@ -262,26 +262,6 @@ async fn a_log_that_is_read_again_writes_no_order_that_has_moved() {
 }
 
 #[tokio::test]
-async fn statistics_count_moved_orders_and_say_when_a_month_may_be_missing() {
-    let app = old_app(&[]).await;
-    let OldSale { redeemed, .. } = old_sale(&app).await;
-    let path = format!("/v1/statistics/days/{}", id::time_of(redeemed).date_naive());
-    let told = async || {
-        let reply = app.get(&path, &app.admin_token()).await;
-        assert_eq!(reply.status, 200, "{reply:?}");
-        (reply.body["is_whole"].clone(), reply.body["orders"].clone())
-    };
-    let (is_whole, before) = told().await;
-    assert_eq!(is_whole, true);
-    assert_eq!(moved(&app.app).await, 3);
-    assert_eq!(told().await, (json!(true), before.clone()), "in the history they are orders, too");
-    drop_months(&app, redeemed).await;
-    let (is_whole, left) = told().await;
-    assert_eq!(is_whole, false);
-    assert_ne!(left, before);
-}
-
-#[tokio::test]
 async fn a_log_of_a_sale_that_was_sold_out_writes_no_order_that_has_moved() {
     a_log_of_moved_orders_alone_writes_none(1).await;
 }

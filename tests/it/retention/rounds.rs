@@ -49,17 +49,17 @@ async fn walk_looks_at_ten_pages_in_a_run_and_goes_on_behind_them_in_the_next() 
     assert_eq!(moved(&app.app).await, 1, "it begins again at the front");
 }
 
-/// The notes are young, and none is deleted.
+/// The letters are young, and none is deleted.
 #[tokio::test]
 async fn walk_looks_at_ten_pages_of_records_in_a_run_and_at_none_twice() {
     let app = TestApp::start().await;
     let pages = i64::try_from(PASS_BATCHES_MAX).expect("a small number");
     app.execute(&format!(
-        "INSERT INTO postponed_settled (id, pass, item, since, tries, error)
-         SELECT n, 'expiry', n, now(), 1, 'x' FROM generate_series(1, {pages} * {RETENTION_BATCH}) AS n"
+        "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, resolved_at)
+         SELECT 0, n || '-1', '{{}}', 'undecodable', '', now() FROM generate_series(1, {pages} * {RETENTION_BATCH}) AS n"
     ))
     .await;
-    app.count_statements("DELETE", "postponed_settled").await;
+    app.count_statements("DELETE", "dead_letters").await;
     // All pages are full: the end is told by the next one, which is empty.
     for expected in [pages, 1, pages] {
         let forgotten = app.app.retention.pass().bounded().await.expect("Postgres answers");

@@ -122,12 +122,6 @@ impl TestApp {
         bounded("the end of the pass", pass).await.expect("Postgres answers")
     }
 
-    /// Goes on with jobs that cancel orders. Returns how many orders were cancelled.
-    pub async fn cancel_for_jobs(&self) -> usize {
-        let pass = self.app.cancellations.pass();
-        bounded("the end of the pass", pass).await.expect("both stores answer")
-    }
-
     /// Asks gateways for what has to go back. Returns how many payments are back.
     pub async fn refund_payments(&self) -> usize {
         let pass = self.app.payments.refund_pass();

@@ -63,43 +63,6 @@ async fn an_expiry_goes_on_behind_a_batch_with_an_order_that_can_not_be_closed()
     assert_eq!(app.postponed().await, [""; 0]);
 }
 
-#[tokio::test]
-async fn a_job_cancels_ten_batches_of_five_hundred_orders_in_one_run() {
-    let (app, coupon) = app_with_sale().await;
-    let cancellations = &app.app.cancellations;
-    let mut first = 1;
-    for (unpaid, runs) in [(0, &[0][..]), (499, &[499]), (500, &[500]), (5_001, &[5_000, 1])] {
-        late_orders(&app, coupon, first, unpaid).await;
-        first += unpaid;
-        let key = unpaid.to_string();
-        let by = Actor::command_line();
-        cancellations.ask(coupon, &key, "a wrong price", &by).await.expect("Postgres answers");
-        app.execute("UPDATE jobs SET created_at = created_at - interval '1 second'").await;
-        for (run, &cancelled) in runs.iter().enumerate() {
-            let found = cancellations.pass().bounded().await.expect("both stores answer");
-            assert_eq!(found, cancelled, "{unpaid} orders");
-            let open = "SELECT count(*) FROM jobs WHERE finished_at IS NULL";
-            assert_eq!(app.number(open).await, i64::from(run + 1 < runs.len()));
-        }
-        let counted = format!("SELECT cancelled FROM jobs WHERE key = '{key}'");
-        assert_eq!(app.number(&counted).await, unpaid);
-    }
-}
-
-#[tokio::test]
-async fn all_open_jobs_are_looked_at_in_one_run() {
-    let (app, coupon) = app_with_sale().await;
-    app.execute(&format!(
-        "INSERT INTO jobs (coupon_id, key, reason, created_at)
-             SELECT {coupon}, n::text, 'a wrong price', now() - interval '1 minute' FROM generate_series(1, 201) AS n"
-    ))
-    .await;
-    late_orders(&app, coupon, 1, 3).await;
-    assert_eq!(app.app.cancellations.pass().bounded().await.expect("both stores answer"), 3);
-    let open = "SELECT count(*) FROM jobs WHERE finished_at IS NULL";
-    assert_eq!(app.number(open).await, 0);
-}
-
 /// Cancelled orders with these numbers.
 async fn cancelled_orders(app: &TestApp, coupon: &str, kind: &str, numbers: &str) {
     app.execute(&format!(
@@ -164,26 +127,6 @@ async fn each_of_many_coupons_has_its_returns_in_one_run() {
     .await;
     let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
     assert_eq!(ran, Ran { items: 202, goes_on: false });
-}
-
-#[tokio::test]
-async fn ten_batches_of_ten_thousand_changes_of_counts_are_added_up_in_one_run() {
-    let (app, coupon) = app_with_sale().await;
-    app.execute("UPDATE order_count_audit SET next_at = now() + interval '1 hour'").await;
-    let left = "SELECT count(*) FROM order_count_changes";
-    for (changes, lefts) in
-        [(0, &[0][..]), (1, &[0]), (10_000, &[0]), (10_001, &[0]), (100_001, &[1, 0])]
-    {
-        app.execute(&format!(
-            "INSERT INTO order_count_changes (coupon_id, status, orders, digest)
-                 SELECT {coupon}, 'unpaid', 0, 0 FROM generate_series(1, {changes})"
-        ))
-        .await;
-        for expected in lefts {
-            app.app.order_counts.pass().bounded().await.expect("Postgres answers");
-            assert_eq!(app.number(left).await, *expected, "of {changes}");
-        }
-    }
 }
 
 #[tokio::test]

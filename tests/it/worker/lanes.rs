@@ -95,15 +95,6 @@ async fn long_a_quiet_sale_in_each_lane_costs_few_commands_and_connections() {
     app.load_sales_of_lanes(LANES).await;
     let process = serve();
     process.url().await;
-    // The first comparison reads each sale; those of the minutes that follow count.
-    let read = "SELECT count(*) FROM sale_readings WHERE is_good";
-    let are_read = async || usize::try_from(app.number(read).await) == Ok(LANES);
-    bounded_by(Duration::from_secs(300), "the sales are read", async {
-        while !are_read().await {
-            sleep(Duration::from_secs(1)).await;
-        }
-    })
-    .await;
     compared_once(&app).await;
 
     let (before, began) = (commands(&app).await, Instant::now());

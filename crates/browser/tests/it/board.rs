@@ -185,26 +185,25 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     check(&tab, "trouble").await;
     tab.picture("board-trouble-phone").await;
 
-    tab.click("#panel-letters .retry").await;
+    tab.click("#panel-waiting .retry").await;
     tab.reads("The entry can't be read.").await;
-    tab.click("#panel-letters .retry_all").await;
+    tab.click("#panel-waiting .retry_all").await;
     tab.reads("Became orders: 0. letter_unreadable: 1").await;
     assert_eq!(
-        praise(&tab, "#sentence, #panel-letters, #panel-equations").await,
+        praise(&tab, "#sentence, #panel-waiting, #panel-equations").await,
         "",
         "the letter stays"
     );
-    tab.click("#panel-letters .discard").await;
+    tab.click("#panel-waiting .discard").await;
     check(&tab, "discard").await;
     tab.click("#dialog-do").await;
     tab.reads("Discarded.").await;
-    tab.reads("None open.").await;
     servers.redis(&["XADD", "fs:{0}:calls", "*", "coupon", "y"]);
     eventually("the next letter", async || {
-        tab.text("#panel-letters").await.contains("undecodable")
+        tab.text("#panel-waiting").await.contains("undecodable")
     })
     .await;
-    tab.click("#panel-letters .discard_all").await;
+    tab.click("#panel-waiting .discard_all").await;
     assert_eq!(tab.text("#dialog-title").await, "Discard all claims: undecodable?");
     check(&tab, "discard all").await;
     tab.click("#dialog-do").await;
@@ -362,8 +361,7 @@ const VERDICTS: &str = r"
         const good = () => ({
             line: 'live', ageMs: 100,
             board: {
-                now, backlog: 0, oldest_ms: 0, letters_open: 0, letters: [], findings: [], postponed_waiting: 0, postponed: [], recoveries: [], recoveries_unsettled: 0,
-                owed: [{ status: 'held', payments: 0, oldest_seconds: 0 }, { status: 'refunding', payments: 0, oldest_seconds: 0 }],
+                now, backlog: 0, oldest_ms: 0, waits: [], waiting: [], findings: [], recoveries: [],
                 runs: [{ started_at: '2026-03-01T09:59:30Z', finished_at: '2026-03-01T09:59:31Z', failure: null, disagreements: 0 }],
                 sales: [{ coupon_id: '1', total: 5, units: { at: now, total: 5, left: 4, buyers: 1, sold: 1, in_review: 0, conserved: true } }],
                 processes: [{ is_heard: true, roles: ['api'] }, { is_heard: true, roles: ['worker'] }],
@@ -390,9 +388,9 @@ const VERDICTS: &str = r"
             'finding': [(it) => { it.board.runs[0].disagreements = 1; it.board.findings = [{ coupon_id: '1' }]; }, ['sentence', 'comparison', 'equations']],
             'broken off': [(it) => { it.board.runs.unshift({ started_at: now, finished_at: '2026-03-01T09:59:59Z', failure: 'x', disagreements: null }); }, ['sentence', 'comparison']],
             'never compared': [(it) => { it.board.runs = []; }, ['sentence', 'comparison']],
-            'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:40:00Z'; }, ['sentence', 'comparison']],
-            'dead letter': [(it) => { it.board.letters_open = 1; }, ['sentence']],
-            'claims lost in a recovery': [(it) => { it.board.recoveries_unsettled = 1; }, ['sentence', 'buyers']],
+            'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:20:00Z'; }, ['sentence', 'comparison']],
+            'dead letter': [(it) => { it.board.waits.push({ kind: 'dead_letter', items: 1, oldest_s: 0 }); }, ['sentence']],
+            'claims lost in a recovery': [(it) => { it.board.waits.push({ kind: 'recovery', items: 1, oldest_s: 0 }); }, ['sentence', 'buyers']],
             'units lost': [(it) => { it.board.sales[0].units.conserved = false; }, ['sentence']],
             'lane closed': [(it) => { it.board.lanes[0].is_open = false; }, ['sentence', 'lane']],
             'log unreadable': [(it) => { it.board.lanes[0].pending = null; it.board.backlog = null; }, ['sentence', 'lane']],
@@ -400,9 +398,9 @@ const VERDICTS: &str = r"
             'no api': [(it) => { it.board.processes.shift(); }, ['sentence']],
             'silent process': [(it) => { it.board.processes.push({ is_heard: false, roles: [] }); }, ['sentence']],
             'old entry': [(it) => { it.board.oldest_ms = 20000; it.board.lanes[0].oldest_ms = 20000; it.board.backlog = 1; }, ['sentence', 'lane']],
-            'held payment': [(it) => { it.board.owed[0].payments = 1; }, ['sentence']],
-            'old refund': [(it) => { it.board.owed[1].oldest_seconds = 700; }, ['sentence']],
-            'postponed': [(it) => { it.board.postponed_waiting = 1; }, ['sentence']],
+            'held payment': [(it) => { it.board.waits.push({ kind: 'held_payment', items: 1, oldest_s: 0 }); }, ['sentence']],
+            'old refund': [(it) => { it.board.waits.push({ kind: 'refund', items: 1, oldest_s: 700 }); }, ['sentence']],
+            'postponed': [(it) => { it.board.waits.push({ kind: 'postponed', items: 1, oldest_s: 0 }); }, ['sentence']],
         };
         for (const [name, [change, silent]] of Object.entries(cases)) {
             const state = good();

@@ -54,28 +54,6 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
     Excuse::None(why)
 }
 
-/// True if a loss of data explains all orders that the comparison misses: lanes that went back promise from the
-/// noted number on, so orders lost with their process stay counted. A claim without an answer may be among them.
-pub fn are_counted(evidence: &Evidence, lost: usize) -> bool {
-    let missing: i64 = evidence.disagreements.iter().filter_map(|text| missing(text)).sum();
-    let of_loss = |event: &&Event| {
-        let is_hit =
-            |loss: &Loss| event.completed >= loss.kept_until && event.invoked <= loss.lost_at;
-        event.op == Op::Claim
-            && event.outcome == Outcome::Unknown
-            && evidence.losses.iter().any(is_hit)
-    };
-    let unknown = evidence.history.iter().filter(of_loss).count();
-    usize::try_from(missing).is_ok_and(|missing| missing <= lost + unknown)
-}
-
-/// Orders that this disagreement misses; `None` for another one.
-pub fn missing(disagreement: &str) -> Option<i64> {
-    let counts = disagreement.strip_prefix("DISAGREE acknowledged_unwritten: lane ")?;
-    let mut numbers = counts.split_whitespace().filter_map(|word| word.parse::<i64>().ok());
-    Some(numbers.next()? - numbers.next()?)
-}
-
 /// True if promises outlast this loss, by the durability that was asked for.
 fn is_kept(evidence: &Evidence, loss: &Loss) -> bool {
     evidence.plan.is_replicated && loss.is_of_replica

@@ -37,13 +37,11 @@ use crate::facts::Evidence;
 pub fn check(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
     promises::check(evidence, &mut verdict);
-    let is_excused = excuse::are_counted(evidence, verdict.lost_with_process.len());
     let broken = &mut verdict.broken;
     units::check(evidence, broken);
     log::check(evidence, broken);
     sold_out::check(evidence, broken);
-    let told = |text: &&String| !(is_excused && excuse::missing(text).is_some());
-    let mishaps = evidence.mishaps.iter().chain(evidence.disagreements.iter().filter(told));
+    let mishaps = evidence.mishaps.iter().chain(&evidence.disagreements);
     broken.extend(mishaps.map(|detail| Broken { invariant: "rest", detail: detail.clone() }));
     verdict.broken.sort_by_key(|broken| broken.invariant);
     verdict

@@ -268,27 +268,6 @@ fn i5_a_promise_is_lost_only_with_redis_and_its_process() {
 }
 
 #[test]
-fn the_comparison_may_miss_what_was_lost_and_no_more() {
-    let mut evidence = lost();
-    evidence.losses.push(loss());
-    evidence.recoveries.push(opened(900));
-    evidence.lives[0] = life(0, Some(400));
-    let only = |rows: i64| {
-        format!(
-            "DISAGREE acknowledged_unwritten: lane 0: 5 orders of the order log were acknowledged, but only {rows} are rows or dead letters. The others are lost"
-        )
-    };
-    evidence.disagreements.push(only(4));
-    assert_breaks(&evidence, &[]);
-    evidence.disagreements[0] = only(3);
-    assert_breaks(&evidence, &["rest"]);
-    evidence.history.push(claim(2, 450, Outcome::Unknown));
-    assert_breaks(&evidence, &[]);
-    evidence.history[1].invoked = 501;
-    assert_breaks(&evidence, &["rest"]);
-}
-
-#[test]
 fn i5_each_process_that_told_a_promise_has_to_be_gone() {
     let mut evidence = lost();
     evidence.losses.push(loss());

@@ -356,7 +356,7 @@ pub async fn ended(
 /// Open things of a sale in Postgres.
 #[derive(Debug)]
 pub struct OpenOfSale {
-    /// Unpaid orders.
+    /// Unpaid orders; of more than [`limits::UNPAID_COUNTED_MAX`], that many.
     pub unpaid: i64,
     /// Units, and places, on their way back to Redis.
     pub stock_returns: i64,
@@ -379,16 +379,14 @@ impl OpenOfSale {
 pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
     sqlx::query_as!(
         OpenOfSale,
-        // An unpaid order is counted by its sale's running count: a million of them may be due at one time.
-        r#"SELECT (SELECT coalesce(sum(orders), 0)::bigint
-                   FROM (SELECT orders FROM order_counts WHERE coupon_id = $1 AND status = 'unpaid'
-                         UNION ALL
-                         SELECT orders FROM order_count_changes WHERE coupon_id = $1 AND status = 'unpaid') AS counted)
+        // A million of them may be due at one time, so not all are counted.
+        r#"SELECT (SELECT count(*) FROM (SELECT FROM orders WHERE coupon_id = $1 AND status = 'unpaid' LIMIT $2) AS unpaid)
                       AS "unpaid!",
                   (SELECT count(*) FROM stock_returns
                    WHERE what = ANY('{unit,place}') AND coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
                   (SELECT count(*) FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL) AS "dead_letters!""#,
         coupon.get(),
+        limits::UNPAID_COUNTED_MAX,
     )
     .fetch_one(executor)
     .await

@@ -39,6 +39,7 @@ pub async fn find(pool: &PgPool, order: OrderId) -> sqlx::Result<Option<Order>> 
                   CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                   pay_cents AS "pay_cents!", currency AS "currency!", pay_by,
                   claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                  CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                   NULL::text AS "redemption_code: RedemptionCode"
            FROM order_history WHERE id = $1"#,
         order.get(),
@@ -62,6 +63,7 @@ pub async fn list(
                   CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                   pay_cents AS "pay_cents!", currency AS "currency!", pay_by,
                   claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                  CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                   NULL::text AS "redemption_code: RedemptionCode"
            FROM order_history WHERE user_id = $1 AND id >= $2 AND id < coalesce($3, 9223372036854775807)
            ORDER BY id DESC LIMIT $4"#,

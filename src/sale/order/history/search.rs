@@ -73,6 +73,7 @@ async fn of_user(
                   CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                   pay_cents AS "pay_cents!", currency AS "currency!", pay_by,
                   claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                  CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                   NULL::text AS "redemption_code: RedemptionCode"
            FROM order_history
            WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id) AND status = coalesce($3, status)
@@ -110,7 +111,7 @@ async fn of_all(
                   CASE WHEN found.user_id > 0 THEN found.user_id END AS "user_id: UserId",
                   found.status AS "status!: OrderStatus", found.pay_method, found.pay_cents AS "pay_cents!",
                   found.currency AS "currency!", found.pay_by, found.claimed_at AS "claimed_at!", found.paid_at,
-                  found.redeemed_at, found.cancelled_at, found.expired_at, found.refunding_at, found.refunded_at,
+                  found.redeemed_at, found.cancelled_at, found.expired_at, found.refunding_at, found.refunded_at, found.cancel_reason,
                   NULL::text AS "redemption_code: RedemptionCode"
            FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
                SELECT * FROM order_history

@@ -1,4 +1,4 @@
-//! Many unpaid orders closed together, of which Postgres may refuse some.
+//! Many unpaid orders whose time is over, closed together, of which Postgres may refuse some.
 //!
 //! A refused part is halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), and the others are
 //! closed in the same pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold`
@@ -9,52 +9,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use super::{Closed, OrderMoves, jobs, return_units};
+use super::{Closed, OrderMoves, return_units};
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::coupon::model::CouponKind;
 use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, JobId, OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 
-/// Cause for which unpaid orders are closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sale) enum Closing {
-    /// Their time to be paid is over.
-    Expiry,
-    /// This job cancels them.
-    Job(JobId),
-}
-
-impl Closing {
-    fn status(self) -> &'static str {
-        match self {
-            Self::Expiry => "expired",
-            Self::Job(_) => "cancelled",
-        }
-    }
-
-    fn pass(self) -> Pass {
-        match self {
-            Self::Expiry => Pass::Expiry,
-            Self::Job(_) => Pass::Cancellations,
-        }
-    }
-}
-
 impl OrderMoves {
-    /// Closes the unpaid orders among these, all or none. Returns their number. A job counts them in the same
-    /// transaction.
+    /// Closes the unpaid orders among these, all or none. Returns their number.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
-    pub(in crate::sale) async fn close_these(
-        &self,
-        closing: Closing,
-        orders: &[OrderId],
-    ) -> sqlx::Result<usize> {
+    pub(in crate::sale) async fn close_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
         let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
@@ -63,21 +33,18 @@ impl OrderMoves {
             // as in `expire`.
             r#"WITH these AS (
                    SELECT id, status FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
-               UPDATE orders SET status = $2, updated_at = now(),
-                                 expired_at = CASE WHEN $2 = 'expired' THEN now() END,
-                                 cancelled_at = CASE WHEN $2 = 'cancelled' THEN now() END
+               UPDATE orders SET status = CASE WHEN cancel_reason IS NULL THEN 'expired' ELSE 'cancelled' END,
+                                 expired_at = CASE WHEN cancel_reason IS NULL THEN now() END,
+                                 cancelled_at = CASE WHEN cancel_reason IS NOT NULL THEN now() END,
+                                 updated_at = now()
                WHERE orders.id = ANY(ARRAY(SELECT id FROM these WHERE these.status = 'unpaid'))
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             &ids,
-            closing.status(),
         )
         .fetch_all(&mut *tx)
         .await?;
         return_units(&mut tx, &closed).await?;
-        if let Closing::Job(job) = closing {
-            jobs::count(&mut tx, job, closed.len()).await?;
-        }
         tx.commit().await?;
         Ok(closed.len())
     }
@@ -86,11 +53,9 @@ impl OrderMoves {
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer, or another session keeps the row of the sale, or of the job, locked; some may be closed
-    /// then.
+    /// When Postgres doesn't answer, or another session keeps the row of the sale locked; some may be closed then.
     pub(in crate::sale) async fn close_what_can_be(
         &self,
-        closing: Closing,
         postponed: &Postponed,
         coupon: CouponId,
         orders: &[OrderId],
@@ -100,7 +65,7 @@ impl OrderMoves {
         // Those of the locked orders, at the last try that waited for a lock in vain.
         let mut holders = BTreeMap::new();
         while let Some(part) = parts.pop() {
-            let error = match self.close_these(closing, &part).await {
+            let error = match self.close_these(&part).await {
                 Ok(now) => {
                     closed += now;
                     continue;
@@ -109,7 +74,7 @@ impl OrderMoves {
             };
             let possible = self.possible(coupon, &part, &error).await?;
             let failure = Failure::from(error);
-            if failure.is_of_lock() && self.is_locked(closing, coupon).await? {
+            if failure.is_of_lock() && self.is_locked(coupon).await? {
                 // None of them can be closed now.
                 return Err(failure);
             }
@@ -138,19 +103,14 @@ impl OrderMoves {
                 continue;
             }
             let items: Vec<i64> = not_now.iter().map(|order| order.get()).collect();
-            postponed.note(closing.pass(), &items, &failure.to_string()).await?;
+            postponed.note(Pass::Expiry, &items, &failure.to_string()).await?;
             parts.extend(Some(rest).filter(|rest| !rest.is_empty()));
         }
         Ok(closed)
     }
 
-    /// True if another session keeps the row of the sale, or of the job, locked: then none of their orders can be closed.
-    async fn is_locked(&self, closing: Closing, coupon: CouponId) -> sqlx::Result<bool> {
-        if let Closing::Job(job) = closing
-            && jobs::is_locked(&self.pool, job).await?
-        {
-            return Ok(true);
-        }
+    /// True if another session keeps the row of the sale locked: then none of its orders can be closed.
+    async fn is_locked(&self, coupon: CouponId) -> sqlx::Result<bool> {
         Ok(!stock::locked_among(&self.pool, [coupon]).await?.is_empty())
     }
 
@@ -186,17 +146,5 @@ impl OrderMoves {
         let counted = usize::try_from(stock::sold(&self.pool, coupon).await?).unwrap_or(0);
         // `sold` has been counted again meanwhile if it has as many.
         Ok(if counted < part.len() { counted } else { half })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_are_closed_with_the_status_of_their_cause_and_postponed_for_its_pass() {
-        let job = Closing::Job(JobId::new(7).expect("an id"));
-        let known = [Closing::Expiry, job].map(|closing| (closing.status(), closing.pass()));
-        assert_eq!(known, [("expired", Pass::Expiry), ("cancelled", Pass::Cancellations)]);
     }
 }

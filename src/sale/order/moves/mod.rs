@@ -36,8 +36,8 @@ pub mod redeem;
 // Many orders closed together, of which Postgres may refuse some.
 pub(in crate::sale) mod in_parts;
 
-// Jobs that cancel the unpaid orders of a coupon.
-pub mod jobs;
+// All unpaid orders of a coupon, cancelled.
+mod cancel_unpaid;
 
 // Source of a request for a move.
 mod asker;
@@ -136,7 +136,8 @@ impl OrderMoves {
         self.to_the_end(async move { moves.cancel_now(&asker, order).await }).await
     }
 
-    /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped, and
+    /// Closes unpaid orders whose time is over, as expired, or as cancelled if the staff has ended it; up to `limit`,
+    /// oldest first; locked and postponed orders are skipped, and
     /// those of the coupons in `but`. The time of an order that an older version wrote is `payment_window` from then on.
     /// Returns their number.
     ///
@@ -163,7 +164,10 @@ impl OrderMoves {
                      AND coupon_id <> ALL($3)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED)
-               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               UPDATE orders SET status = CASE WHEN cancel_reason IS NULL THEN 'expired' ELSE 'cancelled' END,
+                                 expired_at = CASE WHEN cancel_reason IS NULL THEN now() END,
+                                 cancelled_at = CASE WHEN cancel_reason IS NOT NULL THEN now() END,
+                                 updated_at = now()
                WHERE orders.id = ANY(ARRAY(SELECT id FROM due))
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,

@@ -16,64 +16,18 @@ mod digest;
 use promises::Promises;
 pub(super) use rows::terms;
 
-use super::readings::{self, Reading};
-use super::{Check, Disagreement, Earlier, Report, SaleCount};
+use super::{Check, Disagreement, Report, SaleCount};
 use crate::base::limits;
 use crate::sale::Failure;
 use crate::sale::buyers::census::{Census, census};
 use crate::sale::ids::CouponId;
-use crate::sale::order::counts::LiveOrders;
 
 /// Times that a sale is read again because it was changed meanwhile.
 const READS_MAX: usize = 5;
 
-/// Facts by which a comparison leaves out the orders of a sale.
-pub(super) struct Known<'a> {
-    /// The last full reading.
-    pub reading: Option<&'a Reading>,
-    /// Live orders by the running counts, read before the sale in Redis.
-    pub live: &'a LiveOrders,
-    /// Buyers that this comparison may still read.
-    pub room: &'a mut i64,
-}
-
-/// Reason to leave out the orders of a sale.
-enum LeftOut {
-    /// Neither side has changed since a good reading.
-    Unchanged,
-    /// The sale has changed, and is too large to be read now.
-    Waiting,
-}
-
-impl Known<'_> {
-    /// Takes room for the orders of the sale, unless they are left out.
-    fn left_out(&mut self, census: &Census) -> Option<LeftOut> {
-        let LiveOrders { orders, digest, total, sold } = self.live;
-        let is_as_read = self.reading.is_some_and(|reading| {
-            reading.is_good
-                && reading.in_redis == readings::mark(census)
-                && reading.in_postgres == *digest
-        });
-        if is_as_read && sold == orders && orders <= total {
-            return Some(LeftOut::Unchanged);
-        }
-        let needed = census.buyers.max(*orders);
-        if needed > *self.room {
-            return Some(LeftOut::Waiting);
-        }
-        *self.room -= needed;
-        None
-    }
-}
-
 impl Check<'_> {
-    /// Compares one sale, with its orders unless they may be left out by what is `known`.
-    pub(super) async fn sale(
-        &self,
-        coupon: CouponId,
-        known: Option<Known<'_>>,
-        report: &mut Report,
-    ) -> Result<(), Failure> {
+    /// Compares one sale.
+    pub(super) async fn sale(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
         let Some((terms, census)) = self.read_sale(coupon).await? else {
             return Ok(());
         };
@@ -81,11 +35,12 @@ impl Check<'_> {
             report.disagreements.push(Disagreement::SaleMissing { coupon });
             return Ok(());
         };
-        let before = report.disagreements.len();
         report.disagreements.extend(sums(coupon, total, stock, &census));
         report.disagreements.extend(compare(coupon, &terms, &census));
+        let Promises { live_orders, in_review, identical } =
+            self.promises(coupon, &mut report.disagreements).await?;
         let buyers = census.buyers;
-        let sale = |(live_orders, in_review, identical)| SaleCount {
+        report.sales.push(SaleCount {
             coupon,
             total,
             stock,
@@ -93,25 +48,6 @@ impl Check<'_> {
             live_orders,
             in_review,
             identical,
-        };
-        let left_out = known.and_then(|mut known| Some((known.left_out(&census)?, known)));
-        if let Some((left_out, known)) = left_out {
-            let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
-            let identical = matches!(left_out, LeftOut::Unchanged);
-            report.sales.push(sale((live_orders, 0, identical)));
-            leave_out(coupon, &left_out, &known, report);
-            return Ok(());
-        }
-        let promises = self.promises(coupon, &mut report.disagreements).await?;
-        let Promises { live_orders, in_review, identical, digest } = promises;
-        report.sales.push(sale((live_orders, in_review, identical)));
-        let found = &report.disagreements[before..];
-        report.readings.push(Reading {
-            coupon,
-            in_redis: readings::mark(&census),
-            in_postgres: digest,
-            is_good: found.is_empty() && identical,
-            codes: readings::codes_of(found),
         });
         Ok(())
     }
@@ -132,20 +68,6 @@ impl Check<'_> {
         }
         Ok(None)
     }
-}
-
-/// Takes note of a sale whose orders are left out: a changed one by its running counts, and by what was found before.
-fn leave_out(coupon: CouponId, left_out: &LeftOut, known: &Known<'_>, report: &mut Report) {
-    if matches!(left_out, LeftOut::Unchanged) {
-        report.unchanged += 1;
-        return;
-    }
-    report.waiting += 1;
-    let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
-    report.disagreements.extend(rows::units(coupon, live_orders, known.live));
-    let codes = known.reading.map(|reading| &reading.codes[..]).unwrap_or_default();
-    let earlier = codes.iter().map(|code| Earlier { coupon, code: code.clone() });
-    report.earlier.extend(earlier);
 }
 
 /// The numbers of the sale in Redis among themselves.
@@ -349,64 +271,5 @@ mod tests {
             codes(&compare(coupon(), &in_postgres(), &differs)),
             ["epoch_differs", "revision_differs"]
         );
-    }
-
-    fn reading(is_good: bool, census: &Census, in_postgres: &str) -> Reading {
-        let (in_redis, codes) = (readings::mark(census), vec!["order_lost".to_owned()]);
-        Reading { coupon: coupon(), in_redis, in_postgres: in_postgres.into(), is_good, codes }
-    }
-
-    #[test]
-    fn left_out_is_what_has_not_changed_and_what_there_is_no_room_for() {
-        let good = reading(true, &in_redis(), "d");
-        let bad = reading(false, &in_redis(), "d");
-        let other = reading(true, &Census { stock: Some(4), ..in_redis() }, "d");
-        let digest = reading(true, &in_redis(), "e");
-        let live = |orders, total, sold| LiveOrders { orders, digest: "d".into(), total, sold };
-        // The room before and after; U is unchanged, W waits, R is read.
-        for (reading, live, before, expected, after) in [
-            (Some(&good), live(2, 5, 2), 9, 'U', 9),
-            (Some(&good), live(2, 2, 2), 9, 'U', 9),
-            (Some(&good), live(2, 1, 2), 9, 'R', 7),
-            (Some(&good), live(2, 5, 3), 9, 'R', 7),
-            (Some(&bad), live(2, 5, 2), 9, 'R', 7),
-            (Some(&other), live(2, 5, 2), 9, 'R', 7),
-            (Some(&digest), live(2, 5, 2), 9, 'R', 7),
-            (None, live(2, 5, 2), 9, 'R', 7),
-            (None, live(2, 5, 2), 2, 'R', 0),
-            (None, live(2, 5, 2), 1, 'W', 1),
-            // The larger side decides.
-            (None, live(4, 5, 4), 4, 'R', 0),
-            (None, live(4, 5, 4), 3, 'W', 3),
-            (None, live(0, 5, 0), 2, 'R', 0),
-            (None, live(0, 5, 0), 1, 'W', 1),
-        ] {
-            let mut room = before;
-            let mut known = Known { reading, live: &live, room: &mut room };
-            let left_out = match known.left_out(&in_redis()) {
-                Some(LeftOut::Unchanged) => 'U',
-                Some(LeftOut::Waiting) => 'W',
-                None => 'R',
-            };
-            assert_eq!((left_out, room), (expected, after), "{reading:?} {live:?} {before}");
-        }
-    }
-
-    #[test]
-    fn leave_out_counts_unchanged_sales_and_tells_what_is_known_of_those_that_wait() {
-        let read = reading(false, &in_redis(), "d");
-        let live = LiveOrders { orders: 6, digest: "d".into(), total: 5, sold: 6 };
-        let mut room = 0;
-        let mut known = Known { reading: Some(&read), live: &live, room: &mut room };
-        let mut report = Report::default();
-        leave_out(coupon(), &LeftOut::Unchanged, &known, &mut report);
-        assert_eq!((report.unchanged, report.waiting, report.findings()), (1, 0, 0));
-        leave_out(coupon(), &LeftOut::Waiting, &known, &mut report);
-        assert_eq!((report.unchanged, report.waiting), (1, 1));
-        assert_eq!(codes(&report.disagreements), ["oversold"]);
-        assert_eq!(report.earlier, [Earlier { coupon: coupon(), code: "order_lost".into() }]);
-        known.reading = None;
-        leave_out(coupon(), &LeftOut::Waiting, &known, &mut report);
-        assert_eq!((report.waiting, report.earlier.len(), report.disagreements.len()), (2, 1, 2));
     }
 }

@@ -29,8 +29,6 @@ pub(super) struct Promises {
     pub live_orders: usize,
     pub in_review: usize,
     pub identical: bool,
-    /// Digest of the live orders, by the running counts.
-    pub digest: String,
 }
 
 /// Buyers without a live order.
@@ -54,17 +52,16 @@ impl Check<'_> {
             page.into_iter().for_each(|(user, order)| buyers.add(user, order));
         }
         let mut live = Digest::default();
-        let counted =
-            rows::each_live(self.pool, coupon, |user, order| live.add(user, order)).await?;
+        let units = rows::each_live(self.pool, coupon, |user, order| live.add(user, order)).await?;
         let live_orders = live.count;
-        found.extend(rows::units(coupon, live_orders, &counted));
+        found.extend(rows::compare_units(coupon, live_orders, &units));
         let identical = buyers == live;
         let mut in_review = 0;
         if !identical {
             in_review = self.buyers_without_order(coupon, found).await?;
             self.orders_without_buyer(coupon, found).await?;
         }
-        Ok(Promises { live_orders, in_review, identical, digest: counted.digest })
+        Ok(Promises { live_orders, in_review, identical })
     }
 
     /// Returns the buyers whose order is an open dead letter.

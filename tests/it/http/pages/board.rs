@@ -23,7 +23,6 @@ use crate::support::{
 /// Operations of the board's deeds.
 const CALLED: [(&str, &str); 21] = [
     ("get", "/v1/coupons"),
-    ("get", "/v1/jobs"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
     ("patch", "/v1/coupons/{id}"),
@@ -85,8 +84,8 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
         assert_eq!(units[name], number, "{name} of {units}");
     }
     assert_eq!(units["conserved"], true);
-    assert_eq!((&board["backlog"], &board["orders"]), (&json!(1), &json!({"unpaid": 1})));
-    assert_eq!((&board["letters_open"], &board["findings"]), (&json!(0), &json!([])));
+    assert_eq!(board["backlog"], 1);
+    assert_eq!((&board["waits"], &board["findings"]), (&json!([]), &json!([])));
     assert_eq!(board["runs"][0]["disagreements"], 0);
     assert_eq!(
         board["lanes"],
@@ -422,20 +421,20 @@ async fn a_payment_that_waits_is_on_the_board_until_it_is_settled() {
     let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
     let mut events = watch(&app, &app.url).await;
     let board = until(&mut events, |board| there(board) == [true, true]).await;
-    assert_eq!(board["owed_payments"], json!([]));
+    assert_eq!(board["waiting"], json!([]));
     let notice = json!({"kind": "payment", "payment_id": "p", "order_id": "1024", "method": 3, "amount_cents": 7});
     assert_eq!(app.confirm(&notice).await.status, 200);
-    let board = until(&mut events, |board| board["owed_payments"] != json!([])).await;
-    let listed = app.get("/v1/payments/owed", &app.admin_token()).await;
-    assert_eq!(board["owed_payments"], listed.body["payments"]);
-    assert_eq!(board["owed_payments"][0]["reason"], "unknown_order");
-    let path = format!(
-        "/v1/payments/{}/close",
-        listed.body["payments"][0]["payment_id"].as_str().expect("an id")
-    );
+    let board = until(&mut events, |board| board["waiting"] != json!([])).await;
+    let listed = app.get("/v1/operations", &app.admin_token()).await;
+    let (shown, listed) = (&board["waiting"][0], &listed.body["items"][0]);
+    for name in ["kind", "id", "since", "reason", "detail", "what_to_do"] {
+        assert_eq!(shown[name], listed[name], "{name}");
+    }
+    assert_eq!(shown["reason"], "unknown_order");
+    let path = format!("/v1/payments/{}/close", shown["id"].as_str().expect("an id"));
     let closed = app.post(&path, &app.admin_token(), &json!({"note": "returned in cash"})).await;
     assert_eq!(closed.status, 204, "{closed:?}");
-    until(&mut events, |board| board["owed_payments"] == json!([])).await;
+    until(&mut events, |board| board["waiting"] == json!([])).await;
 }
 
 /// An older one, too, which is not among the newest recoveries.
@@ -444,7 +443,7 @@ async fn a_recovery_that_lost_claims_is_on_the_board_until_it_is_settled() {
     let app = TestApp::start().await;
     let mut events = watch(&app, &app.url).await;
     let board = until(&mut events, |board| there(board) == [true, true]).await;
-    assert_eq!(board["recoveries_unsettled"], 0);
+    assert_eq!(board["waits"], json!([]));
     app.execute(
         r#"INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
            SELECT 0, n, 'x', now(), now(), CASE n WHEN 1 THEN
@@ -452,17 +451,15 @@ async fn a_recovery_that_lost_claims_is_on_the_board_until_it_is_settled() {
            FROM generate_series(1, 9) AS n"#,
     )
     .await;
-    let board = until(&mut events, |board| board["recoveries_unsettled"] == 1).await;
-    let listed = board["recoveries"].as_array().expect("a list");
-    assert_eq!(listed.len(), limits::BOARD_RECOVERIES_MAX as usize + 1, "{board}");
-    let oldest = listed.last().expect("one");
-    assert_eq!((&oldest["epoch"], &oldest["lost"][0]["order_id"]), (&json!(1), &json!("77")));
-    let path = format!("/v1/recoveries/{}/settle", oldest["id"].as_str().expect("an id"));
+    let board = until(&mut events, |board| board["waits"][0]["items"] == 1).await;
+    let newest = board["recoveries"].as_array().map(Vec::len);
+    assert_eq!(newest, Some(limits::BOARD_RECOVERIES_MAX as usize), "{board}");
+    let lost = &board["waiting"][0];
+    assert_eq!(lost["kind"], "recovery", "{lost}");
+    let path = format!("/v1/recoveries/{}/settle", lost["id"].as_str().expect("an id"));
     let settled = app.post(&path, &app.admin_token(), &json!({"note": "told"})).await;
     assert_eq!(settled.status, 204, "{settled:?}");
-    let board = until(&mut events, |board| board["recoveries_unsettled"] == 0).await;
-    let listed = board["recoveries"].as_array().map(Vec::len);
-    assert_eq!(listed, Some(limits::BOARD_RECOVERIES_MAX as usize));
+    until(&mut events, |board| board["waits"] == json!([])).await;
 }
 
 #[tokio::test]

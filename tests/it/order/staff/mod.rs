@@ -3,5 +3,5 @@
 // One order, moved for its buyer.
 mod for_buyers;
 
-// All unpaid orders of a coupon, cancelled by a job.
-mod jobs;
+// All unpaid orders of a coupon, cancelled.
+mod unpaid;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::answers::{Call, Row};
-use super::{jobs, operators, orders, payments, regular, sales};
+use super::{operators, orders, payments, regular, sales, unpaid};
 use crate::support::TestApp;
 
 /// A table by state, and the request behind each of its actions.
@@ -14,8 +14,7 @@ const TABLES: &[Table] = &[
     (payments::ANSWERS, payments::call),
     (sales::FLASH, sales::call),
     (regular::REGULAR, sales::call),
-    (jobs::OF_COUPONS, jobs::call),
-    (jobs::OF_JOBS, jobs::call),
+    (unpaid::OF_COUPONS, unpaid::call),
     (operators::OF_LETTERS, |action| operators::call("dead-letters", action)),
     (operators::OF_ALL_LETTERS, |action| operators::call("dead-letters", action)),
     (operators::OF_ITEMS, |action| operators::call("postponed", action)),

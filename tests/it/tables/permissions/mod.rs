@@ -6,7 +6,6 @@
 
 mod acting;
 mod answers;
-mod jobs;
 mod operators;
 mod orders;
 mod pages;
@@ -14,6 +13,7 @@ mod payments;
 mod regular;
 mod repeats;
 mod sales;
+mod unpaid;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::kit::jwt::{Grants, Scope, Tokens};
@@ -94,8 +94,6 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
         "/v1/dead-letters/{id}/retry",
         Of::DeadLetter,
     ),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/jobs", Of::Job),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/jobs/{id}", Of::Job),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/operations", Of::DeadLetter),
     ([401, 401, 401, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}", Of::UnpaidOrder),
@@ -141,7 +139,6 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/recoveries/{id}/settle", Of::Recovery),
     ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/redemptions", Of::CodedOrder),
     ([401, 401, 401, 403, 403, 200, 200, 200], "get", "/v1/redemptions/{code}", Of::CodedOrder),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/statistics/days/{day}", Of::Nothing),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.
@@ -171,8 +168,6 @@ enum Of {
     Comparison,
     /// A recovery with a claim that could not be kept.
     Recovery,
-    /// A job that cancels unpaid orders.
-    Job,
 }
 
 #[tokio::test]
@@ -243,7 +238,7 @@ async fn operations_of_the_staff_are_on_the_other_listener_alone() {
         }
         walked += 1;
         let of_clerks = of_staff && statuses[5] < 400;
-        let path = path.replace("{id}", "7").replace("{code}", "7").replace("{day}", "2022-01-01");
+        let path = path.replace("{id}", "7").replace("{code}", "7");
         let code = async |url: &str, token: Option<String>| {
             let url = url.to_owned() + &path;
             let method = method.to_uppercase().parse().expect("a method");
@@ -347,7 +342,6 @@ impl Cell<'_> {
 
     async fn ask(&self, id: &str, body: &Value) -> Reply {
         let path = self.path.replace("{id}", id).replace("{code}", id);
-        let path = path.replace("{day}", "2022-01-01");
         request(self.app, self.method, &path, self.token.as_deref(), body).await
     }
 
@@ -360,7 +354,7 @@ impl Cell<'_> {
             ("post", "discard") if self.path == "/v1/dead-letters/discard" => {
                 json!({"reason": "oversold"})
             }
-            ("post", "cancel-unpaid") => json!({"key": "k", "reason": "wrong price"}),
+            ("post", "cancel-unpaid") => json!({"reason": "wrong price"}),
             ("post", "cancel-for-buyer" | "refund-for-buyer") => json!({"reason": "asked to"}),
             ("post", "settle") => json!({"note": "told"}),
             ("post", "redemptions") => json!({"code": thing.id.to_string()}),
@@ -449,11 +443,6 @@ async fn make(app: &TestApp, of: Of) -> Thing {
             let insert = "INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
                           VALUES (0, 1, 'an older file', now(), '[{\"coupon_id\": \"1\", \"user_id\": \"1\",
                           \"order_id\": \"1\", \"reason\": \"superseded\"}]') RETURNING id";
-            Thing { id: app.number(insert).await, coupon: None, order: None }
-        }
-        Of::Job => {
-            let insert = "INSERT INTO jobs (coupon_id, key, reason, finished_at)
-                          SELECT 1, count(*)::text, 'a reason', now() FROM jobs RETURNING id";
             Thing { id: app.number(insert).await, coupon: None, order: None }
         }
         of => of_a_sale(app, of, app.create_flash(5).await).await,

@@ -11,7 +11,9 @@ const WITH_A_KEY: [&str; 4] =
     ["/v1/coupons", "/v1/orders/{id}/redeem", "/v1/reconcile", "/v1/redemptions"];
 
 /// Answers to the second request that are not those to the first.
-const OTHER_ANSWERS: [(&str, u16, &str, &str); 4] = [
+const OTHER_ANSWERS: [(&str, u16, &str, &str); 5] = [
+    // No order is left.
+    ("/v1/coupons/{id}/cancel-unpaid", 200, "/orders", "0"),
     // It was given up before, and not by this request.
     ("/v1/coupons/{id}/archive", 200, "/buyers_dropped", "null"),
     // The buyer is told the order.

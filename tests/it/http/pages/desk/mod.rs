@@ -20,7 +20,6 @@ use flash_sale::sale::board::sources::Sources;
 use flash_sale::sale::board::{Board, Watching};
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::live::places::Places;
-use flash_sale::sale::order::discard::DeadLetters;
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use sqlx::Postgres;
@@ -48,13 +47,11 @@ impl Desk {
         let clock = Clock::manual(began);
         let (service, stores) = (&app.app, app.app.stores.clone());
         let sources = Sources {
-            dead_letters: DeadLetters::new(stores.pool.clone(), service.order_moves.clone()),
             stores,
             coupons: service.coupons.clone(),
             backlog: service.backlog.clone(),
             lanes: service.lanes.clone(),
             durability: service.durability.clone(),
-            postponed: service.postponed.clone(),
             clock: clock.clone(),
         };
         let board = Board::new(sources, Places::new(3), shutdown.clone());
