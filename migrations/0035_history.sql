@@ -2,7 +2,7 @@
 -- table: its unique indexes over coupon and user can't span partitions by time.
 --
 -- Each table is partitioned by the month of the claim, which the id of an order carries: an order is found in one
--- partition, and a month goes as a whole. The pass makes and drops the partitions (`src/sale/retention/months.rs`).
+-- partition, and a month goes as a whole. The pass makes and drops the partitions.
 -- The tables have the columns of their originals in the same order; so a column that is added to one of those is added
 -- here and to the view, too. A pass that moves `*` fails until then.
 

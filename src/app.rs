@@ -51,8 +51,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
-use crate::sale::retention::history::History;
-use crate::sale::retention::{Kept, Retention};
+use crate::sale::retention::Retention;
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
 #[cfg(feature = "otlp")]
@@ -117,8 +116,6 @@ pub struct App {
     pub audit: Audit,
     /// Deletes old records.
     pub retention: Retention,
-    /// Moves orders that are over into the history.
-    pub history: History,
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
@@ -314,8 +311,7 @@ impl App {
             backlog,
             layout,
             audit: Audit::new(stores.pool.clone()),
-            retention: Retention::new(stores.pool.clone(), Kept::of(config)),
-            history: History::new(stores.pool.clone(), postponed.clone(), metrics.clone(), config),
+            retention: Retention::new(stores.pool.clone(), metrics.clone(), config),
             postponed,
             reconciler: reconciler(config, &stores, (&metrics, &shutdown)),
             clock,

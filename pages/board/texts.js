@@ -215,7 +215,6 @@ export default {
   "action.switch_log": ["Claims go to the log of calls", "抢券改写入新日志"],
   "action.recover_lane": ["Lane closed for a recovery", "关闭分道以恢复"],
   "action.settle_recovery": ["Lost claims settled", "丢失的抢券已了结"],
-  "action.erase_user": ["User erased", "抹去用户"],
   "dialog.pause": ["Pause this coupon?", "暂停此优惠券？"],
   "dialog.pause.more": ["Claims are refused until it is resumed. Orders stay as they are.", "恢复之前不受理抢购，订单不受影响。"],
   "dialog.resume": ["Resume this coupon?", "恢复此优惠券？"],

@@ -308,50 +308,15 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(10..))]
     pub recover_period_ms: u64,
 
-    /// Days for which entries of the book of changes by the staff are kept
-    #[arg(long, env = "FLASH_SALE_AUDIT_DAYS", default_value_t = 730,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub audit_days: u32,
-
-    /// Days for which a payment is kept that has gone back or was closed; after that, a repeat of it is held
-    #[arg(long, env = "FLASH_SALE_PAYMENTS_DAYS", default_value_t = 3_650,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub payments_days: u32,
-
-    /// Days from the last change of an order that is over to its move into the history, once its sale is archived; 0 for never
-    #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 180,
+    /// Days from the end of an order to its deletion, with its payments, once its sale is archived; 0 keeps all orders
+    #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=36_500))]
     pub orders_days: u32,
 
-    /// Months for which the history keeps orders, from the month of their claim, with their payments; 0 for ever
-    #[arg(long, env = "FLASH_SALE_HISTORY_MONTHS", default_value_t = 120,
-        value_parser = clap::value_parser!(u32).range(..=1_200))]
-    pub history_months: u32,
-
-    /// Days for which done returns of units are kept, and payments that were opened at a gateway and are asked about no more
-    #[arg(long, env = "FLASH_SALE_RETURNS_DAYS", default_value_t = 30,
+    /// Days for which records are kept: the book of changes, comparisons, recoveries, done returns of units, keys of restocks
+    #[arg(long, env = "FLASH_SALE_RECORDS_DAYS", default_value_t = 365,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub returns_days: u32,
-
-    /// Days for which a closed dead letter is kept
-    #[arg(long, env = "FLASH_SALE_DEAD_LETTERS_DAYS", default_value_t = 365,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub dead_letters_days: u32,
-
-    /// Days for which the keys of restocks are kept after the end of their coupon
-    #[arg(long, env = "FLASH_SALE_RESTOCKS_DAYS", default_value_t = 30,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub restocks_days: u32,
-
-    /// Days for which the records of comparisons are kept
-    #[arg(long, env = "FLASH_SALE_COMPARISONS_DAYS", default_value_t = 30,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub comparisons_days: u32,
-
-    /// Days for which the records of recoveries are kept
-    #[arg(long, env = "FLASH_SALE_RECOVERIES_DAYS", default_value_t = 365,
-        value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub recoveries_days: u32,
+    pub records_days: u32,
 
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for none but after a recovery
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 600_000,
@@ -513,8 +478,6 @@ impl Config {
         self.stores.validate_tokens()?;
         self.validate_gateway()?;
         self.validate_door()?;
-        self.validate_history()?;
-        self.validate_payments()?;
         self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
@@ -547,38 +510,6 @@ impl Config {
                 "--lock-lease-ms + --take-over-idle-ms + --recover-period-ms is {} ms, but a dead worker's entries have to be in Postgres within {} ms; lower one of them",
                 recovery.as_millis(),
                 limits::RECOVERY_MAX.as_millis(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// An order moves before its month is dropped: a month has 28 days or more.
-    fn validate_history(&self) -> Result<(), InvalidConfig> {
-        let (days, months) = (self.orders_days, self.history_months);
-        if months > 0 && days >= 28 * months {
-            return invalid(format!(
-                "--history-months {months} is too short: the history would drop orders as soon as they come, --orders-days {days} after their last change; give more than {}, or 0 for ever",
-                days / 28,
-            ));
-        }
-        // Orders of dropped months are forgotten, and a payment of such an order is held.
-        let months_min = self.payment_window_s / 86_400 / 28 + 1;
-        if months > 0 && u64::from(months) < months_min {
-            return invalid(format!(
-                "--history-months {months} is too short: an order may be paid for --payment-window-s {}, and a payment of an order whose month is forgotten is held; give {months_min} or more, or 0 for ever",
-                self.payment_window_s,
-            ));
-        }
-        Ok(())
-    }
-
-    /// No payment of an order that can still be paid may have been forgotten.
-    fn validate_payments(&self) -> Result<(), InvalidConfig> {
-        let (days, window_s) = (self.payments_days, self.payment_window_s);
-        let days_min = window_s / 86_400 + 1;
-        if u64::from(days) < days_min {
-            return invalid(format!(
-                "--payments-days {days} is too short: an order may be paid for --payment-window-s {window_s}, and a payment of an order whose time is forgotten is held; give {days_min} or more",
             ));
         }
         Ok(())
@@ -710,11 +641,6 @@ impl Config {
     /// Idle time after which entries are taken over.
     pub fn take_over_idle(&self) -> Duration {
         Duration::from_millis(self.take_over_idle_ms)
-    }
-
-    /// Age at which entries of the book of changes are deleted.
-    pub fn audit_kept(&self) -> Duration {
-        Duration::from_hours(24 * u64::from(self.audit_days))
     }
 
     /// Time between two comparisons of the stores.

@@ -432,24 +432,14 @@ pub const RETURNS_HEARD_MAX: Duration = Duration::from_secs(1);
 
 /// Period in which a worker looks for orders that have not been paid in time.
 pub const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
-/// Period in which a worker looks for entries of the book of changes that are too old.
-pub const AUDIT_PERIOD: Duration = Duration::from_secs(600);
-/// Entries that are deleted in one statement.
-pub const AUDIT_BATCH: u32 = 1_000;
-/// Period in which a worker looks for records that are too old.
+/// Period in which a worker looks for orders and records that are too old.
 pub const RETENTION_PERIOD: Duration = Duration::from_secs(60);
-/// Period in which a worker looks for orders that move into the history.
-pub const HISTORY_PERIOD: Duration = Duration::from_secs(10);
-/// Orders that are looked at, and moved, in one transaction.
-pub const HISTORY_BATCH: u32 = 500;
-/// Months of the history that one page of a list reads.
-pub const HISTORY_MONTHS_READ: u32 = 12;
-/// Records that are looked at, and deleted, in one transaction.
+/// Orders that are looked at, and rows that are deleted, in one transaction.
 pub const RETENTION_BATCH: u32 = 1_000;
+/// Least time for which an order is kept: an unknown one from longer ago may have been deleted. The least `--orders-days`.
+pub const ORDER_KEPT_MIN: Duration = Duration::from_hours(24);
 /// Time in which the closed orders of one user and one coupon are counted for `--closed-orders-max`.
 pub const CLOSED_ORDERS_TIME: Duration = Duration::from_secs(3_600);
-/// Obstacles to erasing a user that are named, of each kind.
-pub const OBSTACLES_NAMED_MAX: u32 = 10;
 /// Unpaid orders of a sale that are counted to tell what keeps it from being archived.
 pub const UNPAID_COUNTED_MAX: i64 = 10_000;
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
@@ -604,6 +594,7 @@ const _: () = {
     // Another keeper has had time to take over.
     assert!(2 * KEEPER_TIME.as_millis() < LANE_PATIENCE.as_millis());
     assert!(2 * BEAT_PERIOD.as_millis() < RECEIPT_KEPT.as_millis());
+    assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());

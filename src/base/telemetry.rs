@@ -241,8 +241,8 @@ pub struct Metrics {
     pub reconcile_failed: Counter,
     /// Looks at the public keys of an issuer that found none.
     pub key_set_failures: Counter,
-    /// Orders that have moved into the history.
-    pub orders_moved: Counter,
+    /// Old orders that were deleted.
+    pub orders_deleted: Counter,
 }
 
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
@@ -322,7 +322,7 @@ impl Metrics {
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
-            orders_moved: total("orders_moved"),
+            orders_deleted: total("orders_deleted"),
             gauges: Gauges::default(),
             tally: Tally::default(),
             page: recorder.handle(),

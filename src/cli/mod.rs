@@ -15,9 +15,6 @@ mod payments;
 // Recoveries on an operator's word.
 mod recover;
 
-// Data of one user.
-mod user;
-
 // The order log.
 mod log;
 
@@ -81,8 +78,6 @@ enum Command {
     Reconcile(reconcile::ReconcileArguments),
     /// Change over to the order log of this version
     Log(log::LogArguments),
-    /// Hand out all data of a user, or erase the user
-    User(user::UserArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
@@ -133,7 +128,6 @@ impl Command {
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
             Self::Log(arguments) => arguments.stores(),
-            Self::User(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
@@ -152,7 +146,6 @@ impl Command {
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Log(arguments) => log::run(&arguments).await,
-            Self::User(arguments) => user::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::Storm(arguments) => storm::run(&arguments).await,

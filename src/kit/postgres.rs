@@ -45,23 +45,6 @@ pub struct ServerFacts {
     pub connections_others: i64,
 }
 
-/// A page of a walk through a table in the order of its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Key behind which the next page begins; `None` at the end.
-    pub last: Option<i64>,
-    /// Rows of the page that were deleted.
-    pub deleted: u64,
-}
-
-impl Page {
-    /// The page of these keys, of which so many rows were deleted. With fewer keys than `limit` it is the last one.
-    pub fn of(keys: &[i64], limit: u32, deleted: u64) -> Self {
-        let is_full = keys.len() >= limit as usize;
-        Self { last: keys.last().copied().filter(|_| is_full), deleted }
-    }
-}
-
 /// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
 /// transaction waits for its next one. A statement waits half of it for a lock ([`is_lock_timeout`]).
 ///
@@ -300,20 +283,6 @@ mod tests {
     use private_servers::testing::bound_this_test;
 
     use super::*;
-
-    #[test]
-    fn a_page_of_keys_has_a_next_one_only_if_it_is_full() {
-        for (keys, limit, last) in [
-            (&[][..], 3, None),
-            (&[4, 7], 3, None),
-            (&[4, 7, 9], 3, Some(9)),
-            (&[4, 7, 9, 12], 3, Some(12)),
-            (&[4], 1, Some(4)),
-        ] {
-            let page = Page { last, deleted: 2 };
-            assert_eq!(Page::of(keys, limit, 2), page, "{keys:?}, {limit} at a time");
-        }
-    }
 
     #[tokio::test]
     async fn a_pool_waits_for_connections_and_tells_its_place_without_secrets() {

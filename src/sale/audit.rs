@@ -4,7 +4,6 @@
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
 //! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
 
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
@@ -13,13 +12,10 @@ use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
-use crate::base::limits;
 use crate::kit::jwt::Scope;
 use crate::kit::postgres;
 use crate::sale::ids::{AuditId, SubjectId, UserId};
 
-/// Words in place of an administrator's note about an erased user.
-pub const ERASED_NOTE: &str = "erased with its user";
 /// Scope of a command.
 const COMMAND_LINE: &str = "command_line";
 
@@ -89,8 +85,6 @@ pub enum Action {
     RecoverLane,
     /// Claims that a recovery could not keep are settled with their buyers.
     SettleRecovery,
-    /// A user is erased. The entry has the number of things, and none of the user's data.
-    EraseUser,
     /// New claims go to the log of calls.
     SwitchLog,
 }
@@ -131,7 +125,7 @@ impl Action {
             Self::RetryPostponed => Kind::Postponed,
             Self::RepairStores => Kind::Comparison,
             Self::SettleRecovery => Kind::Recovery,
-            Self::RecoverLane | Self::EraseUser | Self::SwitchLog => Kind::None,
+            Self::RecoverLane | Self::SwitchLog => Kind::None,
         }
     }
 
@@ -255,30 +249,20 @@ impl Audit {
         );
         entries.fetch_all(&mut *tx).await
     }
+}
 
-    /// Deletes entries that are older than `kept`, oldest first, for a bounded time. Returns their number.
-    pub async fn pass(&self, kept: Duration) -> sqlx::Result<u64> {
-        let mut deleted = 0;
-        for _ in 0..limits::PASS_BATCHES_MAX {
-            let mut tx = postgres::begin_planning(&self.pool).await?;
-            let batch = sqlx::query!(
-                "DELETE FROM audit WHERE id = ANY(ARRAY(
-                     SELECT id FROM audit WHERE at < now() - make_interval(secs => $1)
-                     ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED))",
-                kept.as_secs_f64(),
-                i64::from(limits::AUDIT_BATCH),
-            )
-            .execute(&mut *tx)
-            .await?
-            .rows_affected();
-            tx.commit().await?;
-            deleted += batch;
-            if batch < u64::from(limits::AUDIT_BATCH) {
-                break;
-            }
-        }
-        Ok(deleted)
-    }
+/// Deletes entries of before this time, oldest first. Returns their number.
+pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let gone = sqlx::query!(
+        "DELETE FROM audit WHERE id = ANY(ARRAY(
+             SELECT id FROM audit WHERE at < $1 ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED))",
+        before,
+        i64::from(limit),
+    );
+    let deleted = gone.execute(&mut *tx).await?.rows_affected();
+    tx.commit().await?;
+    Ok(deleted)
 }
 
 async fn time_of(tx: &mut PgConnection, entry: AuditId) -> sqlx::Result<Option<DateTime<Utc>>> {
@@ -308,54 +292,6 @@ pub async fn note_alone(pool: &PgPool, by: &Actor, event: Event) -> sqlx::Result
     note(&mut connection, by, event).await
 }
 
-/// Entries about these things, oldest first within a kind.
-pub async fn about(
-    connection: &mut PgConnection,
-    subjects: &[(Kind, Vec<i64>)],
-) -> sqlx::Result<Vec<AuditEntry>> {
-    let mut found = Vec::new();
-    for (kind, ids) in subjects {
-        let entries = sqlx::query_as!(
-            AuditEntry,
-            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
-                      subject_id AS "subject: SubjectId", before, after
-               FROM audit WHERE subject_id = ANY($1) AND action = ANY($2) ORDER BY at, id"#,
-            ids,
-            &Action::on(*kind),
-        );
-        found.extend(entries.fetch_all(&mut *connection).await?);
-    }
-    Ok(found)
-}
-
-/// Entries by this member of the staff, oldest first.
-pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Vec<AuditEntry>> {
-    let entries = sqlx::query_as!(
-        AuditEntry,
-        r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
-                  subject_id AS "subject: SubjectId", before, after
-           FROM audit WHERE actor = $1 ORDER BY at, id"#,
-        actor.get(),
-    );
-    entries.fetch_all(connection).await
-}
-
-/// Takes the words of the staff, notes and reasons, out of the entries of these actions on these things.
-pub async fn erase_notes(
-    connection: &mut PgConnection,
-    actions: &[Action],
-    subjects: &[i64],
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE audit SET after = after - 'note' - 'reason' WHERE subject_id = ANY($1) AND action = ANY($2)",
-        subjects,
-        actions as &[Action],
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,7 +305,7 @@ mod tests {
             (Kind::Postponed, &["retry_postponed"]),
             (Kind::Comparison, &["repair_stores"]),
             (Kind::Recovery, &["settle_recovery"]),
-            (Kind::None, &["recover_lane", "erase_user", "switch_log"]),
+            (Kind::None, &["recover_lane", "switch_log"]),
         ];
         for (kind, actions) in kinds {
             assert_eq!(Action::on(kind), actions, "{kind:?}");

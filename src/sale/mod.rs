@@ -8,9 +8,6 @@
 // The board: all that an operator looks at, over all processes.
 pub mod board;
 
-// Data of one user in all stores: handed out, or erased.
-pub mod person;
-
 // Old records are deleted.
 pub mod retention;
 

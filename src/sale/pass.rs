@@ -40,11 +40,7 @@ pub enum Pass {
     Refunds,
     /// Asks the gateway about opened payments, within the pass over refunds.
     Openings,
-    /// Deletes old entries of the book of changes.
-    Audit,
-    /// Moves orders that are over into the history.
-    History,
-    /// Deletes other old records.
+    /// Deletes old orders and records.
     Retention,
     /// Builds a sale anew that Redis has lost, in a recovery.
     Rebuild,
@@ -100,8 +96,6 @@ impl Pass {
         Self::Expiry,
         Self::Refunds,
         Self::Openings,
-        Self::Audit,
-        Self::History,
         Self::Retention,
         Self::Rebuild,
     ];
@@ -124,8 +118,6 @@ impl Pass {
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
             Self::Openings => "openings",
-            Self::Audit => "audit",
-            Self::History => "history",
             Self::Retention => "retention",
             Self::Rebuild => "rebuild",
         }
@@ -142,7 +134,7 @@ impl Pass {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
             Self::Reconcile | Self::Revisions => None,
-            Self::Audit | Self::Retention => None,
+            Self::Retention => None,
             Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",
@@ -170,10 +162,6 @@ impl Pass {
             Self::Expiry => Some((
                 ItemKind::Order,
                 "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again; if it names a lock, end the session that keeps a row of the sale.",
-            )),
-            Self::History => Some((
-                ItemKind::Order,
-                "The order is over and can't move into the history, so its row stays where it is; nothing else is harmed. The error names the value that Postgres refuses: mend the row.",
             )),
             Self::Rebuild => Some((
                 ItemKind::Coupon,
@@ -229,19 +217,11 @@ mod tests {
             let passes = passes.filter(|pass| pass.postpones().map(|(of, _)| of) == kind);
             passes.map(Pass::name).collect::<Vec<_>>()
         };
-        let orders = ["expiry", "openings", "history"];
+        let orders = ["expiry", "openings"];
         assert_eq!(of(Some(ItemKind::Order)), orders);
         assert_eq!(of(Some(ItemKind::Payment)), ["refunds"]);
-        let never = [
-            "write",
-            "recover",
-            "tidy_up",
-            "numbers",
-            "reconcile",
-            "revisions",
-            "audit",
-            "retention",
-        ];
+        let never =
+            ["write", "recover", "tidy_up", "numbers", "reconcile", "revisions", "retention"];
         assert_eq!(of(None), never);
     }
 }

@@ -23,9 +23,7 @@
 //! | [reconcile](crate::sale::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::order::give_back) | twice a second | returns units of closed orders to stock |
 //! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
-//! | [audit](crate::sale::audit) | every 10 min | deletes entries of the book of changes that are older than `--audit-days` |
-//! | [history](crate::sale::retention::history) | every 10 s | moves orders that are over into the history, and drops its old months |
-//! | [retention](crate::sale::retention) | once a minute | deletes records that are older than their setting says |
+//! | [retention](crate::sale::retention) | once a minute | deletes orders older than `--orders-days`, and records older than `--records-days` |
 //! | [refunds](crate::sale::payment) | once a second | asks gateways to refund payments |
 //!
 //! **An entry is acknowledged only once it is in Postgres, as a row or as a dead letter.** A failed pass has

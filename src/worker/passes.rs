@@ -46,15 +46,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
         while app.expiry.pass().await?.goes_on && !is_stopping(&app) {}
         Ok(())
     });
-    let kept = config.audit_kept();
-    every(app, limits::AUDIT_PERIOD, Pass::Audit, move |app| async move {
-        app.audit.pass(kept).await.map(drop).map_err(Failure::from)
-    });
     every(app, limits::RETENTION_PERIOD, Pass::Retention, |app| async move {
-        app.retention.pass().await.map(drop).map_err(Failure::from)
-    });
-    every(app, limits::HISTORY_PERIOD, Pass::History, |app| async move {
-        app.history.pass().await.map(drop)
+        while app.retention.pass().await?.goes_on && !is_stopping(&app) {}
+        Ok(())
     });
     every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
         app.payments.refund_pass().await.map(drop)

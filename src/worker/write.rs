@@ -428,13 +428,13 @@ impl LaneWorker {
     fn note_written(
         &mut self,
         part: &Part,
-        Written { inserted, repeated, conflicts, oversold, before_mark }: Written,
+        Written { inserted, repeated, conflicts, oversold, archived }: Written,
         progress: &mut Progress,
     ) {
         let report = &mut progress.report;
         report.inserted += inserted;
         report.repeated += repeated;
-        report.dead_letters += conflicts + oversold + before_mark;
+        report.dead_letters += conflicts + oversold + archived;
         let lane = self.log.lane();
         if conflicts > 0 {
             tracing::error!(%lane, claims = conflicts, "claims in the order log contradict orders that are there; they are dead letters now");
@@ -442,8 +442,8 @@ impl LaneWorker {
         if oversold > 0 {
             tracing::error!(%lane, claims = oversold, first = %part.claims[0].place.entry, "the order log has more claims of a sale than it has units; they are dead letters now");
         }
-        if before_mark > 0 {
-            tracing::error!(%lane, claims = before_mark, "the order log has claims of archived sales that are as old as orders in the history, and no rows; they are dead letters now");
+        if archived > 0 {
+            tracing::error!(%lane, claims = archived, "the order log has claims of archived sales that are no orders; they are dead letters now");
         }
         if part.overflows {
             let coupon = part.claims[0].coupon_id;

@@ -92,13 +92,18 @@ fn table_owners(migrations: &[File], files: &[Rust]) -> Vec<String> {
     shared.map(complaint).collect()
 }
 
-/// The tables that migrations make.
+/// The tables that migrations make, and drop in no later one.
 pub fn tables(migrations: &[File]) -> BTreeSet<&str> {
     let mut tables = BTreeSet::new();
     for migration in migrations {
         let words: Vec<&str> = sql_words(&migration.text).collect();
-        let made = words.windows(3).filter(|words| words[..2] == ["CREATE", "TABLE"]);
-        tables.extend(made.map(|words| words[2]));
+        for words in words.windows(3) {
+            match words {
+                ["CREATE", "TABLE", table] => drop(tables.insert(*table)),
+                ["DROP", "TABLE", table] => drop(tables.remove(table)),
+                _ => {}
+            }
+        }
     }
     tables
 }

@@ -45,7 +45,7 @@ pub struct AuditPage {
 
 /// Changes by the staff, newest first.
 ///
-/// Over HTTP and by commands, each with the values before and after. Kept for `--audit-days`.
+/// Over HTTP and by commands, each with the values before and after. Kept for `--records-days`.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "listAudit", tag = "operations", params(Asked), security(("admin" = [])),
     responses(

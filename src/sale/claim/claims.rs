@@ -14,7 +14,6 @@ use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::loss::LossAlarm;
-use crate::sale::order::model::OrderStatus;
 use crate::sale::order::write::Orders;
 use crate::sale::trace::probe::Probe;
 
@@ -190,13 +189,7 @@ impl Claims {
         coupon: CouponId,
         user: UserId,
     ) -> Result<ClaimOutcome, Failure> {
-        if let Some(live) = self.orders.live_of(coupon, user).await? {
-            return Ok(ClaimOutcome::AlreadyClaimed(live));
-        }
-        // A redeemed order may have moved into the history.
-        Ok(match self.orders.last_of(coupon, user).await? {
-            Some((order, OrderStatus::Redeemed)) => ClaimOutcome::AlreadyClaimed(order),
-            _ => ClaimOutcome::Ended,
-        })
+        let live = self.orders.live_of(coupon, user).await?;
+        Ok(live.map_or(ClaimOutcome::Ended, ClaimOutcome::AlreadyClaimed))
     }
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use super::input::Restock;
-use crate::kit::postgres::{self, Page};
+use crate::kit::postgres;
 use crate::sale::ids::CouponId;
 
 /// Number of units that this key has added to this coupon, if it was used.
@@ -42,34 +42,17 @@ pub(super) async fn note(
     Ok(())
 }
 
-/// Deletes restocks of the coupons on a page that ended before this time. The page begins behind the coupon `behind`, and
-/// is looked at again if it may have more of them than one statement deletes.
-pub async fn forget(
-    pool: &PgPool,
-    behind: i64,
-    ended_before: DateTime<Utc>,
-    limit: u32,
-) -> sqlx::Result<Page> {
+/// Deletes restocks of coupons that ended before this time. Returns their number.
+pub async fn forget(pool: &PgPool, ended_before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
     let mut tx = postgres::begin_planning(pool).await?;
-    let mut coupons = sqlx::query_scalar!(
-        "SELECT coupon_id FROM restocks WHERE coupon_id > $1 ORDER BY coupon_id, key LIMIT $2",
-        behind,
-        i64::from(limit),
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    let last = coupons.last().copied().filter(|_| coupons.len() >= limit as usize);
-    coupons.dedup();
     let gone = sqlx::query!(
         "DELETE FROM restocks WHERE ctid = ANY(ARRAY(
              SELECT restocks.ctid FROM restocks JOIN coupons ON coupons.id = restocks.coupon_id
-             WHERE coupon_id = ANY($1) AND state = 'ended' AND ended_at < $2 LIMIT $3))",
-        &coupons,
+             WHERE state = 'ended' AND ended_at < $1 LIMIT $2))",
         ended_before,
         i64::from(limit),
     );
     let deleted = gone.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
-    let is_full = deleted >= u64::from(limit);
-    Ok(Page { last: if is_full { Some(behind) } else { last }, deleted })
+    Ok(deleted)
 }

@@ -36,8 +36,8 @@ pub enum Reason {
     Oversold,
     /// The log lost the entry before it was written. Redis has lost data.
     DeletedFromLog,
-    /// The entry is as old as orders that have moved into the history, and its sale is archived: it may have been an order.
-    BeforeMark,
+    /// The sale is archived: the claim's order may have been deleted.
+    Archived,
 }
 
 /// A position of an entry and the reason for its dead letter.
@@ -169,7 +169,7 @@ pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<St
                   letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
                   (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
                   is_live(orders.status) AS is_live
-           FROM dead_letters AS letter LEFT JOIN every_order AS orders ON orders.id = letter.order_id
+           FROM dead_letters AS letter LEFT JOIN orders ON orders.id = letter.order_id
            WHERE letter.id = $1"#,
         letter.get(),
     )
@@ -367,7 +367,7 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
 pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "letters!" FROM dead_letters
-           WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM every_order WHERE every_order.id = dead_letters.order_id)"#,
+           WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id)"#,
         coupon.get(),
     )
     .fetch_one(pool)
@@ -510,7 +510,7 @@ impl fmt::Display for Reason {
             Self::Conflict => "conflict",
             Self::Oversold => "oversold",
             Self::DeletedFromLog => "deleted_from_log",
-            Self::BeforeMark => "before_mark",
+            Self::Archived => "archived",
         })
     }
 }

@@ -6,20 +6,18 @@ use chrono::{DateTime, Utc};
 use sqlx::{Postgres, Transaction};
 
 use super::dead_letter::{self, DeadLetter, Reason};
-use super::history;
 use super::terms::{NoPrices, Terms};
 use crate::kit::postgres;
 use crate::sale::coupon::prices::Price;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
-use crate::sale::installation;
 use crate::sale::log::LoggedClaim;
 
 /// Detail of a claim whose place another order has taken.
 pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs to another order";
 
-/// Detail of a claim that may have been an order before.
-const BEFORE_MARK: &str = "its sale is archived, and orders as old as this one have moved into the history, whose old months are dropped: it may have been an order";
+/// Detail of a claim whose sale is archived.
+const ARCHIVED: &str = "its sale is archived, so it may have been an order that was deleted since";
 
 /// Result of a batch of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +30,8 @@ pub struct Written {
     pub conflicts: usize,
     /// Claims that became dead letters because their sale has no unit left.
     pub oversold: usize,
-    /// Claims that became dead letters because their orders may have moved, and their months were dropped.
-    pub before_mark: usize,
+    /// Claims that became dead letters because their sale is archived.
+    pub archived: usize,
 }
 
 /// Reason why a batch wasn't written. No part of it was.
@@ -192,71 +190,46 @@ async fn insert_in_id_order(
 pub(super) struct Aside {
     /// Claims that may become rows, or are rows.
     pub(super) rest: Vec<LoggedClaim>,
-    /// The others: repeats, and dead letters.
+    /// The others: dead letters.
     pub(super) written: Written,
 }
 
-/// Sets the claims aside that are no rows and may have been: those up to the retention mark whose sale is archived. One
-/// that the history has is a repeat. Until the end of this transaction no order moves that is behind the mark.
-pub(super) async fn set_aside(
+/// Makes dead letters of the claims of archived sales that are no rows. A sale is archived when each of its claims is a
+/// row, so this is an older log, and the orders may have been deleted since.
+pub(super) async fn set_archived_aside(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
 ) -> sqlx::Result<Aside> {
-    let mark = installation::hold_orders_moved_to(&mut *tx).await?;
-    let (old, mut rest): (Vec<_>, Vec<_>) =
-        claims.iter().copied().partition(|claim| claim.order_id.get() <= mark);
-    let mut written = Written::default();
-    if old.is_empty() {
-        return Ok(Aside { rest, written });
-    }
-    let rows = existing(tx, &old).await?;
-    let (known, gone): (Vec<_>, Vec<_>) =
-        old.into_iter().partition(|claim| rows.contains_key(&claim.order_id));
-    rest.extend(known);
-    let ids: Vec<i64> = gone.iter().map(|claim| claim.order_id.get()).collect();
-    let coupons: Vec<i64> = gone.iter().map(|claim| claim.coupon_id.get()).collect();
-    let owner =
-        |moved: history::Moved| (moved.id, Owner { coupon: moved.coupon, user: moved.user });
-    let moved: BTreeMap<OrderId, Owner> =
-        history::among(&mut *tx, &ids).await?.into_iter().map(owner).collect();
+    let coupons: Vec<i64> = claims.iter().map(|claim| claim.coupon_id.get()).collect();
     let archived = stock::archived_among(&mut *tx, &coupons).await?;
-    let (mut conflicts, mut before_mark) = (Vec::new(), Vec::new());
-    for claim in gone {
-        match moved.get(&claim.order_id) {
-            Some(owner) if owner.is_of(&claim) => written.repeated += 1,
-            Some(_) => {
-                conflicts.push(DeadLetter::of_claim(lane, &claim, Reason::Conflict, CONFLICT))
-            }
-            None if archived.contains(&claim.coupon_id) => {
-                before_mark.push(DeadLetter::of_claim(
-                    lane,
-                    &claim,
-                    Reason::BeforeMark,
-                    BEFORE_MARK,
-                ));
-            }
-            None => rest.push(claim),
-        }
+    let (old, mut rest): (Vec<_>, Vec<_>) =
+        claims.iter().copied().partition(|claim| archived.contains(&claim.coupon_id));
+    let mut written = Written::default();
+    if !old.is_empty() {
+        let rows = existing(tx, &old).await?;
+        let (known, gone): (Vec<_>, Vec<_>) =
+            old.into_iter().partition(|claim| rows.contains_key(&claim.order_id));
+        rest.extend(known);
+        let letter = |claim| DeadLetter::of_claim(lane, claim, Reason::Archived, ARCHIVED);
+        let letters: Vec<DeadLetter> = gone.iter().map(letter).collect();
+        written.archived = dead_letter::insert_all(&mut **tx, &letters).await?;
+        written.repeated = letters.len() - written.archived;
     }
-    let letters = conflicts.len() + before_mark.len();
-    written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
-    written.before_mark = dead_letter::insert_all(&mut **tx, &before_mark).await?;
-    written.repeated += letters - written.conflicts - written.before_mark;
     Ok(Aside { rest, written })
 }
 
-/// Owner of a row. An erased user is none.
+/// Owner of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     coupon: CouponId,
-    user: Option<UserId>,
+    user: UserId,
 }
 
 impl Owner {
     /// Whether the row under the claim's order id is the claim's own.
     pub(super) fn is_of(self, claim: &LoggedClaim) -> bool {
-        self.coupon == claim.coupon_id && self.user.is_none_or(|user| user == claim.user_id)
+        self.coupon == claim.coupon_id && self.user == claim.user_id
     }
 }
 
@@ -270,7 +243,7 @@ pub(super) async fn existing(
     let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
     let rows = sqlx::query!(
         r#"SELECT id AS "id: OrderId", coupon_id AS "coupon: CouponId",
-                  CASE WHEN user_id > 0 THEN user_id END AS "user: UserId"
+                  user_id AS "user: UserId"
            FROM orders WHERE id = ANY($1)"#,
         &ids,
     )
@@ -290,15 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_claim_s_own_by_coupon_and_user_also_once_the_user_is_erased() {
-        let user = |user| UserId::new(user).ok();
-        for (coupon, user, is_own) in [
-            (1, user(42), true),
-            (1, user(43), false),
-            (2, user(42), false),
-            (1, None, true),
-            (2, None, false),
-        ] {
+    fn a_row_is_the_claim_s_own_by_coupon_and_user() {
+        let user = |user| UserId::new(user).expect("an id");
+        for (coupon, user, is_own) in
+            [(1, user(42), true), (1, user(43), false), (2, user(42), false)]
+        {
             let owner = Owner { coupon: CouponId::compose(coupon, 1), user };
             assert_eq!(owner.is_of(&claim(1, 42, 7)), is_own, "{owner:?}");
         }

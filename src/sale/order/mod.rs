@@ -1,5 +1,5 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
-//! `redemptions` and `stock_returns`, and of their history.
+//! `redemptions` and `stock_returns`.
 
 // Unpaid orders whose time is over.
 pub mod expiry;
@@ -12,9 +12,6 @@ pub mod moves;
 
 // Units and places that come back to Redis.
 pub mod give_back;
-
-// Orders that are over: a user's rows, erasing, and forgetting.
-pub mod past;
 
 // Requests that wait until their order is written.
 pub mod waiters;
@@ -33,9 +30,6 @@ pub mod insert;
 
 // Price and deadline of a new order.
 mod terms;
-
-// Orders that are over and have left the table of orders.
-pub mod history;
 
 // Live orders, and whether Redis knows their buyers.
 pub mod live;

@@ -40,8 +40,8 @@ pub struct Order {
     pub order_id: OrderId,
     /// The coupon.
     pub coupon_id: CouponId,
-    /// The buyer; null once the user has been erased.
-    pub user_id: Option<UserId>,
+    /// The buyer.
+    pub user_id: UserId,
     /// The status.
     pub status: OrderStatus,
     /// The means of payment.
@@ -209,7 +209,7 @@ impl Order {
         Self {
             order_id: OrderId::new(order).expect("an id"),
             coupon_id: CouponId::compose(1, 1),
-            user_id: UserId::new(user).ok(),
+            user_id: UserId::new(user).expect("an id"),
             status,
             pay_method: None,
             pay_cents: 1,

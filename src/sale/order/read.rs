@@ -2,34 +2,32 @@
 
 use std::cmp::Reverse;
 
-use super::history::search::{self, Place};
-use super::history::{
-    self,
-    window::{self, Window},
-};
+use chrono::{DateTime, Utc};
+
 use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
 use crate::kit::id;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+
+/// A place in a list that has the last claim first: everything listed was claimed before this time, or in the same
+/// microsecond under a smaller id.
+type Place = (DateTime<Utc>, i64);
 
 /// A page of a list of orders.
 #[derive(Debug)]
 pub struct Listed {
     /// The orders.
     pub orders: Vec<Order>,
-    /// Behind which the next page begins: the last order, or the beginning of a month; `None` on the last page.
+    /// The last order, behind which the next page begins; `None` on the last page.
     pub next: Option<OrderId>,
 }
 
 impl Listed {
-    /// Cuts sorted orders down to a page. Behind one that isn't full, the list goes on at the id `older`.
-    fn cut(mut found: Vec<Order>, limit: u32, older: Option<i64>) -> Self {
-        // An order may have moved into the history between two looks.
-        found.dedup_by_key(|order| order.order_id);
+    /// Cuts sorted orders down to a page.
+    fn cut(mut found: Vec<Order>, limit: u32) -> Self {
         let is_full = found.len() > limit as usize;
         found.truncate(limit as usize);
-        let last = found.last().map(|order| order.order_id).filter(|_| is_full);
-        let next = last.or_else(|| older.and_then(|id| OrderId::new(id).ok()));
+        let next = found.last().map(|order| order.order_id).filter(|_| is_full);
         Self { orders: found, next }
     }
 }
@@ -37,11 +35,7 @@ impl Listed {
 impl Orders {
     /// The user's order; another user's order doesn't exist for the user.
     pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
-        if let Some(found) = self.select(user, Some(order), None, 1).await?.pop() {
-            return Ok(Some(found));
-        }
-        let moved = history::find(&self.pool, order).await?;
-        Ok(moved.filter(|found| found.user_id == Some(user)))
+        Ok(self.select(user, Some(order), None, 1).await?.pop())
     }
 
     /// The orders among these that have been written, of any user, without their redemption codes.
@@ -50,7 +44,7 @@ impl Orders {
         sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
@@ -63,28 +57,18 @@ impl Orders {
         .await
     }
 
-    /// The user's orders, newest first, from before the given one on; those in the history, too.
+    /// The user's orders, newest first, from before the given one on.
     pub async fn list(
         &self,
         user: UserId,
         before: Option<OrderId>,
         limit: u32,
     ) -> sqlx::Result<Listed> {
-        let mut found = self.select(user, None, before, limit.saturating_add(1)).await?;
-        let Some(window) = window::before(&self.pool, before.map(OrderId::get)).await? else {
-            return Ok(Listed::cut(found, limit, None));
-        };
-        // Behind a page that is full, nothing is asked for.
-        let last = found.get(limit as usize).map_or(0, |order| order.order_id.get());
-        let read = (window.first().max(last), before);
-        found.retain(|order| order.order_id.get() >= window.first());
-        found.extend(history::list(&self.pool, user, read, limit.saturating_add(1)).await?);
-        found.sort_unstable_by_key(|order| Reverse(order.order_id));
-        Ok(Listed::cut(found, limit, window.has_older.then(|| window.first())))
+        let found = self.select(user, None, before, limit.saturating_add(1)).await?;
+        Ok(Listed::cut(found, limit))
     }
 
-    /// Orders of all users, those in the history too, the last claim first, from behind the given order on; without their
-    /// redemption codes.
+    /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
     pub async fn search(
         &self,
         filter: &OrderFilter,
@@ -95,31 +79,19 @@ impl Orders {
             None => None,
             Some(order) => Some(self.place_of(order).await?),
         };
-        let window = search::window(&self.pool, filter, behind).await?;
-        let from = window.and_then(|window| filter.from.max(window.from()));
-        let asked = OrderFilter { from: from.or(filter.from), ..*filter };
         let most = limit.saturating_add(1);
         let ids = match filter.user {
-            Some(user) => self.ids_of_user(user, &asked, behind, most).await?,
-            None => self.ids_of_statuses(&asked, behind, most).await?,
+            Some(user) => self.ids_of_user(user, filter, behind, most).await?,
+            None => self.ids_of_statuses(filter, behind, most).await?,
         };
         let mut found = self.written(&ids).await?;
-        if window.is_some() {
-            found.extend(search::search(&self.pool, &asked, behind, most).await?);
-        }
         found.sort_unstable_by_key(|order| Reverse((order.claimed_at, order.order_id)));
-        // Nothing is older than what was asked for.
-        let older = window.filter(|window| window.has_older && from == Some(window.begins));
-        Ok(Listed::cut(found, limit, older.map(Window::first)))
+        Ok(Listed::cut(found, limit))
     }
 
-    /// The place of an order in a search. A cursor that is no order, because its month has been dropped or because it is
-    /// the beginning of a month, stands where its id says.
+    /// The place of an order in a search. An order that was deleted meanwhile stands where its id says.
     async fn place_of(&self, order: OrderId) -> sqlx::Result<Place> {
-        let found = match self.written(&[order]).await?.pop() {
-            Some(found) => Some(found),
-            None => history::find(&self.pool, order).await?,
-        };
+        let found = self.written(&[order]).await?.pop();
         let place = (id::time_of(order.get()), 0);
         Ok(found.map_or(place, |found| (found.claimed_at, order.get())))
     }
@@ -215,7 +187,7 @@ impl Orders {
         let mut found = sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
@@ -276,10 +248,7 @@ impl Orders {
         )
         .fetch_optional(&self.pool)
         .await?;
-        match row {
-            Some(row) => Ok(Some((row.id, row.status))),
-            None => history::last_of(&self.pool, coupon, user).await,
-        }
+        Ok(row.map(|row| (row.id, row.status)))
     }
 
     /// The user's live order of this coupon; for a regular coupon, its unpaid one.
@@ -308,23 +277,16 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_cut_goes_on_behind_its_last_order_or_at_an_older_month() {
-        for (found, limit, older, page, next) in [
-            (&[][..], 2, None, &[][..], None),
-            (&[], 2, Some(4), &[], Some(4)),
-            (&[9, 8], 2, None, &[9, 8], None),
-            (&[9, 8], 2, Some(4), &[9, 8], Some(4)),
-            (&[9, 8, 7], 2, None, &[9, 8], Some(8)),
-            (&[9, 8, 7], 2, Some(4), &[9, 8], Some(8)),
-            // An order that has moved between two looks is found twice.
-            (&[9, 9, 8], 2, None, &[9, 8], None),
-            (&[9, 8, 8, 7], 2, None, &[9, 8], Some(8)),
-            (&[9], 2, Some(0), &[9], None),
+    fn a_page_that_is_cut_goes_on_behind_its_last_order() {
+        for (found, limit, page, next) in [
+            (&[][..], 2, &[][..], None),
+            (&[9, 8], 2, &[9, 8], None),
+            (&[9, 8, 7], 2, &[9, 8], Some(8)),
         ] {
             let orders = found.iter().map(|id| Order::example(*id, 1, OrderStatus::Unpaid));
-            let cut = Listed::cut(orders.collect(), limit, older);
+            let cut = Listed::cut(orders.collect(), limit);
             assert_eq!(ids(&cut.orders), page, "{found:?}");
-            assert_eq!(cut.next.map(OrderId::get), next, "{found:?}, older: {older:?}");
+            assert_eq!(cut.next.map(OrderId::get), next, "{found:?}");
         }
     }
 }

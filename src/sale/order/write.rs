@@ -23,7 +23,7 @@ use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
 use super::insert::{
-    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_aside,
+    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_archived_aside,
 };
 use super::overflow;
 use super::terms::Terms;
@@ -209,19 +209,24 @@ async fn write_on(
         }
         Ok(false) => {
             tx.rollback().await?;
-            tx = begin_in(connection, lane, epoch).await?;
-            let written = write_missing(&mut tx, lane, claims, terms).await;
-            end(tx, written).await
+            loop {
+                tx = begin_in(connection, lane, epoch).await?;
+                match write_missing(&mut tx, lane, claims, terms).await {
+                    // Once for each sale at most: it stays archived.
+                    Ok(None) => tx.rollback().await?,
+                    Ok(Some(written)) => return end(tx, Ok(written)).await,
+                    Err(error) => return end(tx, Err(error)).await,
+                }
+            }
         }
         Err(error) => end(tx, Err(error)).await,
     }
 }
 
-/// Inserts all claims, and counts them as sold. False if one of them is there already, or may be in the history; then the
+/// Inserts all claims, and counts them as sold. False if one of them is there already, or its sale is archived; then the
 /// transaction is of no more use.
 ///
-/// An order leaves only after its sale has been archived, and whether it is archived is asked after the INSERT: an order
-/// that leaves later is a row now, and has stood in the way of the INSERT.
+/// A sale can't be archived between the count and the commit, because counting locks its row.
 async fn insert_counted(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
@@ -261,14 +266,15 @@ async fn end(
     written
 }
 
-/// Writes claims of which some may be there already, in these or in other orders.
+/// Writes claims of which some may be there already, in these or in other orders. `None` if one of their sales has been
+/// archived meanwhile; then the transaction is of no more use.
 async fn write_missing(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
     terms: &Terms,
-) -> Result<Written, NotWritten> {
-    let aside = set_aside(tx, lane, claims).await?;
+) -> Result<Option<Written>, NotWritten> {
+    let aside = set_archived_aside(tx, lane, claims).await?;
     let (claims, mut written) = (&aside.rest[..], aside.written);
     let inserted = insert_missing(tx, claims, terms).await?;
     written.inserted = inserted.len();
@@ -283,8 +289,8 @@ async fn write_missing(
     let new_conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
     written.conflicts += new_conflicts;
     written.repeated += claims.len() - written.inserted - new_conflicts;
-    count_sold(tx, inserted.into_values()).await?;
-    Ok(written)
+    let counted = count_sold(tx, inserted.into_values()).await?;
+    Ok((counted == Sold::Counted).then_some(written))
 }
 
 /// Counts a unit of each of these coupons as sold. Tells whether one of their sales is archived.

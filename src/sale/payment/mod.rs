@@ -46,7 +46,7 @@ mod held;
 // Reading payments on their way back.
 mod queries;
 
-// Payments that are over.
+// Payments of orders that are deleted.
 pub mod past;
 
 // Payments that wait for an order, a gateway or an administrator.
@@ -153,8 +153,6 @@ struct Payment {
     amount_cents: i64,
     /// None if its gateway hasn't named it, and the order is unknown.
     currency: Option<String>,
-    /// True if the payment was a row when it was looked for: then it is no new one, whatever has become of that row.
-    is_known: bool,
 }
 
 impl Payments {
@@ -324,8 +322,7 @@ impl Payments {
         }
         let (id, amount_cents) = (gateway::charge(order), due.pay_cents);
         let (gateway, currency) = (Gateway::InProcess, Some(due.currency));
-        let payment =
-            Payment { order, gateway, id, method, amount_cents, currency, is_known: false };
+        let payment = Payment { order, gateway, id, method, amount_cents, currency };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
     }
@@ -348,20 +345,21 @@ impl Payments {
         method: PayMethod,
         (amount_cents, currency): (i64, Option<String>),
     ) -> sqlx::Result<Receipt> {
-        let is_known = past::recall(&self.pool, Some(order), (gateway, &id)).await?;
-        let mut payment = Payment { order, gateway, id, method, amount_cents, currency, is_known };
-        if !is_known && past::may_be_forgotten(&self.pool, order).await? {
-            // The payment may have been settled and deleted, so no money goes back by itself.
-            self.hold(&payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
-            return self.receipt(&payment).await;
-        }
+        let mut payment = Payment { order, gateway, id, method, amount_cents, currency };
         match self.due(order).await? {
             Some(due) => {
                 let refusal = due.refusal(amount_cents, payment.currency.as_deref());
                 payment.currency.get_or_insert(due.currency);
                 self.settle(&payment, refusal).await?;
             }
-            None => self.hold(&payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
+            None => {
+                let look = match past::may_be_deleted(&self.pool, order).await? {
+                    // The payment may have paid the order before, so no money goes back by itself.
+                    true => Look::ByAdministrator,
+                    false => Look::ByPass,
+                };
+                self.hold(&payment, PaymentReason::UnknownOrder, look).await?;
+            }
         }
         self.receipt(&payment).await
     }
@@ -407,6 +405,9 @@ impl Payments {
         refusal: Option<PaymentReason>,
     ) -> sqlx::Result<Option<PaymentReason>> {
         if refusal.is_some() {
+            // Deleted meanwhile with its payments, this one may be a repeat: the gateway tells again, and it is held.
+            moves::hold(&mut *tx, order).await?;
+            moves::status(tx, order).await?;
             return Ok(refusal);
         }
         if !moves::pay(&mut *tx, order, method).await? {
@@ -444,8 +445,7 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            let mut other = payment.under_a_used_id();
-            other.is_known = past::recall(&self.pool, None, (other.gateway, &other.id)).await?;
+            let other = payment.under_a_used_id();
             self.hold(&other, reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
@@ -474,7 +474,6 @@ impl Payments {
     /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back,
     /// unless it keeps its unit.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
-        past::recall(&self.pool, None, (gateway, payment_id)).await?;
         let mut tx = postgres::begin(&self.pool).await?;
         let Some(found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
             return Ok(Receipt::NoPayment);
@@ -604,11 +603,6 @@ async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<PaymentR
 }
 
 /// The payment's row, if it is new.
-///
-/// # Errors
-///
-/// When the payment was known and its row is gone: a moment ago, the row has moved into the history, or has served its
-/// time. Its gateway tells again.
 async fn insert(
     tx: &mut PgConnection,
     payment: &Payment,
@@ -630,10 +624,7 @@ async fn insert(
         reason.map(PaymentReason::as_str),
         payment.currency,
     );
-    match new.fetch_optional(tx).await? {
-        Some(_) if payment.is_known => Err(sqlx::Error::RowNotFound),
-        new => Ok(new),
-    }
+    new.fetch_optional(tx).await
 }
 
 /// Begins the refund of the payment that has paid this order.

@@ -160,7 +160,7 @@ impl OwedPayments {
         }
     }
 
-    /// Payments for this order, oldest first, those in the history too.
+    /// Payments for this order, oldest first.
     pub async fn of_order(&self, order: OrderId, limit: u32) -> sqlx::Result<Vec<OrderPayment>> {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let payments = sqlx::query_as!(
@@ -170,7 +170,7 @@ impl OwedPayments {
                       amount_cents AS "amount_cents!", currency, status AS "status!: PaymentStatus",
                       refund_reason AS "reason: PaymentReason", created_at AS "noted_at!", refund_asked_at AS asked_at,
                       coalesce(closed_at, refunded_at) AS settled_at
-               FROM every_payment WHERE order_id = $1 ORDER BY id LIMIT $2"#,
+               FROM payments WHERE order_id = $1 ORDER BY id LIMIT $2"#,
             order.get(),
             i64::from(limit),
         );
@@ -266,8 +266,8 @@ async fn settled(
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
                   coalesce(closed_at, refunded_at) AS settled_at, note, false AS "may_be_back!",
-                  coalesce(currency, (SELECT every_order.currency FROM every_order WHERE every_order.id = order_id)) AS currency
-           FROM every_payment
+                  coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
+           FROM payments
            WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
              AND ($3::text IS NULL OR refund_reason = $3) AND ($4::bigint IS NULL OR order_id = $4)
            ORDER BY id DESC LIMIT $2"#,
@@ -406,30 +406,19 @@ struct Found {
 }
 
 /// The payment and its order are locked until the end of the transaction, so that neither a pass nor a gateway settles the
-/// matter meanwhile. Also finds a payment that has moved into the history with its order: it waits for nothing.
+/// matter meanwhile.
 async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<Found>> {
     let order = sqlx::query_scalar!(
         r#"SELECT order_id AS "order: OrderId" FROM payments WHERE id = $1"#,
         payment.get(),
     );
-    if let Some(order) = order.fetch_optional(&mut *tx).await? {
-        moves::hold(&mut *tx, order).await?;
-        let here = sqlx::query_as!(
-            Found,
-            r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",
-                      refund_reason AS "reason: PaymentReason"
-               FROM payments WHERE id = $1 FOR UPDATE"#,
-            payment.get(),
-        );
-        if let Some(found) = here.fetch_optional(&mut *tx).await? {
-            return Ok(Some(found));
-        }
-    }
+    let Some(order) = order.fetch_optional(&mut *tx).await? else { return Ok(None) };
+    moves::hold(&mut *tx, order).await?;
     sqlx::query_as!(
         Found,
-        r#"SELECT order_id AS "order!: OrderId", status AS "status!: PaymentStatus",
+        r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",
                   refund_reason AS "reason: PaymentReason"
-           FROM every_payment WHERE id = $1"#,
+           FROM payments WHERE id = $1 FOR UPDATE"#,
         payment.get(),
     )
     .fetch_optional(tx)

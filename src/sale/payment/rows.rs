@@ -15,7 +15,7 @@ pub(super) struct Named {
     pub(super) reason: Option<PaymentReason>,
 }
 
-/// True if `payments` has the payment of this gateway and id; the history is not asked.
+/// True if `payments` has the payment of this gateway and id.
 pub(super) async fn is_known(
     pool: &PgPool,
     (gateway, payment_id): (Gateway, &str),
@@ -47,12 +47,11 @@ pub(super) async fn named(
     .await
 }
 
-/// The same, and its order is locked until the end of the transaction: an order that moves into the history takes its
-/// payments along.
+/// The same, and its order is locked until the end of the transaction: an order is deleted with its payments.
 ///
 /// # Errors
 ///
-/// When the order has moved meanwhile; its gateway tells again.
+/// When the order was deleted meanwhile; its gateway tells again.
 pub(super) async fn hold_named(
     tx: &mut PgConnection,
     gateway: Gateway,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use sqlx::PgPool;
 
 use super::book::Receipt;
@@ -139,14 +138,4 @@ pub async fn forget_dead(pool: &PgPool) -> sqlx::Result<()> {
         .execute(pool)
         .await?;
     Ok(())
-}
-
-/// Receipts of a user that have not been settled, as Postgres has them.
-pub async fn rows_of(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
-    sqlx::query_scalar!(
-        r#"SELECT to_jsonb(receipts) AS "row!" FROM receipts WHERE user_id = $1 ORDER BY order_id"#,
-        user.get(),
-    )
-    .fetch_all(pool)
-    .await
 }

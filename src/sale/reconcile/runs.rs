@@ -5,9 +5,8 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use sqlx::PgPool;
 use sqlx::types::Json;
-use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
@@ -170,32 +169,6 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
         i64::from(limit),
     )
     .execute(pool)
-    .await?;
-    Ok(done.rows_affected())
-}
-
-/// Findings and repairs in which a user is named, with the time of their comparison.
-pub async fn naming(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
-    sqlx::query_scalar!(
-        r#"SELECT jsonb_build_object('at', started_at, 'run_id', id, 'finding', one) AS "one!"
-           FROM reconcile_runs, jsonb_array_elements(findings || repairs) AS one
-           WHERE one->>'detail' ~ ('\muser ' || $1::text || '\M') ORDER BY id"#,
-        user.to_string(),
-    )
-    .fetch_all(pool)
-    .await
-}
-
-/// Takes a user's number out of the words of findings and repairs. Returns the number of their comparisons.
-pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<u64> {
-    let done = sqlx::query!(
-        r"UPDATE reconcile_runs
-          SET findings = regexp_replace(findings::text, '\muser ' || $1::text || '\M', 'an erased user', 'g')::jsonb,
-              repairs = regexp_replace(repairs::text, '\muser ' || $1::text || '\M', 'an erased user', 'g')::jsonb
-          WHERE (findings || repairs)::text ~ ('\muser ' || $1::text || '\M')",
-        user.to_string(),
-    )
-    .execute(tx)
     .await?;
     Ok(done.rows_affected())
 }

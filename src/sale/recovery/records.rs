@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
+use sqlx::PgPool;
 use sqlx::types::Json;
-use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
@@ -207,7 +207,6 @@ pub async fn settle(
     .fetch_optional(&mut *tx)
     .await?;
     if let Some(of) = settled {
-        // The number of claims, and none of their users: an entry outlives an erased user.
         let before = json!({
             "state": "unsettled", "lane": of.lane, "epoch": of.epoch, "reason": of.reason, "claims_lost": of.lost,
             "claims_unknown": of.unknown,
@@ -261,34 +260,6 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     .execute(pool)
     .await?;
     Ok(done.rows_affected())
-}
-
-/// Claims of a user that recoveries could not keep, with the time of their recovery.
-pub async fn lost_of(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
-    sqlx::query_scalar!(
-        r#"SELECT jsonb_build_object('at', closed_at, 'recovery_id', id, 'claim', one) AS "one!"
-           FROM recoveries, jsonb_array_elements(lost) AS one
-           WHERE one->>'user_id' = $1::text ORDER BY id"#,
-        user.to_string(),
-    )
-    .fetch_all(pool)
-    .await
-}
-
-/// Takes the claims of a user off the records, and the note about them. Returns the records.
-pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar!(
-        "UPDATE recoveries
-         SET note = CASE WHEN note IS NOT NULL THEN $2 END,
-             lost = (SELECT coalesce(jsonb_agg(one), '[]') FROM jsonb_array_elements(lost) AS one
-                     WHERE one->>'user_id' <> $1::text)
-         WHERE lost @> jsonb_build_array(jsonb_build_object('user_id', $1::text))
-         RETURNING id",
-        user.to_string(),
-        audit::ERASED_NOTE,
-    )
-    .fetch_all(tx)
-    .await
 }
 
 /// Median time for which lanes were closed in the last recoveries; `None` before the first one.

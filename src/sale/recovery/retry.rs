@@ -13,6 +13,7 @@ use crate::base::limits;
 use crate::kit::script::Script;
 use crate::sale::audit::Actor;
 use crate::sale::buyers;
+use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
@@ -143,6 +144,10 @@ impl Retries {
         let newest = live::newest_of(pool, coupon, &[user.get()]).await?;
         if let Some(newer) = newest.get(&user).filter(|newest| **newest > order) {
             return Ok(Retried::Kept(Kept::Superseded(*newer)));
+        }
+        // An older Redis may have the sale again.
+        if !stock::archived_among(&mut *pool.acquire().await?, &[coupon.get()]).await?.is_empty() {
+            return Ok(Retried::Kept(Kept::NotLoaded));
         }
         let epoch = match self.admit(coupon, user, order).await? {
             Ok(epoch) => epoch,

@@ -34,9 +34,6 @@ const SUB_COMMANDS: [&[&str]; 48] = [
     &["reconcile"],
     &["log"],
     &["log", "switch"],
-    &["user"],
-    &["user", "export"],
-    &["user", "erase"],
     &["recover"],
     &["doctor"],
     &["storm"],
@@ -155,23 +152,8 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
     for (arguments, names) in [
         (&["--orders-days", "36501"][..], &["--orders-days", "36500"][..]),
         (&["--orders-days", "never"], &["--orders-days"]),
-        (&["--history-months", "1201"], &["--history-months", "1200"]),
-        (&["--history-months", "6"], &["--history-months 6", "--orders-days 180", "more than 6"]),
-        (
-            &["--payments-days", "30", "--payment-window-s", "2592000"],
-            &["--payments-days 30", "--payment-window-s 2592000", "give 31 or more"],
-        ),
-        (
-            &["--history-months", "1", "--orders-days", "20", "--payment-window-s", "2592000"],
-            &["--history-months 1", "--payment-window-s 2592000", "give 2 or more"],
-        ),
-        (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
-        (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
-        (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
-        (&["--restocks-days", "36501"], &["--restocks-days", "1..=36500"]),
-        (&["--restocks-days", "never"], &["--restocks-days"]),
-        (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
-        (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
+        (&["--records-days", "0"], &["--records-days", "1..=36500"]),
+        (&["--records-days", "never"], &["--records-days"]),
     ] {
         refused_by_name(arguments, names).await;
     }

@@ -1,8 +1,5 @@
 //! The command line.
 
-// A user's data.
-mod users;
-
 // Order ids in two forms.
 
 // Output, refusals and exit codes of each sub-command.

@@ -1,9 +1,6 @@
 //! The book of changes: each change by the staff once, with its values; and the lists of it.
 
-use std::time::Duration;
-
 use clap::ValueEnum;
-use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
 use flash_sale::sale::audit::Action;
 use flash_sale::sale::pass::Pass;
@@ -123,10 +120,10 @@ async fn held(app: &TestApp, payment: &str) -> i64 {
 }
 
 /// True if an entry has values before and after. A thing that begins has none before; the entry of a repair comes first,
-/// and the record of its comparison has the values; an erased user leaves none.
+/// and the record of its comparison has the values.
 fn values_of(action: Action) -> (bool, bool) {
     match action {
-        Action::CreateCoupon | Action::CancelUnpaidOrders | Action::EraseUser => (false, true),
+        Action::CreateCoupon | Action::CancelUnpaidOrders => (false, true),
         Action::RepairStores => (false, false),
         Action::EditCoupon
         | Action::PauseCoupon
@@ -197,7 +194,7 @@ async fn each_action_is_entered_with_its_values() {
     let theirs = app.order(6, regular).await;
     assert_eq!(app.cancel(6, theirs).await.status, 200);
     let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "promised"]).await;
-    for words in [&["user", "erase", "--user", "6"][..], &["log", "switch"], &["recover"]] {
+    for words in [&["log", "switch"][..], &["recover"]] {
         let mut command = flash_sale(words);
         command.args(app.store_arguments());
         let done = run(command).await;
@@ -350,21 +347,4 @@ async fn the_book_is_filtered_and_paged() {
         assert_eq!(refused.refusal(), (400, "invalid_query"), "{wrong}");
     }
     assert!(entries(&app, "&cursor=9000").await.is_empty(), "it has been deleted");
-}
-
-#[tokio::test]
-async fn old_entries_are_deleted_and_no_others() {
-    let app = TestApp::start().await;
-    let kept = Duration::from_hours(48);
-    for old in [0, 1, limits::AUDIT_BATCH, limits::AUDIT_BATCH + 1] {
-        app.execute(&format!(
-            "INSERT INTO audit (at, scope, action)
-             SELECT now() - interval '49 hours', 'command_line', 'end_coupon' FROM generate_series(1, {old});
-             INSERT INTO audit (at, scope, action) VALUES (now() - interval '47 hours', 'command_line', 'end_coupon')"
-        ))
-        .await;
-        let deleted = app.app.audit.pass(kept).await.expect("Postgres answers");
-        assert_eq!(deleted, u64::from(old));
-    }
-    assert_eq!(app.number("SELECT count(*) FROM audit").await, 4);
 }

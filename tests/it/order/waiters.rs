@@ -74,7 +74,7 @@ async fn requests_that_wait_cost_one_query_for_each_look_and_each_is_told_its_or
     let (told, ()) = tokio::join!(wait_for(&other, &promised), writing);
     for (id, order) in &promised {
         let written = told[id].as_ref().unwrap_or_else(|| panic!("user {id} was not told"));
-        assert_eq!((written.user_id, written.order_id.get()), (Some(user(*id)), *order));
+        assert_eq!((written.user_id, written.order_id.get()), (user(*id), *order));
     }
 
     // The transactions of a connection are counted when it is closed, at the latest.

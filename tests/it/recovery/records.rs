@@ -1,7 +1,6 @@
 //! `records` and `closures`: the record of recoveries, row by row: listed, settled, forgotten, and without a user.
 
 use chrono::DateTime;
-use flash_sale::kit::postgres;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::RecoveryId;
 use flash_sale::sale::operations::{self, OpenKind};
@@ -9,7 +8,7 @@ use flash_sale::sale::recovery::closures::{self, ClosureReason, RecoveryFilter, 
 use flash_sale::sale::recovery::records::{self, Recovery};
 use sqlx::AssertSqlSafe;
 
-use crate::support::{TestApp, now, user};
+use crate::support::{TestApp, now};
 
 fn recovery(id: i64) -> RecoveryId {
     RecoveryId::new(id).expect("a positive number")
@@ -164,43 +163,5 @@ async fn forget_deletes_what_a_newer_recovery_of_the_lane_has_ended() {
         let there = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM recoveries";
         assert_eq!(lines(&app, there).await, [left]);
     }
-    app.execute("DELETE FROM recoveries").await;
-}
-
-/// Claims of user 7 in two recoveries, one of which has another user's, too; and one of user 77.
-const LOST: &str = r#"
-    INSERT INTO recoveries (id, lane, epoch, reason, closed_at, lost, settled_at, note) OVERRIDING SYSTEM VALUE VALUES
-        (1, 0, 1, 'x', '2026-03-01', '[{"coupon_id": "1", "user_id": "7", "order_id": "5", "reason": "superseded"},
-                                       {"coupon_id": "1", "user_id": "8", "order_id": "6", "reason": "superseded"}]', now(), 'told'),
-        (2, 0, 2, 'x', '2026-03-02', '[{"coupon_id": "1", "user_id": "77", "order_id": "7", "reason": "superseded"}]', now(), 'told'),
-        (3, 0, 3, 'x', '2026-03-03', '[{"coupon_id": "1", "user_id": "7", "order_id": "8", "reason": "superseded"}]', NULL, NULL)"#;
-
-#[tokio::test]
-async fn lost_of_a_user_are_told_and_erased() {
-    let app = TestApp::start().await;
-    app.execute(LOST).await;
-    let pool = &app.app.stores.pool;
-    let lost = async |id: i64| {
-        let lost = records::lost_of(pool, user(id)).await.expect("Postgres answers");
-        let line = |one: &serde_json::Value| {
-            assert!(one["at"].as_str().is_some_and(|at| at.starts_with("2026-03-0")), "{one}");
-            format!("{} {}", one["recovery_id"], one["claim"]["order_id"].as_str().expect("an id"))
-        };
-        lost.iter().map(line).collect::<Vec<_>>()
-    };
-    assert_eq!(lost(7).await, ["1 5", "3 8"]);
-    assert_eq!(lost(9).await, [""; 0]);
-    let mut tx = postgres::begin(pool).await.expect("Postgres answers");
-    let mut erased = records::erase(&mut tx, user(7)).await.expect("Postgres answers");
-    erased.sort_unstable();
-    assert_eq!(erased, [1, 3]);
-    tx.commit().await.expect("Postgres answers");
-    assert_eq!(
-        (lost(7).await, lost(8).await, lost(77).await),
-        (vec![], vec!["1 6".to_owned()], vec!["2 7".to_owned()])
-    );
-    let notes = "SELECT concat_ws(' ', id, CASE note WHEN 'told' THEN note ELSE 'erased' END, jsonb_array_length(lost))
-                 FROM recoveries WHERE note IS NOT NULL ORDER BY id";
-    assert_eq!(lines(&app, notes).await, ["1 erased 1", "2 told 1"]);
     app.execute("DELETE FROM recoveries").await;
 }

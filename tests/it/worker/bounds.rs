@@ -1,7 +1,5 @@
 //! Bounds of one run of a pass: so many batches, and whether the next run needs no pause.
 
-use std::time::Duration;
-
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::{Pass, Ran};
@@ -127,27 +125,6 @@ async fn each_of_many_coupons_has_its_returns_in_one_run() {
     .await;
     let ran = app.app.stock_returns.pass().bounded().await.expect("both stores answer");
     assert_eq!(ran, Ran { items: 202, goes_on: false });
-}
-
-#[tokio::test]
-async fn ten_batches_of_a_thousand_old_entries_of_the_book_of_changes_go_in_one_run() {
-    let (app, _) = app_with_sale().await;
-    let young = app.number("SELECT count(*) FROM audit").await;
-    let kept = Duration::from_secs(24 * 60 * 60);
-    for (old, runs) in [(0, &[0][..]), (999, &[999]), (1_000, &[1_000]), (10_001, &[10_000, 1])] {
-        app.execute(&format!(
-            "INSERT INTO audit (scope, action, at)
-                 SELECT 'command_line', 'switch_log', now() - interval '25 hours' FROM generate_series(1, {old})"
-        ))
-        .await;
-        for deleted in runs {
-            assert_eq!(
-                app.app.audit.pass(kept).bounded().await.expect("Postgres answers"),
-                *deleted
-            );
-        }
-        assert_eq!(app.number("SELECT count(*) FROM audit").await, young);
-    }
 }
 
 #[tokio::test]

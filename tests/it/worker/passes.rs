@@ -20,9 +20,7 @@ const PASSES: [&str; 12] = [
     "warm_up",
     "archive",
     "expiry",
-    "audit",
     "retention",
-    "history",
     "refunds",
 ];
 

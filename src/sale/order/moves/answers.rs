@@ -2,16 +2,15 @@
 
 use super::{Move, Moved, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::order::history;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
 impl OrderMoves {
-    /// One order, of any user, also one that has moved into the history.
+    /// One order, of any user.
     pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
-        let found = sqlx::query_as!(
+        sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
@@ -21,11 +20,7 @@ impl OrderMoves {
             order.get(),
         )
         .fetch_optional(&self.pool)
-        .await?;
-        match found {
-            Some(found) => Ok(Some(found)),
-            None => history::find(&self.pool, order).await,
-        }
+        .await
     }
 
     /// The answer if the order isn't where the move begins, or isn't this user's. `None` if the move can be tried;
@@ -37,7 +32,8 @@ impl OrderMoves {
         user: Option<UserId>,
     ) -> sqlx::Result<Option<Moved>> {
         let found = self.find(order).await?;
-        let Some(found) = found.filter(|found| user.is_none() || user == found.user_id) else {
+        let Some(found) = found.filter(|found| user.is_none_or(|user| user == found.user_id))
+        else {
             return Ok(Some(Moved::NotFound));
         };
         Ok((found.status != the_move.from).then(|| the_move.judge(found)))

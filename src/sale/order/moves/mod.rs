@@ -39,6 +39,9 @@ pub(in crate::sale) mod in_parts;
 // All unpaid orders of a coupon, cancelled.
 mod cancel_unpaid;
 
+// Old orders are deleted.
+pub mod old;
+
 // Source of a request for a move.
 mod asker;
 
@@ -360,8 +363,8 @@ pub(in crate::sale) async fn keep_charged_back(
 }
 
 /// Makes a cancelled order of an accepted claim that never became an order, so that its buyer leaves Redis. The claim
-/// never counted as sold. Nothing if it is an order after all or may have been one before the retention mark, or there is
-/// no such sale. False if its order id belongs to another order.
+/// never counted as sold. Nothing if it is an order after all, or if there is no such sale or it is archived: its order may
+/// have been deleted. False if its order id belongs to another order.
 pub(in crate::sale) async fn cancel_unwritten(
     tx: &mut PgConnection,
     claim: StockReturn,
@@ -371,9 +374,7 @@ pub(in crate::sale) async fn cancel_unwritten(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
          SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons
          WHERE id = $2 AND kind = 'flash'
-           AND NOT EXISTS (SELECT FROM order_history WHERE order_history.id = $1)
-           AND NOT EXISTS (SELECT FROM settings, flash_sales
-                           WHERE orders_moved_to >= $1 AND coupon_id = $2 AND archived_at IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $2 AND archived_at IS NOT NULL)
          ON CONFLICT DO NOTHING",
         claim.order_id.get(),
         claim.coupon_id.get(),
@@ -387,7 +388,7 @@ pub(in crate::sale) async fn cancel_unwritten(
         return Ok(true);
     }
     sqlx::query_scalar!(
-        r#"SELECT NOT EXISTS (SELECT FROM every_order
+        r#"SELECT NOT EXISTS (SELECT FROM orders
                               WHERE id = $1 AND (coupon_id != $2 OR user_id != $3)) AS "ours!""#,
         claim.order_id.get(),
         claim.coupon_id.get(),

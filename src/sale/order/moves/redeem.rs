@@ -8,7 +8,6 @@ use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
-use crate::sale::order::history;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
 /// A clerk's request to redeem an order.
@@ -47,17 +46,13 @@ impl OrderMoves {
         self.to_the_end(async move { moves.redeem_now(order, request).await }).await
     }
 
-    /// The order with this redemption code. A code of no order is looked for in each month of the history.
+    /// The order with this redemption code.
     pub async fn of_code(&self, code: &RedemptionCode) -> sqlx::Result<Option<Order>> {
-        let here = sqlx::query_scalar!(
+        let order = sqlx::query_scalar!(
             r#"SELECT order_id AS "order_id: OrderId" FROM redemptions WHERE code = $1"#,
             code.canonical(),
         );
-        let order = match here.fetch_optional(&self.pool).await? {
-            None => history::of_code(&self.pool, code).await?,
-            here => here,
-        };
-        match order {
+        match order.fetch_optional(&self.pool).await? {
             Some(order) => self.find(order).await,
             None => Ok(None),
         }
@@ -96,7 +91,7 @@ impl OrderMoves {
     /// The answer about an order that has been redeemed before this try.
     async fn redeemed_before(&self, order: Order, request: &Redemption) -> sqlx::Result<Redeeming> {
         let first = sqlx::query!(
-            r#"SELECT clerk AS "clerk: UserId", key FROM every_redemption WHERE order_id = $1"#,
+            r#"SELECT clerk AS "clerk: UserId", key FROM redemptions WHERE order_id = $1"#,
             order.order_id.get(),
         )
         .fetch_optional(&self.pool)
