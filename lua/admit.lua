@@ -13,8 +13,7 @@
 --          OTHER       the user is a buyer by another order
 --          NO_UNIT     no unit is left
 --          NOT_LOADED  the sale isn't loaded
---          STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another
---                      layout
+--          STALE       the lane or the sale has another epoch than the caller's, or the sale other shards
 --          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --          LOST        the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
@@ -25,13 +24,12 @@ local coupon, lane, shard = KEYS[1], KEYS[2], KEYS[3]
 local epoch, shards, user, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
-local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards', 'stock')
-local state, sale_epoch, layout, sale_shards, stock = sale[1], sale[2], sale[3], sale[4], tonumber(sale[5])
+local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'shards', 'stock')
+local state, sale_epoch, sale_shards, stock = sale[1], sale[2], sale[3], tonumber(sale[4])
 
 if of_lane[2] ~= 'open' then return 'RECOVERING' end
 if not state or state == 'loading' then return 'NOT_LOADED' end
 if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return 'STALE' end
-if layout ~= '2' and layout ~= '3' then return 'STALE' end
 local held = redis.call('HMGET', shard, '-', user)
 if not held[1] or not stock then return 'LOST' end
 if held[2] == order then return 'HELD' end

@@ -11,7 +11,7 @@
 --                   data
 --          FENCED   another recovery has begun, or this one is over; nothing has changed
 --
--- Cost: O(1). Layout 3 keeps older versions out: they know 2, and no lanes. May run on a full Redis.
+-- Cost: O(1). May run on a full Redis.
 
 local lane, coupon = KEYS[1], KEYS[2]
 local epoch, noted_load_id = ARGV[1], ARGV[2]
@@ -20,6 +20,6 @@ local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
 local sale = redis.pcall('HMGET', coupon, 'state', 'load')
 if not sale[1] or sale[1] == 'loading' or sale[2] ~= noted_load_id then return 'MISSING' end
-redis.call('HSET', coupon, 'epoch', epoch, 'layout', '3')
+redis.call('HSET', coupon, 'epoch', epoch)
 redis.call('HINCRBY', lane, 'steps', 1)
 return 'ADOPTED'

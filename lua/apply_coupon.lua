@@ -18,7 +18,7 @@
 --          LOADING  the sale has not been opened yet, and has not been touched
 --          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
---          STALE    the lane or the sale has another epoch than the caller's, or the sale another layout
+--          STALE    the lane or the sale has another epoch than the caller's
 --          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(1). The values are absolute, so the script may run any number of times, in any order, and skip revisions.
@@ -31,17 +31,17 @@ local opens_ms, closes_ms, total, state, channel = ARGV[5], ARGV[6], ARGV[7], AR
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 if of_lane[2] ~= 'open' then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon,
-  'state', 'load', 'epoch', 'layout', 'revision', 'total', 'stock', 'returns')
-local old_state, load_id, sale_epoch, layout = sale[1], sale[2], sale[3], sale[4]
+  'state', 'load', 'epoch', 'revision', 'total', 'stock', 'returns')
+local old_state, load_id, sale_epoch = sale[1], sale[2], sale[3]
 if not old_state or load_id ~= noted_load_id then return 'MISSING' end
 if old_state == 'loading' then return 'LOADING' end
-if of_lane[1] ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return 'STALE' end
-if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
+if of_lane[1] ~= epoch or sale_epoch ~= epoch then return 'STALE' end
+if tonumber(sale[4]) >= tonumber(revision) then return 'PRESENT' end
 
-local more = total - sale[6]
-local stock = string.format('%d', sale[7] + more)
+local more = total - sale[5]
+local stock = string.format('%d', sale[6] + more)
 -- This ends the memory of processes that the sale was sold out.
-local additions = string.format('%d', (sale[8] or 0) + (more > 0 and 1 or 0))
+local additions = string.format('%d', (sale[7] or 0) + (more > 0 and 1 or 0))
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
   'state', state, 'revision', revision, 'returns', additions)

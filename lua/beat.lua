@@ -2,8 +2,7 @@
 -- Compares the beat of a lane with the noted one, and raises it.
 --
 -- KEYS[1]  lane  HASH    epoch, state, beat and counts of the lane
--- KEYS[2]  log   STREAM  the log of calls of the lane
--- KEYS[3]  older STREAM  the log of claims of the lane
+-- KEYS[2]  log   STREAM  the order log of the lane
 -- ARGV[1]  epoch that Postgres has noted
 -- ARGV[2]  beat that Postgres has noted
 --
@@ -12,13 +11,13 @@
 --   MISSING  the lane isn't there, or can't be read: Redis has lost its data
 --   EPOCH    the lane has another epoch, which is the number
 --   CLOSED   the lane is recovering
---   LOGLESS  orders were promised, and their log isn't there; or it is noted as lost, or a log is a key of another type
+--   LOGLESS  orders were promised, and their log isn't there; or it is noted as lost, or is a key of another type
 --   BEHIND   the lane has another beat than the noted one, which is the number: Redis went back in time
 --
 -- Cost: O(1). The beat that follows the noted one counts as noted: the process that raised it died before its note, or
 -- had no reply. A Redis that went back never has it. May run on a full Redis.
 
-local lane, log, older = KEYS[1], KEYS[2], KEYS[3]
+local lane, log = KEYS[1], KEYS[2]
 local noted_epoch, noted_beat = ARGV[1], tonumber(ARGV[2])
 
 local facts = redis.pcall('HMGET', lane, 'epoch', 'state', 'beat', 'promised', 'log', 'written')
@@ -27,9 +26,9 @@ if facts.err or not (epoch and beat and promised) then return { 'MISSING', 0, 0 
 if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) or 0, 0 } end
 if state ~= 'open' then return { 'CLOSED', 0, 0 } end
 if beat ~= noted_beat and beat ~= noted_beat + 1 then return { 'BEHIND', beat, 0 } end
-local log_type, older_type = redis.call('TYPE', log).ok, redis.call('TYPE', older).ok
+local log_type = redis.call('TYPE', log).ok
 local log_is_lost = facts[5] or (log_type ~= 'stream' and (log_type ~= 'none' or promised > 0))
-if log_is_lost or (older_type ~= 'stream' and older_type ~= 'none') then return { 'LOGLESS', 0, 0 } end
+if log_is_lost then return { 'LOGLESS', 0, 0 } end
 
 redis.call('HSET', lane, 'beat', string.format('%d', noted_beat + 1))
 local time = redis.call('TIME')

@@ -5,8 +5,7 @@
 --
 -- Replies  epoch that the lane has now: the caller's, or the one that it had before
 --
--- Cost: O(1). The counts of an older version may be there. Only for a lane of which Postgres has no approved life of
--- Redis: anywhere else a missing epoch is a loss.
+-- Cost: O(1). Only for a lane of which Postgres has no approved life of Redis: anywhere else a missing epoch is a loss.
 
 local lane = KEYS[1]
 local epoch = ARGV[1]

@@ -1,20 +1,22 @@
 -- Decides claims on one flash coupon: may each of these users have a unit?
 --
--- KEYS[1]  coupon  HASH    window, stock, state, epoch, layout and shards
--- KEYS[2]  lane    HASH    epoch and state of the lane, and number of orders that were ever promised in it
+-- KEYS[1]  coupon  HASH    window, stock, state, epoch and shards
+-- KEYS[2]  lane    HASH    epoch and state of the lane, number of orders that were ever promised in it, and the second
+--                          of its last order ids, with the number of ids that were made in that second
 -- KEYS[3]  log     STREAM  the order log of the lane
 -- KEYS[4]  unpaid  HASH    user id -> order ids of their unpaid orders in the lane, a space between two
 -- KEYS[5..] for each claim the shard of its user; HASH, user id -> order id of the live claim
 -- ARGV[1]  coupon id
--- ARGV[2]  epoch that the caller believes in
--- ARGV[3]  1 if the backlog has room for more orders, 0 if it hasn't
--- ARGV[4]  unpaid orders that a user may hold in the lane; 0 for no bound, and `unpaid` isn't touched
--- ARGV[5]  shards that the caller believes in
--- ARGV[6]  layout of `log`: calls, or claims for the log that older versions read
--- ARGV[7..] user id, order id; as often as there are claims
+-- ARGV[2]  number of the lane
+-- ARGV[3]  epoch that the caller believes in
+-- ARGV[4]  1 if the backlog has room for more orders, 0 if it hasn't
+-- ARGV[5]  unpaid orders that a user may hold in the lane; 0 for no bound, and `unpaid` isn't touched
+-- ARGV[6]  shards that the caller believes in
+-- ARGV[7..] user id of each claim
 --
--- Replies  a list: a letter for each claim, in one string; a number, or ''; and for each D its order id
---   A  accepted         took a unit, remembered the buyer, appended to the log
+-- Replies  a list: a letter for each claim, in one string; a number, or ''; the order id of the first A, or ''; and for
+--          each D its order id
+--   A  accepted         took a unit, remembered the buyer, appended to the log; ids of one call follow each other
 --   D  already claimed  also after the sale was paused, ended or sold out; the order id is that of the live claim
 --   N  not started      the number is the time until the sale opens, in ms
 --   P  paused
@@ -24,11 +26,10 @@
 --   O  overloaded       would be accepted, but the backlog has no room
 --          or one letter for all of them, and nothing has changed
 --   L  not loaded       the sale isn't loaded (yet): ask sale/coupon/load.rs
---   T  stale            the lane or the sale has another epoch than the caller's, or the sale another layout
+--   T  stale            the lane or the sale has another epoch than the caller's
 --   V  recovering       the lane is closed until Redis has been compared with Postgres; or it was lost, or its log, or
---                       the log is a key of another type
+--                       the log is a key of another type; or no order id can carry the time (2022 to 2090)
 --   R  resharded        the caller has other shards than these: ask again
---   C  calls            the lane has begun a log of calls: ask again, with that log
 --   X  lost             the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
 -- Cost: O(1) for each claim, as long as its shard is small. No key is built here, and the clock is this server's. All
@@ -36,31 +37,37 @@
 -- of a lane begins its log: one that is missing later was lost with its orders, and a new one would hide that. A full
 -- memory stops the first write. Each claim is decided as if those before it in the call had been written; two may be of
 -- one user, or of one shard. The sentinel is the field '-', which each shard has from the load on, so a missing shard
--- differs from an empty one. Ids are never reckoned with: numbers are doubles here, and ids are too large for them.
+-- differs from an empty one.
+--
+-- An order id: 31 bits of seconds since 2022, 6 of the lane, 6 of the epoch, and 20 of a counter that begins anew with
+-- each second and carries into the next one. So ids of a lane rise whatever this server's clock does, and none comes
+-- twice; `open_lane.lua` begins above all ids that were seen. Numbers are doubles here, exact up to 2^53, and `%.0f` of
+-- a larger one rounds: an id is made of two decimal halves.
 
 local coupon, lane, log, unpaid = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local coupon_id, epoch, has_room, unpaid_max = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
-local believed_shards, log_layout, claims = ARGV[5], ARGV[6], (#ARGV - 6) / 2
+local coupon_id, lane_number, epoch, has_room = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local unpaid_max, believed_shards, claims = tonumber(ARGV[5]), ARGV[6], #ARGV - 6
 
 local sale = redis.call('HMGET', coupon,
-  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'layout', 'shards', 'returns', 'revision')
+  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'revision', 'shards', 'returns')
 local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
-local state, sale_epoch, layout, revision = sale[4], sale[5], sale[6], sale[9] or '0'
+local state, sale_epoch, revision = sale[4], sale[5], sale[6]
 local shards, additions = sale[7] or '', sale[8] or '0'
-local lane_epoch, lane_state, promised = unpack(redis.call('HMGET', lane, 'epoch', 'state', 'promised'))
-local function answer_all(letter, number) return { string.rep(letter, claims), number or '' } end
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'promised', 'second', 'used')
+local lane_epoch, lane_state, promised = of_lane[1], of_lane[2], tonumber(of_lane[3] or 0)
+local function answer_all(letter, number) return { string.rep(letter, claims), number or '', '' } end
 
-local log_type, needs_log = redis.call('TYPE', log).ok, log_layout == 'calls' and promised and promised ~= '0'
-if lane_state ~= 'open' or (log_type ~= 'stream' and (log_type ~= 'none' or needs_log)) then return answer_all('V') end
+local log_type = redis.call('TYPE', log).ok
+local has_log = log_type == 'stream' or (log_type == 'none' and promised == 0)
+if lane_state ~= 'open' or not has_log then return answer_all('V') end
 if not state or state == 'loading' then return answer_all('L') end
-if lane_epoch ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return answer_all('T') end
+if lane_epoch ~= epoch or sale_epoch ~= epoch then return answer_all('T') end
 if shards ~= believed_shards then return answer_all('R', shards) end
 if not stock then return answer_all('X') end
-if promised and log_layout ~= 'calls' then return answer_all('C') end
 
-local users, orders, in_shard = {}, {}, {}
+local users, in_shard = {}, {}
 for i = 1, claims do
-  users[i], orders[i] = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
+  users[i] = ARGV[6 + i]
   in_shard[i] = redis.call('HMGET', KEYS[4 + i], '-', users[i])
 end
 local unpaid_orders = unpaid_max > 0 and redis.call('HMGET', unpaid, unpack(users)) or {}
@@ -75,15 +82,15 @@ local function closed()
 end
 local letter_of_closed = closed()
 local number = letter_of_closed == 'N' and string.format('%d', opens_ms - now_ms) or additions
-local replies, letters = { '', number }, {}
--- By users who got a unit in this call; and the numbers of their claims.
-local order_of, accepted = {}, {}
+local letters = {}
+-- Numbers of the accepted claims; the place of each user among them; and for each D its order id, or such a place.
+local accepted, place_of, repeats = {}, {}, {}
 
 local function decide(i, user)
-  local sentinel, first_order = in_shard[i][1], in_shard[i][2] or order_of[user]
+  local sentinel, held = in_shard[i][1], in_shard[i][2] or place_of[user]
   if not sentinel then return 'X' end
-  if first_order then
-    replies[#replies + 1] = first_order
+  if held then
+    repeats[#repeats + 1] = held
     return 'D'
   end
   if letter_of_closed then return letter_of_closed end
@@ -91,30 +98,45 @@ local function decide(i, user)
   if unpaid_orders[i] and select(2, string.gsub(unpaid_orders[i], '%d+', '')) >= unpaid_max then return 'U' end
   if not has_room then return 'O' end
   stock = stock - 1
-  order_of[user], accepted[#accepted + 1] = orders[i], i
+  place_of[user], accepted[#accepted + 1] = #accepted, i
   return 'A'
 end
 
-for i = 1, claims do letters[i] = decide(i, users[i]) end
-replies[1] = table.concat(letters)
-if #accepted == 0 then return replies end
-if log_layout == 'calls' then
-  local words = {}
-  for n, i in ipairs(accepted) do words[2 * n - 1], words[2 * n] = users[i], orders[i] end
-  redis.call('XADD', log, '*', 'coupon', coupon_id, 'revision', revision, 'epoch', epoch,
-    'first', string.format('%d', (promised or 0) + 1), 'claims', table.concat(words, ' '))
-  redis.call('HINCRBY', lane, 'promised', #accepted)
-else
-  for _, i in ipairs(accepted) do
-    redis.call('XADD', log, '*', 'coupon', coupon_id, 'user', users[i], 'order', orders[i])
+-- The next ids of a lane whose last ones were made in this second: the second of the next ones, how many of it are used
+-- then, and a function from a place among them, from 0, to the id. Without a second, no id can carry the time.
+local function next_ids(now, second, used, number_of_lane, number_of_epoch, count)
+  if now > second then second, used = now, 0 end
+  if used + count > 1048576 then second, used = second + 1, 0 end
+  if second < 3 or second > 2147483647 then return end
+  local digits = string.format('%020.0f', second * 4294967296)
+  local below = number_of_lane * 67108864 + number_of_epoch % 64 * 1048576 + used
+  local head, tail = tonumber(string.sub(digits, 1, 10)), tonumber(string.sub(digits, 11)) + below
+  local function id(place)
+    local carry = tail + place >= 1e10 and 1 or 0
+    return string.format('%.0f%010.0f', head + carry, tail + place - carry * 1e10)
   end
+  return second, used + count, id
 end
+
+for i = 1, claims do letters[i] = decide(i, users[i]) end
+if #accepted == 0 then return { table.concat(letters), number, '', unpack(repeats) } end
+local second, used, id = next_ids(time[1] - 1640995200, tonumber(of_lane[4] or 0), tonumber(of_lane[5] or 0),
+  tonumber(lane_number), tonumber(epoch), #accepted)
+if not second then return answer_all('V') end
+
+local buyers = {}
+for n, i in ipairs(accepted) do buyers[n] = users[i] end
+redis.call('XADD', log, '*', 'coupon', coupon_id, 'revision', revision, 'epoch', epoch,
+  'first', string.format('%d', promised + 1), 'order', id(0), 'users', table.concat(buyers, ' '))
+redis.call('HSET', lane, 'promised', string.format('%d', promised + #accepted),
+  'second', string.format('%d', second), 'used', string.format('%d', used))
 redis.call('HINCRBY', coupon, 'stock', -#accepted)
 local now_unpaid = {}
 for n, i in ipairs(accepted) do
-  local before = unpaid_orders[i]
-  redis.call('HSET', KEYS[4 + i], users[i], orders[i])
-  now_unpaid[2 * n - 1], now_unpaid[2 * n] = users[i], before and table.concat({ before, orders[i] }, ' ') or orders[i]
+  local order, before = id(n - 1), unpaid_orders[i]
+  redis.call('HSET', KEYS[4 + i], users[i], order)
+  now_unpaid[2 * n - 1], now_unpaid[2 * n] = users[i], before and table.concat({ before, order }, ' ') or order
 end
 if unpaid_max > 0 then redis.call('HSET', unpaid, unpack(now_unpaid)) end
-return replies
+for n, held in ipairs(repeats) do repeats[n] = type(held) == 'number' and id(held) or held end
+return { table.concat(letters), number, id(0), unpack(repeats) }

@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
--- Creates the group of an order log if it isn't there, and the log with it; corrects the number of entries that the
--- group has read.
+-- Creates the group of an order log if it isn't there, and the log with it.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
 -- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
@@ -13,13 +12,11 @@
 --          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new. Or a key
 --                       of another type is there: a recovery has to move it aside
 --
--- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
--- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
--- again takes `entries-read` from the last rewrite of its file, and reports a wrong lag. A new group acknowledges the
--- entries of the log once more, so their orders no longer count as written. Without its group, a log is lost if it is
--- missing although orders were promised, or was begun anew since, as any program's XADD does: it has all entries that
--- ever came, and the first order isn't among them. May run on a full Redis; otherwise its log
--- could never be drained.
+-- Cost: O(groups). From the log's start, never from '$': an acknowledged entry is in Postgres and is recognised there,
+-- any other entry would be lost. A new group acknowledges the entries of the log once more, so their orders no longer
+-- count as written. Without its group, a log is lost if it is missing although orders were promised, or was begun anew
+-- since, as any program's XADD does: it has all entries that ever came, and the first order isn't among them. May run
+-- on a full Redis; otherwise its log could never be drained.
 
 local log, lane = KEYS[1], KEYS[2]
 local group, may_begin_anew = ARGV[1], ARGV[2] == '1'
@@ -31,17 +28,6 @@ local function fields(flat)
   local map = {}
   for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
   return map
-end
-
--- The number of entries that the group has read: all entries ever added, without those after the group's last one.
-local function set_right(of)
-  local delivered = of['last-delivered-id']
-  local behind = table.concat({ '(', delivered })
-  local unread = #redis.call('XRANGE', log, behind, '+', 'COUNT', COUNTED_MAX + 1)
-  if unread > COUNTED_MAX then return end
-  local read = fields(redis.call('XINFO', 'STREAM', log))['entries-added'] - unread
-  if of['entries-read'] == read then return end
-  redis.call('XGROUP', 'SETID', log, group, delivered, 'ENTRIESREAD', string.format('%d', read))
 end
 
 -- Of a log without the group.
@@ -74,11 +60,7 @@ if log_type ~= 'stream' and log_type ~= 'none' then return 'LOST' end
 local log_exists = log_type == 'stream'
 if log_exists then
   for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do
-    local present = fields(flat)
-    if present['name'] == group then
-      set_right(present)
-      return 'PRESENT'
-    end
+    if fields(flat)['name'] == group then return 'PRESENT' end
   end
 end
 if is_lost() then

@@ -15,7 +15,7 @@
 --   NOT_HELD    the user holds no unit by this order: the unit has come back before
 --          or one code for all of them, and nothing has changed
 --   NOT_LOADED  the sale isn't loaded
---   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another layout
+--   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards
 --   RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(1) for each unit. May run any number of times, also when the user has claimed anew: that is another order
@@ -29,14 +29,13 @@ local users, held_orders = {}, {}
 for i = 5, #ARGV, 2 do users[#users + 1] = ARGV[i] end
 for i, user in ipairs(users) do held_orders[i] = redis.call('HGET', KEYS[2 + i], user) end
 
-local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards')
-local state, sale_epoch, layout, sale_shards = sale[1], sale[2], sale[3], sale[4]
+local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'shards')
+local state, sale_epoch, sale_shards = sale[1], sale[2], sale[3]
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 
 if of_lane[2] ~= 'open' then return { 'RECOVERING' } end
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
 if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return { 'STALE' } end
-if layout ~= '2' and layout ~= '3' then return { 'STALE' } end
 
 -- Users whose unit comes back, and the numbers of these units.
 local gone, leaving = {}, {}

@@ -29,6 +29,6 @@ if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
   redis.call('HSET', coupon,
     'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', total, 'total', total,
     'state', 'loading', 'opens_as', opens_as, 'load', load_id,
-    'revision', revision, 'epoch', epoch, 'layout', '2', 'shards', shards)
+    'revision', revision, 'epoch', epoch, 'shards', shards)
 end
 return redis.call('HMGET', coupon, 'load', 'shards')

@@ -17,7 +17,7 @@
 --   TAKEN      the heir is a buyer already, and nothing has changed
 --          or one code for all of them, and nothing has changed
 --   NOT_LOADED  the sale isn't loaded
---   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another layout
+--   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards
 --   RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --   LOST        a shard lacks its sentinel: Redis has lost data
 --
@@ -38,14 +38,13 @@ for i = 5, #ARGV, 4 do
   places[#places + 1] = place
 end
 
-local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards')
-local state, sale_epoch, layout, sale_shards = sale[1], sale[2], sale[3], sale[4]
+local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'shards')
+local state, sale_epoch, sale_shards = sale[1], sale[2], sale[3]
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 
 if of_lane[2] ~= 'open' then return { 'RECOVERING' } end
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
 if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return { 'STALE' } end
-if layout ~= '2' and layout ~= '3' then return { 'STALE' } end
 if lost then return { 'LOST' } end
 
 -- Users that have left in this call, and those that have come.

@@ -32,6 +32,6 @@ redis.call('DEL', coupon)
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
   'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
-  'revision', revision, 'epoch', epoch, 'layout', '3', 'shards', shards)
+  'revision', revision, 'epoch', epoch, 'shards', shards)
 redis.call('HINCRBY', lane, 'steps', 1)
 return { 'SWITCHED', before[1] or '' }

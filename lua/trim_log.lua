@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
 -- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
--- ARGV[1]  group whose entries the lane has counted; '' for a log whose entries aren't counted
+-- ARGV[1]  group whose entries the lane counts
 --
 -- Replies  number of entries removed, and number of orders by which the count of written ones was corrected
 --
@@ -37,7 +37,7 @@ local function correct()
   return unaccounted
 end
 
-if redis.call('EXISTS', log) == 0 then return { 0, counted_group ~= '' and correct() or 0 } end
+if redis.call('EXISTS', log) == 0 then return { 0, correct() } end
 
 local keep_from, group_is_done
 for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do

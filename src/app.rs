@@ -11,8 +11,8 @@ use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
-use crate::kit::id::{Ceilings, IdGenerator};
 use crate::kit::locks::reentrant_locks;
+use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::audit::Audit;
 use crate::sale::board::Board;
@@ -34,7 +34,6 @@ use crate::sale::fence::{self, LaneStates};
 use crate::sale::installation;
 use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
@@ -58,7 +57,6 @@ use crate::sale::trace::Traces;
 use crate::sale::trace::otlp::open as outbox;
 #[cfg(not(feature = "otlp"))]
 use crate::sale::trace::outbox::Outbox;
-use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
 pub struct App {
@@ -96,8 +94,6 @@ pub struct App {
     pub archive: Archive,
     /// Memories of sales.
     pub memories: Memories,
-    /// Hands out order ids.
-    pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Cancels and redeems orders.
@@ -124,8 +120,6 @@ pub struct App {
     pub order_waiters: OrderWaiters,
     /// Accepted claims that wait to be written, and the bound on them.
     pub backlog: Arc<Backlog>,
-    /// Layout of the log that accepted claims are appended to.
-    pub layout: Arc<LayoutInUse>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
     /// Looks the operator's numbers up.
@@ -228,26 +222,11 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, and
-    /// forgets users without a claim in the last time.
+    /// Folds the samples of histograms, learns of new lanes, and forgets users without a claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
-        if let Err(error) = self.layout.pass().await {
-            tracing::debug!(%error, "older processes could not be looked for");
-        }
-        self.prepare_ids().await;
         self.memories.forget_idle();
-    }
-
-    async fn prepare_ids(&self) {
-        let prepared = async {
-            let link = self.stores.redis.link().await?;
-            Ok::<_, Failure>(self.order_ids.prepare(&link).await?)
-        };
-        if let Err(error) = prepared.await {
-            tracing::debug!(%error, "the ceiling of order ids can't be raised yet");
-        }
     }
 
     /// Puts the service together over these stores.
@@ -264,15 +243,13 @@ impl App {
         let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(config, &stores, &lane_states, &shutdown)?;
-        let ClaimParts { orders, order_ids, locks, memories, traces } =
+        let ClaimParts { orders, locks, memories, traces } =
             ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
-        let layout = LayoutInUse::looked_up(&stores.pool).await?;
-        let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
-            Promises::new(config, &stores, lanes, &orders, (&metrics, &postponed));
+            Promises::new(config, &stores, &lane_states, &orders, (&metrics, &postponed));
         let told = (&durability, &receipts, &memories);
-        let script = claim_script(config, &stores, (&order_ids, &backlog), lanes, told, &shutdown);
-        let regular = regular_claims(config, &stores, (&order_ids, &locks, &orders));
+        let script = claim_script(config, &stores, &backlog, &lane_states, told, &shutdown);
+        let regular = regular_claims(config, &stores, &locks, &orders);
         let asked = (loader.clone(), lane_states.clone(), loss);
         let live = live_sales(config, &stores, &coupons, &shutdown);
         let looked_at = (&backlog, &lane_states, &durability);
@@ -307,9 +284,8 @@ impl App {
             locks,
             readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
-            order_ids,
+            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
-            layout,
             audit: Audit::new(stores.pool.clone()),
             retention: Retention::new(stores.pool.clone(), metrics.clone(), config),
             postponed,
@@ -336,7 +312,6 @@ async fn looked_up(
 /// Parts that claims and their orders are made with.
 struct ClaimParts {
     orders: Orders,
-    order_ids: Arc<IdGenerator>,
     locks: ReentrantLocks,
     memories: Memories,
     traces: Arc<Traces>,
@@ -353,7 +328,6 @@ impl ClaimParts {
         Self {
             traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
             orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
-            order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
         }
@@ -366,34 +340,28 @@ fn outbox(_: &Config, _: &Arc<Metrics>, _: &Clock, _: &Shutdown) -> Option<Outbo
     None
 }
 
-fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenerator> {
-    let sequence = stores.keys.order_sequence();
-    let ceilings = Ceilings::new(stores.pool.clone(), config.stores.database_timeout());
-    Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
-}
-
 fn regular_claims(
     config: &Config,
     stores: &Stores,
-    (order_ids, locks, orders): (&Arc<IdGenerator>, &ReentrantLocks, &Orders),
+    locks: &ReentrantLocks,
+    orders: &Orders,
 ) -> RegularClaims {
     let closed = ClosedOrders { most: config.closed_orders_max };
-    RegularClaims::new(stores, order_ids.clone(), locks.clone(), orders.clone(), closed)
+    RegularClaims::new(stores, locks.clone(), orders.clone(), closed)
 }
 
 fn claim_script(
     config: &Config,
     stores: &Stores,
-    (order_ids, backlog): (&Arc<IdGenerator>, &Arc<Backlog>),
-    (layout, lanes): (&Arc<LayoutInUse>, &Arc<LaneStates>),
+    backlog: &Arc<Backlog>,
+    lanes: &Arc<LaneStates>,
     (durability, receipts, memories): (&Arc<Durability>, &Arc<ReceiptBook>, &Memories),
     shutdown: &Shutdown,
 ) -> ClaimScript {
     let connected = (stores.redis.clone(), stores.keys.clone());
     let bounds = Bounds::of(config, backlog.clone());
-    let of_lanes = (layout.clone(), lanes.clone());
     let told = (durability.clone(), receipts.clone(), memories.clone());
-    ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
+    ClaimScript::new(connected, bounds, lanes.clone(), told, shutdown.clone())
 }
 
 fn stock_returns(
@@ -515,7 +483,7 @@ impl Promises {
     fn new(
         config: &Config,
         stores: &Stores,
-        (layout, lanes): (&Arc<LayoutInUse>, &Arc<LaneStates>),
+        lanes: &Arc<LaneStates>,
         orders: &Orders,
         (metrics, postponed): (&Arc<Metrics>, &Postponed),
     ) -> Self {
@@ -526,8 +494,7 @@ impl Promises {
         tracing::info!(process, "recoveries report this process under its name");
         let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
         let measured = (metrics.clone(), postponed.clone(), config.unpaid_orders_max);
-        let writes = (orders.clone(), layout.clone());
-        let keeper = Keeper::new(stores, lanes.clone(), writes, measured, process);
+        let keeper = Keeper::new(stores, lanes.clone(), orders.clone(), measured, process);
         Self { receipts, hand_in, keeper }
     }
 }

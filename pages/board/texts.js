@@ -212,7 +212,6 @@ export default {
   "action.close_payment": ["Payment closed", "付款结案"],
   "action.retry_postponed": ["Postponed item made due", "重试推迟的事项"],
   "action.repair_stores": ["Stores repaired", "修复两库"],
-  "action.switch_log": ["Claims go to the log of calls", "抢券改写入新日志"],
   "action.recover_lane": ["Lane closed for a recovery", "关闭分道以恢复"],
   "action.settle_recovery": ["Lost claims settled", "丢失的抢券已了结"],
   "dialog.pause": ["Pause this coupon?", "暂停此优惠券？"],

@@ -140,7 +140,7 @@ pub struct Config {
     )]
     pub roles: Vec<Role>,
 
-    /// Lanes that new coupons are spread over, 1 to 1,024 [default: as many as there are; they only ever get more]
+    /// Lanes that new coupons are spread over, 1 to 63 [default: as many as there are; they only ever get more]
     #[arg(long, env = "FLASH_SALE_LANES",
         value_parser = clap::value_parser!(i32).range(1..=i64::from(limits::LANES_MAX)))]
     pub lanes: Option<i32>,
@@ -214,11 +214,6 @@ pub struct Config {
     /// Tokens of one address that may be refused in a second before it is told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_REFUSED_TOKENS_PER_SECOND", default_value_t = 500)]
     pub refused_tokens_per_second: u32,
-
-    /// Order ids taken from Redis at a time, 1 to 100,000; 1 costs a round trip more for each claim
-    #[arg(long, env = "FLASH_SALE_ORDER_ID_BLOCK", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub order_id_block: u32,
 
     /// Accepted claims that may wait to be written; beyond it new ones are answered 503 overloaded, and /readyz says no
     #[arg(long, env = "FLASH_SALE_BACKLOG_ORDERS_MAX", default_value_t = 1_000_000,

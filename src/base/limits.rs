@@ -6,10 +6,13 @@
 
 use std::time::Duration;
 
-/// Bits of a coupon id that name its lane, hence at most 1,024 lanes.
+/// Bits of a coupon id that name its lane.
 pub const LANE_BITS: u32 = 10;
-/// Largest number of lanes.
-pub const LANES_MAX: i32 = 1 << LANE_BITS;
+/// Largest number of lanes: an order id has six bits for the lane, and 63 stands for regular coupons.
+pub const LANES_MAX: i32 = 63;
+/// Time by which an order id may be ahead of Postgres's clock. A claim whose id is further ahead becomes a dead letter:
+/// one entry could move all later ids to 2090.
+pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest body of a request, in bytes: the longest coupon fits, with each character as two escapes of six bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -236,8 +239,8 @@ pub const BEAT_WITNESSES: usize = 8;
 /// Time for which a lane is closed, or open and not confirmed by Redis, before it waits for an operator: a recovery takes
 /// less.
 pub const LANE_PATIENCE: Duration = Duration::from_secs(30);
-/// Time before the noted beat from which orders are looked for in Redis: the clocks of Postgres and of the processes
-/// that give out order ids may differ, and an id carries whole seconds.
+/// Time before the noted beat from which orders are looked for in Redis: the clocks of Postgres and Redis may differ, and
+/// an order id carries whole seconds.
 pub const BEAT_MARGIN: Duration = Duration::from_secs(10);
 /// Time for which a process that has died is still taken for the keeper of the lanes.
 pub const KEEPER_TIME: Duration = Duration::from_secs(3);
@@ -508,19 +511,6 @@ pub const OVERLOADED_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Period in which the service tidies up its own memory.
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 
-/// Time for which a day's order sequence stays in Redis: longer than any clock is wrong (`kit/id/mod.rs`).
-pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
-
-/// Numbers by which the ceiling of a sequence is raised. Each life of Redis leaves out as many at most, and as many again
-/// for each further process that raises the ceiling at the same moment.
-pub const ID_NUMBERS_GRANTED: i64 = 262_144;
-/// Lives of Redis in a day that leave half of the day's 2^32 numbers to orders: one in each 11 s.
-pub const ID_LIVES_A_DAY: i64 = 8_192;
-/// Numbers that are left below a ceiling when it is raised ahead of need.
-pub const ID_NUMBERS_AHEAD: i64 = 131_072;
-/// Time before midnight at which the next day's sequence gets its ceiling.
-pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
-
 /// Time in which a stopping service finishes work that has begun.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Share of the two doors in that time, so that the rest of the way out still fits.
@@ -601,9 +591,7 @@ const _: () = {
     assert!(
         COUPON_ROW_MEMORY.as_millis() + LEFT_SHOWN_MAX.as_millis() < COUPON_SHOWN_MAX.as_millis()
     );
-    assert!(ID_LIVES_A_DAY * ID_NUMBERS_GRANTED <= 1 << 31);
-    assert!(86_400 / ID_LIVES_A_DAY < 11);
-    assert!(ID_NUMBERS_AHEAD < ID_NUMBERS_GRANTED);
+    assert!(LANES_MAX < 1 << LANE_BITS);
     // At most five questions to Redis about a hot coupon in any second.
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
     assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());

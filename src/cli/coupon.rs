@@ -125,7 +125,7 @@ struct EditArguments {
     #[arg(long)]
     value_cents: Option<i64>,
     /// Units on offer, never fewer than there are; flash coupons only
-    #[arg(long, alias = "stock")]
+    #[arg(long)]
     total: Option<i64>,
     /// Start of the window, like 2026-11-27T20:00:00Z; flash coupons only
     #[arg(long)]

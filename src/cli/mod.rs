@@ -16,7 +16,6 @@ mod payments;
 mod recover;
 
 // The order log.
-mod log;
 
 // Comparison of the stores.
 mod reconcile;
@@ -76,8 +75,6 @@ enum Command {
     Token(token::TokenArguments),
     /// Compare Redis with Postgres and name every disagreement; repairs nothing unless told to
     Reconcile(reconcile::ReconcileArguments),
-    /// Change over to the order log of this version
-    Log(log::LogArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
@@ -127,7 +124,6 @@ impl Command {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
-            Self::Log(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
@@ -145,7 +141,6 @@ impl Command {
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
-            Self::Log(arguments) => log::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::Storm(arguments) => storm::run(&arguments).await,

@@ -507,7 +507,7 @@ mod tests {
         let seeds = seeds(&[
             COUPON,
             r#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2}"#,
-            r#"{"kind":"flash","title":"t","pay_cents":1.0,"value_cents":2,"sale":{"stock":1,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-01T00:00:00.001Z"}}"#,
+            r#"{"kind":"flash","title":"t","pay_cents":1.0,"value_cents":2,"sale":{"total":1,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-01T00:00:00.001Z"}}"#,
         ]);
         Fuzz { target: "new-coupons", seeds, words: WORDS }
             .run(|input| taken::<NewCoupon>(input).into_iter().for_each(again));

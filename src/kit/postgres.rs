@@ -15,10 +15,7 @@ use tokio::time::timeout;
 use crate::base::limits;
 
 /// Name of these sessions in `pg_stat_activity`.
-const APPLICATION_NAME: &str = "flash-sale calls";
-
-/// Name of the sessions of versions before the log of calls.
-const OLDER_APPLICATION_NAME: &str = "flash-sale";
+const APPLICATION_NAME: &str = "flash-sale";
 
 /// Facts about a server, and its settings as these sessions have them: a role or a database may have some of its own.
 #[derive(Clone, Debug)]
@@ -188,21 +185,9 @@ pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
                       - coalesce(current_setting('reserved_connections', true)::bigint, 0)
                       AS "connections_max!",
                   (SELECT count(*) FROM pg_stat_activity
-                   WHERE datid IS NOT NULL AND coalesce(application_name, '') NOT IN ($1, $2))
+                   WHERE datid IS NOT NULL AND coalesce(application_name, '') <> $1)
                       AS "connections_others!""#,
         APPLICATION_NAME,
-        OLDER_APPLICATION_NAME
-    )
-    .fetch_one(pool)
-    .await
-}
-
-/// Whether a process of a version before the log of calls is connected to this database.
-pub async fn has_older_processes(pool: &PgPool) -> Result<bool, Error> {
-    sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM pg_stat_activity
-                          WHERE datname = current_database() AND application_name = $1) AS "there!""#,
-        OLDER_APPLICATION_NAME
     )
     .fetch_one(pool)
     .await

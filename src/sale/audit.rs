@@ -85,8 +85,6 @@ pub enum Action {
     RecoverLane,
     /// Claims that a recovery could not keep are settled with their buyers.
     SettleRecovery,
-    /// New claims go to the log of calls.
-    SwitchLog,
 }
 
 /// Kind of the thing that a change is about.
@@ -125,7 +123,7 @@ impl Action {
             Self::RetryPostponed => Kind::Postponed,
             Self::RepairStores => Kind::Comparison,
             Self::SettleRecovery => Kind::Recovery,
-            Self::RecoverLane | Self::SwitchLog => Kind::None,
+            Self::RecoverLane => Kind::None,
         }
     }
 
@@ -305,7 +303,7 @@ mod tests {
             (Kind::Postponed, &["retry_postponed"]),
             (Kind::Comparison, &["repair_stores"]),
             (Kind::Recovery, &["settle_recovery"]),
-            (Kind::None, &["recover_lane", "switch_log"]),
+            (Kind::None, &["recover_lane"]),
         ];
         for (kind, actions) in kinds {
             assert_eq!(Action::on(kind), actions, "{kind:?}");

@@ -6,7 +6,6 @@ use std::time::Duration;
 use ::redis::RedisError;
 
 use crate::base::limits;
-use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
 use crate::sale::ids::{CouponId, Lane};
 
@@ -26,9 +25,6 @@ pub enum Failure {
     /// The payment gateway refuses this refund.
     #[error("the payment gateway refuses the refund: {0}")]
     RefundRefused(String),
-    /// There is no order id to give.
-    #[error(transparent)]
-    Id(#[from] IdError),
     /// This sale was in Redis, by Postgres, and it isn't, or only a part of it: further losses are unknown.
     #[error(
         "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
@@ -45,8 +41,8 @@ pub enum Failure {
     /// Redis can't keep what a confirmed claim promises, for this reason: the claim is not confirmed.
     #[error("a claim can't be confirmed with the durability that is asked for: {0}")]
     NotKept(&'static str),
-    /// The sale has another epoch or layout in Redis than this process expects.
-    #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
+    /// The sale has another epoch in Redis than this process expects.
+    #[error("coupon {0} has another epoch in Redis than in Postgres")]
     Stale(CouponId),
     /// The unit of a withdrawn claim can't be told to exist now.
     #[error(
@@ -100,11 +96,7 @@ impl Failure {
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
             Self::RefundRefused(_) => true,
             // These pass by themselves, or concern all items.
-            Self::Gateway(_)
-            | Self::Id(_)
-            | Self::LockBusy
-            | Self::OrderMoved(_)
-            | Self::NoReply => false,
+            Self::Gateway(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
             Self::Recovering(..) | Self::NewerEpoch(_) | Self::NotKept(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }
@@ -251,7 +243,6 @@ mod tests {
             redis(ErrorKind::Server(ServerErrorKind::NoScript)),
             redis(ErrorKind::Server(ServerErrorKind::ClusterDown)),
             redis(ErrorKind::Server(ServerErrorKind::NoPerm)),
-            Failure::Id(crate::kit::id::IdError::SequenceExhausted(chrono::NaiveDate::default())),
             Failure::LockBusy,
             Failure::OrderMoved(coupon()),
             Failure::NoReply,

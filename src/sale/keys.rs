@@ -8,49 +8,6 @@ use std::sync::Arc;
 
 use crate::sale::ids::{CouponId, Lane, UserId};
 
-/// Layout of a log's entries; each layout has a key of its own, because no reader of one can be taught the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LogLayout {
-    /// An entry is a claim. Written while an older version may be reading.
-    Claims,
-    /// An entry is a call with all claims that it accepted.
-    Calls,
-}
-
-impl LogLayout {
-    /// Both layouts.
-    pub const ALL: [Self; 2] = [Self::Claims, Self::Calls];
-
-    /// Name of the layout, as `lua/claim.lua` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Claims => "claims",
-            Self::Calls => "calls",
-        }
-    }
-}
-
-/// One of the logs of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LogId {
-    /// The lane.
-    pub lane: Lane,
-    /// Layout of its entries.
-    pub layout: LogLayout,
-}
-
-impl LogId {
-    /// The log of calls of a lane.
-    pub fn of_calls(lane: Lane) -> Self {
-        Self { lane, layout: LogLayout::Calls }
-    }
-
-    /// Both logs of each of these lanes.
-    pub fn of_lanes(lanes: impl Iterator<Item = Lane>) -> impl Iterator<Item = Self> {
-        lanes.flat_map(|lane| LogLayout::ALL.map(|layout| Self { lane, layout }))
-    }
-}
-
 /// Builder of keys that start with the installation's prefix.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -90,12 +47,9 @@ impl Keys {
         ShardNames { start: name.len(), name }
     }
 
-    /// STREAM: an order log of a lane.
-    pub fn log(&self, LogId { lane, layout }: LogId) -> String {
-        match layout {
-            LogLayout::Claims => format!("{}:{{{lane}}}:orders", self.prefix),
-            LogLayout::Calls => format!("{}:{{{lane}}}:calls", self.prefix),
-        }
+    /// STREAM: the order log of a lane.
+    pub fn log(&self, lane: Lane) -> String {
+        format!("{}:{{{lane}}}:log", self.prefix)
     }
 
     /// A key of another type that stood in the place of this log, as the recovery with this epoch has renamed it.
@@ -104,7 +58,7 @@ impl Keys {
     }
 
     /// HASH: epoch, state and beat of a lane (`sale/fence`); and the orders that were ever promised in it, and those of
-    /// acknowledged entries, both of the layout [`LogLayout::Calls`] only.
+    /// acknowledged entries.
     pub fn lane(&self, lane: Lane) -> String {
         format!("{}:{{{lane}}}:lane", self.prefix)
     }
@@ -155,11 +109,6 @@ impl Keys {
     pub fn order_lock_name(&self, lane: Lane, user: UserId) -> OrderLockName<'_> {
         OrderLockName { prefix: &self.prefix, lane, user }
     }
-
-    /// STRING, with `:yyyy:mm:dd` behind it: the order sequence of a UTC day.
-    pub fn order_sequence(&self) -> String {
-        format!("{}:icr:order", self.prefix)
-    }
 }
 
 /// Name of a buyer's lock.
@@ -205,11 +154,10 @@ mod tests {
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
         assert_eq!(keys.buyers(coupon, 5), "fs:{3}:buyers:7171:5");
         assert_eq!(keys.buyers_of(coupon, 9, 5), "fs:{3}:buyers:7171:9:5");
-        let logs = LogId::of_lanes([coupon.lane()].into_iter()).map(|log| keys.log(log));
-        assert_eq!(logs.collect::<Vec<_>>(), ["fs:{3}:orders", "fs:{3}:calls"]);
+        assert_eq!(keys.log(coupon.lane()), "fs:{3}:log");
+        assert_eq!(Keys::log_aside("fs:{3}:log", 9), "fs:{3}:log:9");
         assert_eq!(keys.lane(coupon.lane()), "fs:{3}:lane");
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
-        assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.unpaid_built(coupon.lane(), 9), "fs:{3}:unpaid:9");
         assert_eq!(keys.additions_channel(), "fs:returns");
@@ -220,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_shards_and_logs_tell_them_apart() {
+    fn names_of_shards_tell_them_apart() {
         let keys = Keys::new("fs");
         let coupon = CouponId::compose(7, 4);
         for (generation, names) in [
@@ -230,8 +178,5 @@ mod tests {
             let mut shards = keys.shards(coupon, generation);
             assert_eq!([0, 12, 3].map(|shard| shards.name(shard).to_owned()), names);
         }
-        assert_eq!(LogLayout::ALL.map(LogLayout::name), ["claims", "calls"]);
-        assert_eq!(keys.log(LogId::of_calls(coupon.lane())), "fs:{3}:calls");
-        assert_eq!(Keys::log_aside("fs:{3}:calls", 9), "fs:{3}:calls:9");
     }
 }

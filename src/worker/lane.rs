@@ -36,7 +36,6 @@ use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId};
-use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::{EntryId, Held, LogState, OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
 
@@ -135,17 +134,14 @@ impl Lanes {
         }
     }
 
-    /// Starts the writers of a lane's logs and their reliefs, as tasks of the service.
+    /// Starts the writer of a lane and its reliefs, as tasks of the service.
     pub(super) fn start(self: &Arc<Self>, lane: Lane) {
         let shutdown = &self.app.shutdown;
-        for layout in LogLayout::ALL {
-            let log = LogId { lane, layout };
-            let writer = LaneWorker::of(self.clone(), log, consumer_name(), self.settings);
-            for _ in 1..limits::WRITERS_MAX {
-                shutdown.spawn(writer.relief().run_relief());
-            }
-            shutdown.spawn(writer.run());
+        let writer = LaneWorker::of(self.clone(), lane, consumer_name(), self.settings);
+        for _ in 1..limits::WRITERS_MAX {
+            shutdown.spawn(writer.relief().run_relief());
         }
+        shutdown.spawn(writer.run());
     }
 
     /// Looks after the lanes at rest until the service stops.
@@ -171,16 +167,16 @@ pub fn consumer_name() -> String {
 
 impl LaneWorker {
     /// A worker that reads as `consumer`, and runs only when a caller runs its passes.
-    pub fn new(app: Arc<App>, log: LogId, consumer: String, settings: WorkerSettings) -> Self {
-        Self::of(Arc::new(Lanes::new(app, settings)), log, consumer, settings)
+    pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
+        Self::of(Arc::new(Lanes::new(app, settings)), lane, consumer, settings)
     }
 
-    fn of(lanes: Arc<Lanes>, log: LogId, consumer: String, settings: WorkerSettings) -> Self {
+    fn of(lanes: Arc<Lanes>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
         let app = lanes.app.clone();
         let redis = app.stores.redis.clone();
         let keys = &app.stores.keys;
-        let reader = lanes.reader(log.lane);
-        let log = OrderLog::new(redis, keys, log, consumer).read_over(reader);
+        let reader = lanes.reader(lane);
+        let log = OrderLog::new(redis, keys, lane, consumer).read_over(reader);
         Self {
             app,
             lanes,
@@ -216,7 +212,7 @@ impl LaneWorker {
     #[must_use]
     pub fn relief(&self) -> Self {
         let lanes = self.lanes.clone();
-        let relief = Self::of(lanes, self.log.id(), consumer_name(), self.settings);
+        let relief = Self::of(lanes, self.log.lane(), consumer_name(), self.settings);
         Self { pending_from: None, behind: self.behind.clone(), ..relief }
     }
 
@@ -261,9 +257,6 @@ impl LaneWorker {
     /// When a pass fails; a later turn repeats it.
     pub async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
-            if self.rest_while_unused().await? {
-                return Ok(());
-            }
             let group = self.ensure_group().await;
             group.inspect_err(|_| self.app.count_failure(Pass::Write))?;
         }
@@ -290,22 +283,6 @@ impl LaneWorker {
             Batch::Empty => self.rest(due).await?,
         }
         Ok(())
-    }
-
-    /// Rests in a log that only older versions write, if none ever has. Returns whether it was so.
-    async fn rest_while_unused(&self) -> Result<bool, PassError> {
-        if self.log.id().layout == LogLayout::Calls {
-            return Ok(false);
-        }
-        let state = self.log.state().await?;
-        if state.last > EntryId::default() {
-            return Ok(false);
-        }
-        tokio::select! {
-            () = self.app.shutdown.stop_token().cancelled() => {}
-            () = self.lanes.watch.rest(self.log.key(), &state) => {}
-        }
-        Ok(true)
     }
 
     /// Waits until the log has a newer entry than now, or a timed pass is due.

@@ -143,8 +143,8 @@ mod tests {
     use super::*;
 
     fn entry(sequence: u64, claims: &[i64]) -> Entry {
-        let pairs: Vec<String> = claims.iter().map(|n| format!("{n} {n}")).collect();
-        let fields = ["coupon", "1024", "first", "1", "claims", &pairs.join(" ")];
+        let users: Vec<String> = claims.iter().map(ToString::to_string).collect();
+        let fields = ["coupon", "1024", "first", "1", "order", "7", "users", &users.join(" ")];
         let fields = fields.map(|field| field.as_bytes().to_vec());
         Entry::decode(EntryId { ms: 1, sequence }, Some(fields.into()))
     }
@@ -216,9 +216,9 @@ mod tests {
         assert_eq!(open.entries_for(1), 1);
     }
 
-    /// An entry whose second pair is no claim.
+    /// An entry whose second user is none.
     fn entry_with_junk(sequence: u64) -> Entry {
-        let fields = ["coupon", "1024", "first", "1", "claims", "1 1 junk 2 3 3"];
+        let fields = ["coupon", "1024", "first", "1", "order", "7", "users", "1 junk 3"];
         let fields = fields.map(|field| field.as_bytes().to_vec());
         Entry::decode(EntryId { ms: 1, sequence }, Some(fields.into()))
     }

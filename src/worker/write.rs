@@ -428,19 +428,22 @@ impl LaneWorker {
     fn note_written(
         &mut self,
         part: &Part,
-        Written { inserted, repeated, conflicts, oversold, archived }: Written,
+        Written { inserted, repeated, conflicts, oversold, archived, ahead }: Written,
         progress: &mut Progress,
     ) {
         let report = &mut progress.report;
         report.inserted += inserted;
         report.repeated += repeated;
-        report.dead_letters += conflicts + oversold + archived;
+        report.dead_letters += conflicts + oversold + archived + ahead;
         let lane = self.log.lane();
         if conflicts > 0 {
             tracing::error!(%lane, claims = conflicts, "claims in the order log contradict orders that are there; they are dead letters now");
         }
         if oversold > 0 {
             tracing::error!(%lane, claims = oversold, first = %part.claims[0].place.entry, "the order log has more claims of a sale than it has units; they are dead letters now");
+        }
+        if ahead > 0 {
+            tracing::error!(%lane, claims = ahead, "ALARM: the clock of Redis is or was far ahead: claims have order ids of more than a day from now; they are dead letters now");
         }
         if archived > 0 {
             tracing::error!(%lane, claims = archived, "the order log has claims of archived sales that are no orders; they are dead letters now");
@@ -519,8 +522,9 @@ impl LaneWorker {
     /// Records the time from these claims to their rows. Claims of one millisecond are counted together.
     fn time_rows(&self, written: &[LoggedClaim]) {
         let now = self.app.clock.now();
-        for together in written.chunk_by(|a, b| a.claimed_at == b.claimed_at) {
-            let waited = (now - together[0].claimed_at).to_std().unwrap_or_default();
+        let called_at = |claim: &LoggedClaim| claim.place.entry.time();
+        for together in written.chunk_by(|a, b| called_at(a) == called_at(b)) {
+            let waited = (now - called_at(&together[0])).to_std().unwrap_or_default();
             self.app.metrics.claim_to_row_seconds.record_many(waited, together.len());
             self.app.metrics.tally.to_rows.record(waited, together.len());
         }

@@ -128,19 +128,9 @@ impl<'a> Check<'a> {
     }
 
     fn object(&mut self, schema: &'a Value, members: &Map<String, Value>, pointer: &str) {
-        let none = Map::new();
-        let properties = schema["properties"].as_object().unwrap_or(&none);
-        let former = |name: &str| properties.get(name)?["x-former-name"].as_str();
         for (name, value) in members {
             let pointer = pointer.to_owned() + &step(name);
-            let present = properties.keys().find(|present| former(present) == Some(name));
-            if let Some(present) = present.filter(|present| members.contains_key(present.as_str()))
-            {
-                let detail = format!("is the former name of `{present}`; send one of them");
-                self.wrong(&pointer, detail);
-                continue;
-            }
-            match schema["properties"].get(present.unwrap_or(name)) {
+            match schema["properties"].get(name) {
                 Some(member) => self.value(member, value, &pointer),
                 None if schema["additionalProperties"] == false => {
                     self.wrong(&pointer, "is unknown")
@@ -149,9 +139,7 @@ impl<'a> Check<'a> {
             }
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            let there = members.contains_key(name)
-                || former(name).is_some_and(|former| members.contains_key(former));
-            if !there {
+            if !members.contains_key(name) {
                 self.wrong(&format!("{pointer}/{name}"), "is missing");
             }
         }
@@ -414,16 +402,13 @@ mod tests {
             "properties": {
                 "name": {"type": "string"},
                 "note": {"type": ["string", "null"]},
-                "total": {"type": "integer", "minimum": 1, "maximum": 3, "x-former-name": "stock"},
+                "total": {"type": "integer", "minimum": 1, "maximum": 3},
             },
         });
-        let twice = "is the former name of `total`; send one of them";
         for (value, expected) in [
             (json!({"total": 1, "name": "n"}), &[][..]),
             (json!({"total": 1, "name": "n", "note": null}), &[]),
-            (json!({"stock": 1, "name": "n"}), &[]),
-            (json!({"stock": 9, "name": "n"}), &[("/stock", WHOLE)]),
-            (json!({"stock": 9, "total": 1, "name": "n"}), &[("/stock", twice)]),
+            (json!({"total": 9, "name": "n"}), &[("/total", WHOLE)]),
             (json!({"total": 1}), &[("/name", "is missing")]),
             (json!({"name": "n"}), &[("/total", "is missing")]),
             (json!({}), &[("/name", "is missing"), ("/total", "is missing")]),

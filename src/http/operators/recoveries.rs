@@ -23,7 +23,7 @@ use crate::sale::recovery::records::Recovery;
 
 /// Number of a lane in a query.
 #[derive(Clone, Copy, ToSchema)]
-#[schema(value_type = i32, minimum = 0, maximum = 1023)]
+#[schema(value_type = i32, minimum = 0, maximum = 62)]
 pub struct LaneNumber(i32);
 
 impl<'de> Deserialize<'de> for LaneNumber {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_number_of_a_lane_is_below_the_largest_number_of_lanes() {
         for (number, is_one) in
-            [(0, true), (1, true), (1_023, true), (-1, false), (1_024, false), (1_025, false)]
+            [(0, true), (1, true), (62, true), (-1, false), (63, false), (64, false)]
         {
             let read = serde_json::from_value::<LaneNumber>(number.into());
             assert_eq!(read.ok().map(|LaneNumber(lane)| lane), is_one.then_some(number));

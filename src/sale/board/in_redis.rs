@@ -159,19 +159,16 @@ impl RedisLooks {
 
     async fn logs(&self, sources: &Sources) -> Result<Vec<(Lane, Option<LogNumbers>)>, Failure> {
         let Stores { redis, keys, .. } = &sources.stores;
-        let mut logs: Vec<(Lane, Option<LogNumbers>)> = Vec::new();
-        for (log, state) in sources.backlog.states().await? {
-            let numbers = LogNumbers::look(redis, keys, log, &state, &self.oldest).await;
-            let numbers = match numbers.map_err(Failure::from) {
-                Err(failure) if failure.is_of_item() => None,
-                numbers => Some(numbers?),
-            };
-            match logs.last_mut().filter(|(lane, _)| *lane == log.lane) {
-                Some((_, of_lane)) => {
-                    *of_lane = of_lane.zip(numbers).map(|(one, other)| one.with(other));
-                }
-                None => logs.push((log.lane, numbers)),
-            }
+        let mut logs = Vec::new();
+        for (lane, state) in sources.backlog.states().await? {
+            let numbers = LogNumbers::look(redis, keys, lane, &state, &self.oldest).await;
+            logs.push((
+                lane,
+                match numbers.map_err(Failure::from) {
+                    Err(failure) if failure.is_of_item() => None,
+                    numbers => Some(numbers?),
+                },
+            ));
         }
         Ok(logs)
     }

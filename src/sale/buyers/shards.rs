@@ -81,7 +81,7 @@ impl Shards {
         0..self.count()
     }
 
-    /// The number of this user's shard. It is part of the layout of sales in Redis: another rule needs another layout.
+    /// The number of this user's shard. All processes have to use the same rule.
     pub fn of(self, user: UserId) -> u32 {
         let upper = mix(user.get().cast_unsigned()) >> 32;
         u32::try_from((upper * u64::from(self.count())) >> 32).expect("less than the count")

@@ -34,7 +34,6 @@ use crate::base::config::Config;
 use crate::base::durability::Level;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::id::IdGenerator;
 use crate::kit::redis::{Link, Redis};
 use crate::kit::script::VariadicScript;
 use crate::sale::Failure;
@@ -47,17 +46,13 @@ use crate::sale::claim::queue::{Queues, Waiting};
 use crate::sale::durability::{Durability, OwnConnection};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::keys::{Keys, LogId};
+use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::log::layout::LayoutInUse;
 use crate::sale::receipts::book::{Receipt, ReceiptBook};
 use crate::sale::trace::probe::Probe;
 
 /// Keys of a call beside the shards.
 const KEYS: usize = 4;
-
-/// Replies that tell this process something which it needs for asking again: the shards, and the layout.
-const LESSONS: usize = 2;
 
 /// Calls the script. Clones share the queues.
 #[derive(Clone)]
@@ -69,9 +64,6 @@ struct Shared {
     script: VariadicScript,
     /// Shards of each sale by the script's last reply; a guess for other sales. The script compares them.
     shards: KnownShards,
-    order_ids: Arc<IdGenerator>,
-    /// Layout of the log that accepted claims are appended to.
-    layout: Arc<LayoutInUse>,
     bounds: Bounds,
     /// Epoch of each lane, and whether it is open.
     lanes: Arc<LaneStates>,
@@ -108,9 +100,8 @@ impl ClaimScript {
     /// Calls over this connection, with the memories that the script's replies change.
     pub fn new(
         (redis, keys): (Redis, Keys),
-        order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        (layout, lanes): (Arc<LayoutInUse>, Arc<LaneStates>),
+        lanes: Arc<LaneStates>,
         (durability, receipts, memories): (Arc<Durability>, Arc<ReceiptBook>, Memories),
         shutdown: Shutdown,
     ) -> Self {
@@ -119,8 +110,6 @@ impl ClaimScript {
             keys,
             script: VariadicScript::new(include_str!("../../../lua/claim.lua")),
             shards: KnownShards::default(),
-            order_ids,
-            layout,
             queues: Queues::new(bounds.claim_wait),
             bounds,
             lanes,
@@ -213,20 +202,14 @@ impl Drop for Calling {
 
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
-        let mut lessons = LESSONS;
-        loop {
-            let shards = self.shards.of(coupon).unwrap_or(Shards::ONE);
-            let asked = self.ask(coupon, shards, users).await?;
-            // Each of these replies is one to all claims, and carried none out.
-            match asked.reply.claims.first() {
-                Some(&Reply::Resharded(shards)) if lessons > 0 => {
-                    self.shards.note(coupon, shards);
-                }
-                Some(Reply::LogOfCalls) if lessons > 0 => self.layout.learn_calls(),
-                _ => return self.confirm(coupon, asked),
-            }
-            lessons -= 1;
+        let shards = self.shards.of(coupon).unwrap_or(Shards::ONE);
+        let mut asked = self.ask(coupon, shards, users).await?;
+        // This reply is one to all claims, and carried none out.
+        if let Some(&Reply::Resharded(shards)) = asked.reply.claims.first() {
+            self.shards.note(coupon, shards);
+            asked = self.ask(coupon, shards, users).await?;
         }
+        self.confirm(coupon, users, asked)
     }
 
     /// Runs the script, and waits for the replicas that have to have its effects.
@@ -241,35 +224,34 @@ impl Shared {
         let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
         let epoch = self.lanes.admit(coupon.lane(), link.server())?;
         self.durability.require(link.server()).await?;
-        // Of two orders of a user, the one that was claimed after a recovery has the higher id.
-        self.order_ids.enter(self.lanes.era());
-        let mut claims = Vec::with_capacity(users.len());
-        for user in users {
-            claims.push((*user, self.order_ids.next(&link).await?));
-        }
         let asked_at = Instant::now();
-        let (reply, replicas) = self.run(&link, coupon, (epoch, shards), &claims).await?;
-        Ok(Asked { link, epoch, claims, reply, replicas, asked_at })
+        let (reply, replicas) = self.run(&link, coupon, (epoch, shards), users).await?;
+        Ok(Asked { link, epoch, reply, replicas, asked_at })
     }
 
     /// The replies, if all that they promise is kept: receipts are noted, the lane has still the epoch of the call, and
     /// the claims are where they have to be.
-    fn confirm(&self, coupon: CouponId, asked: Asked) -> Result<Vec<Reply>, Failure> {
-        self.note_receipts(coupon, &asked.claims, &asked.reply.claims);
+    fn confirm(
+        &self,
+        coupon: CouponId,
+        users: &[UserId],
+        asked: Asked,
+    ) -> Result<Vec<Reply>, Failure> {
+        self.note_receipts(coupon, users, &asked.reply.claims);
         let server = asked.link.server();
         // The receipts may have been handed in a moment ago, without these: then the promise is none.
         if self.lanes.admit(coupon.lane(), server)? != asked.epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
         self.durability.confirm(server, asked.replicas)?;
-        self.remember(coupon, &asked);
+        self.remember(coupon, users, &asked);
         Ok(asked.reply.claims)
     }
 
     /// Notes the orders that users are about to be told.
-    fn note_receipts(&self, coupon: CouponId, claims: &[(UserId, i64)], replies: &[Reply]) {
-        let told = claims.iter().zip(replies);
-        let told = told.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
+    fn note_receipts(&self, coupon: CouponId, users: &[UserId], replies: &[Reply]) {
+        let told = users.iter().zip(replies);
+        let told = told.filter_map(|(user, reply)| Some((*user, reply.order()?)));
         let mut receipts = told.map(|(user, order)| Receipt { coupon, user, order }).peekable();
         if receipts.peek().is_some() {
             self.receipts.note(coupon.lane(), receipts);
@@ -282,27 +264,26 @@ impl Shared {
         link: &Link,
         coupon: CouponId,
         (epoch, shards): (i64, Shards),
-        claims: &[(UserId, i64)],
+        users: &[UserId],
     ) -> Result<(CallReply, u32), Failure> {
         let keys = &self.keys;
         let lane = coupon.lane();
-        let log = LogId { lane, layout: self.layout.get() };
         let has_room = i64::from(self.bounds.backlog.has_room());
         let unpaid_max = self.bounds.unpaid_orders_max;
         let add = |command: &mut Cmd| {
             command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
-            command.arg(keys.log(log)).arg(keys.unpaid(lane));
+            command.arg(keys.log(lane)).arg(keys.unpaid(lane));
             let mut names = keys.shards(coupon, shards.generation());
-            for (user, _) in claims {
+            for user in users {
                 command.arg(names.name(shards.of(*user)));
             }
-            command.arg(coupon.get()).arg(epoch).arg(has_room).arg(unpaid_max);
-            command.arg(shards.to_string()).arg(log.layout.name());
-            for (user, order) in claims {
-                command.arg(user.get()).arg(*order);
+            command.arg(coupon.get()).arg(lane.get()).arg(epoch).arg(has_room).arg(unpaid_max);
+            command.arg(shards.to_string());
+            for user in users {
+                command.arg(user.get());
             }
         };
-        let keys = KEYS + claims.len();
+        let keys = KEYS + users.len();
         let (reply, replicas): (Vec<String>, u32) = match self.durability.level().replicas() {
             0 => (self.script.run_with(link, keys, add).await?, 0),
             replicas => {
@@ -310,13 +291,14 @@ impl Shared {
                 self.script.run_and_wait(link, keys, add, wait).await?
             }
         };
-        let read = decode(&reply, claims).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))?;
+        let read =
+            decode(&reply, users.len()).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))?;
         Ok((read, replicas))
     }
 
     /// Tells the memories the result of a call. A claim that waits for its row isn't confirmed yet.
-    fn remember(&self, coupon: CouponId, asked: &Asked) {
-        let Asked { claims, reply, asked_at, .. } = asked;
+    fn remember(&self, coupon: CouponId, users: &[UserId], asked: &Asked) {
+        let Asked { reply, asked_at, .. } = asked;
         let Some(additions) = reply.additions else {
             self.memories.sold_out.forget(coupon);
             return;
@@ -324,8 +306,8 @@ impl Shared {
         let server = asked.link.server().clone();
         let edition = Edition { server, epoch: asked.epoch, additions };
         if self.durability.level() != Level::Postgres {
-            let buyers = claims.iter().zip(&reply.claims);
-            let orders = buyers.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
+            let buyers = users.iter().zip(&reply.claims);
+            let orders = buyers.filter_map(|(user, reply)| Some((*user, reply.order()?)));
             self.memories.promised.note(coupon, edition.clone(), *asked_at, orders);
         }
         // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
@@ -349,8 +331,6 @@ impl Shared {
 struct Asked {
     link: Arc<Link>,
     epoch: i64,
-    /// Users, with the order id of each.
-    claims: Vec<(UserId, i64)>,
     reply: CallReply,
     /// Replicas that have the effects of the call, if it waited for any.
     replicas: u32,
@@ -366,18 +346,19 @@ struct CallReply {
     additions: Option<i64>,
 }
 
-/// Reads the reply to these claims: a letter for each, a number, and the order ids of those that had been carried out
-/// before. `None` if it isn't such a reply.
-fn decode(reply: &[String], claims: &[(UserId, i64)]) -> Option<CallReply> {
-    let (letters, number, orders) = match reply {
-        [letters, number, orders @ ..] if letters.len() == claims.len() => {
-            (letters, number, orders)
+/// Reads the reply to so many claims: a letter for each, a number, the order id of the first one that was accepted, and
+/// the order ids of those that had been carried out before. `None` if it isn't such a reply.
+fn decode(reply: &[String], claims: usize) -> Option<CallReply> {
+    let (letters, number, first, orders) = match reply {
+        [letters, number, first, orders @ ..] if letters.len() == claims => {
+            (letters, number, first, orders)
         }
         _ => return None,
     };
+    let mut accepted = first.parse::<OrderId>().ok().into_iter().flat_map(OrderId::following);
     let mut orders = orders.iter();
-    let with_orders = letters.bytes().zip(claims).map(|(letter, (_, order))| match letter {
-        b'A' => Some(Reply::Decided(ClaimOutcome::Accepted(OrderId::new(*order).ok()?))),
+    let with_orders = letters.bytes().map(|letter| match letter {
+        b'A' => Some(Reply::Decided(ClaimOutcome::Accepted(accepted.next()?))),
         b'D' => Some(Reply::Decided(ClaimOutcome::AlreadyClaimed(orders.next()?.parse().ok()?))),
         _ => decode_refusal(letter, number),
     });
@@ -401,7 +382,6 @@ fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
         b'T' => return Some(Reply::Stale),
         b'V' => return Some(Reply::Recovering),
         b'R' => return Some(Reply::Resharded(number.parse().ok()?)),
-        b'C' => return Some(Reply::LogOfCalls),
         b'X' => return Some(Reply::Lost),
         _ => return None,
     };
@@ -419,8 +399,7 @@ mod tests {
 
     fn read_all(reply: &[&str], claims: usize) -> Option<CallReply> {
         let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
-        let user = UserId::new(42).expect("a user id");
-        decode(&reply, &vec![(user, 700); claims])
+        decode(&reply, claims)
     }
 
     #[test]
@@ -435,7 +414,7 @@ mod tests {
             ("O", "overloaded"),
         ];
         for (letter, code) in codes {
-            match read(&[letter, "1500", "7"], 1).as_deref() {
+            match read(&[letter, "1500", "700", "7"], 1).as_deref() {
                 Some([Reply::Decided(outcome)]) => {
                     assert_eq!(outcome.status().code, code, "{letter}")
                 }
@@ -443,21 +422,20 @@ mod tests {
             }
         }
         let alone =
-            |letter, number| read(&[letter, number], 1).and_then(|mut replies| replies.pop());
+            |letter, number| read(&[letter, number, ""], 1).and_then(|mut replies| replies.pop());
         assert!(matches!(alone("S", "7"), Some(Reply::SoldOut)));
         assert!(matches!(alone("L", ""), Some(Reply::NotLoaded)));
         assert!(matches!(alone("T", ""), Some(Reply::Stale)));
         assert!(matches!(alone("V", ""), Some(Reply::Recovering)));
         assert!(matches!(alone("R", "2"), Some(Reply::Resharded(_))));
         assert!(matches!(alone("R", "2@5"), Some(Reply::Resharded(_))));
-        assert!(matches!(alone("C", ""), Some(Reply::LogOfCalls)));
         assert!(matches!(alone("X", ""), Some(Reply::Lost)));
     }
 
     #[test]
-    fn order_ids_belong_to_the_claims_that_had_been_carried_out_before() {
-        let orders: Vec<i64> = read(&["DASD", "1", "7", "8"], 4)
-            .expect("a reply to four claims")
+    fn accepted_claims_have_ids_from_the_first_on_and_repeats_have_their_own() {
+        let orders: Vec<i64> = read(&["DASAD", "1", "700", "7", "8"], 5)
+            .expect("a reply to five claims")
             .into_iter()
             .filter_map(|reply| match reply {
                 Reply::Decided(ClaimOutcome::Accepted(order)) => Some(order.get()),
@@ -465,48 +443,69 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(orders, [-7, 700, -8]);
+        assert_eq!(orders, [-7, 700, 701, -8]);
     }
 
     #[test]
     fn the_number_counts_additions_where_it_is_of_the_sale() {
         let additions = |reply: &[&str]| read_all(reply, 1).expect("a reply").additions;
-        assert_eq!((additions(&["S", "7"]), additions(&["A", "0"])), (Some(7), Some(0)));
-        assert_eq!((additions(&["N", "1500"]), additions(&["R", "2"])), (None, None));
-        assert_eq!((additions(&["L", ""]), additions(&["X", "3"])), (None, Some(3)));
+        assert_eq!((additions(&["S", "7", ""]), additions(&["A", "0", "9"])), (Some(7), Some(0)));
+        assert_eq!((additions(&["N", "1500", ""]), additions(&["R", "2", ""])), (None, None));
+        assert_eq!((additions(&["L", "", ""]), additions(&["X", "3", ""])), (None, Some(3)));
         let of_two = |reply: &[&str]| read_all(reply, 2).expect("a reply").additions;
-        assert_eq!((of_two(&["DN", "1500", "7"]), of_two(&["DS", "4", "7"])), (None, Some(4)));
+        assert_eq!(
+            (of_two(&["DN", "1500", "", "7"]), of_two(&["DS", "4", "", "7"])),
+            (None, Some(4))
+        );
     }
 
     #[test]
     fn a_reply_that_this_version_does_not_know_is_a_failure() {
-        for reply in
-            [&["Q", ""][..], &["D", ""], &["D", "", "x"], &["N", "x"], &["A"], &["AA", ""], &[]]
-        {
+        for reply in [
+            &["Q", "", ""][..],
+            &["D", "", ""],
+            &["D", "", "", "x"],
+            &["N", "x", ""],
+            &["A", "", ""],
+            &["A", "", "x"],
+            &["A", ""],
+            &["AA", "", "7"],
+            &[],
+        ] {
             assert!(read(reply, 1).is_none(), "{reply:?}");
         }
     }
 
-    /// A reply is read as a whole or not at all: one answer for each claim, and a promise only of the claim's own order.
+    /// A reply is read as a whole or not at all: one answer for each claim, and ids of accepted claims rise one by one.
     #[test]
     fn fuzz_replies() {
-        let seeds =
-            ["AAA|1500", "ADA|7|700|701", "NNN|1500", "SSS|3", "RRR|64", "UOP|0", "LTV|x", "CXE|1"];
+        let seeds = [
+            "AAA|1500|700",
+            "ADA|7|700|701",
+            "NNN|1500|",
+            "SSS|3|",
+            "RRR|64|",
+            "UOP|0|",
+            "LTV|x|",
+            "QXE|1|",
+        ];
         let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
         let words = &["|", "A", "D", "N", "R", "-1", "18446744073709551616", "0", "\u{fffd}"];
-        let user = UserId::new(42).expect("a user id");
-        let claims = [(user, 700), (user, 701), (user, 702)];
         Fuzz { target: "replies", seeds, words }.run(|input| {
             let text = String::from_utf8_lossy(input);
             let reply: Vec<String> = text.split('|').map(str::to_owned).collect();
-            let Some(read) = decode(&reply, &claims) else { return };
-            assert_eq!(read.claims.len(), claims.len());
-            let letters = reply[0].bytes();
-            for ((letter, claim), (_, order)) in letters.zip(&read.claims).zip(claims) {
-                if let Reply::Decided(ClaimOutcome::Accepted(accepted)) = claim {
-                    assert_eq!((letter, accepted.get()), (b'A', order));
-                } else {
-                    assert_ne!(letter, b'A');
+            let Some(read) = decode(&reply, 3) else { return };
+            assert_eq!(read.claims.len(), 3);
+            let mut next = reply[2].parse::<OrderId>().ok().map(OrderId::get);
+            for (letter, claim) in reply[0].bytes().zip(&read.claims) {
+                let accepted = match claim {
+                    Reply::Decided(ClaimOutcome::Accepted(order)) => Some(order.get()),
+                    _ => None,
+                };
+                assert_eq!(accepted.is_some(), letter == b'A');
+                if accepted.is_some() {
+                    assert_eq!(accepted, next);
+                    next = next.and_then(|order| order.checked_add(1));
                 }
             }
         });

@@ -119,7 +119,7 @@ impl Claims {
             },
             Reply::Lost => Err(self.loss.raise(coupon)),
             Reply::Recovering => Err(self.lanes.suspect(coupon.lane())),
-            Reply::Stale | Reply::Resharded(_) | Reply::LogOfCalls => {
+            Reply::Stale | Reply::Resharded(_) => {
                 // No recovery takes an archived sale over that a Redis which went back has again.
                 if self.loader.resolve(coupon).await? == Resolution::Archived {
                     return self.claim_archived(coupon, user).await;

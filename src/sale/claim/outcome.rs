@@ -15,14 +15,12 @@ pub enum Reply {
     SoldOut,
     /// The sale isn't in Redis.
     NotLoaded,
-    /// The lane or the sale has another epoch than the caller's, or a layout that the script doesn't know.
+    /// The lane or the sale has another epoch than the caller's.
     Stale,
     /// The lane is closed until Redis has been compared with Postgres.
     Recovering,
-    /// The sale has these shards, and the call has twice named others.
+    /// The sale has these shards, and the call has named others.
     Resharded(Shards),
-    /// The lane has a log of calls, and the claims have twice named the older log.
-    LogOfCalls,
     /// Redis has lost the user's shard.
     Lost,
 }

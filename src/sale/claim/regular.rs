@@ -1,14 +1,11 @@
 //! Claims on regular coupons: no stock and no window, so Postgres decides alone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redisson_locks::ReentrantLocks;
 use sqlx::PgPool;
 
 use crate::base::limits;
-use crate::kit::id::IdGenerator;
-use crate::kit::redis::Redis;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -35,9 +32,7 @@ pub enum RegularOutcome {
 /// Takes claims on regular coupons.
 pub struct RegularClaims {
     pool: PgPool,
-    redis: Redis,
     keys: Keys,
-    order_ids: Arc<IdGenerator>,
     locks: ReentrantLocks,
     orders: Orders,
     closed: ClosedOrders,
@@ -47,13 +42,12 @@ impl RegularClaims {
     /// Claims over these stores, with this bound on closed orders.
     pub fn new(
         stores: &Stores,
-        order_ids: Arc<IdGenerator>,
         locks: ReentrantLocks,
         orders: Orders,
         closed: ClosedOrders,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, order_ids, locks, orders, closed }
+        let Stores { pool, keys, .. } = stores.clone();
+        Self { pool, keys, locks, orders, closed }
     }
 
     /// Creates an unpaid order, under the lock that every order creation of this user takes.
@@ -75,13 +69,10 @@ impl RegularClaims {
     }
 
     async fn create(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
-        let link = self.redis.link().await?;
-        let number = self.order_ids.next(&link).await?;
-        let id = OrderId::new(number).map_err(|_| Failure::UnknownReply(number.to_string()))?;
         // Twice: the unpaid order that stood in the way may have been closed before the look at it.
         for _ in 0..2 {
             // One statement, settled by constraints. So a lost lock does no harm here.
-            if self.orders.insert_regular(id, coupon, user, self.closed).await? {
+            if let Some(id) = self.orders.insert_regular(coupon, user, self.closed).await? {
                 let order = self.orders.get(user, id).await?;
                 return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
             }
@@ -93,7 +84,7 @@ impl RegularClaims {
                 Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
                 Some(CouponState::Active) | None => {}
             }
-            let wait = self.orders.closed_orders_wait(id, coupon, user, self.closed).await?;
+            let wait = self.orders.closed_orders_wait(coupon, user, self.closed).await?;
             if let Some(wait) = wait {
                 return Ok(RegularOutcome::TooManyClosed(wait));
             }

@@ -21,7 +21,7 @@
 //!   Until then the sale goes by the older one.
 //! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
-//! * The sale can't be changed in Redis (a field that is no number, another layout): it is postponed
+//! * The sale can't be changed in Redis (a field that is no number): it is postponed
 //!   (`sale/postponed.rs`), and the changes of other coupons are applied in the same pass.
 //! * A change between the steps of loading the sale: the loaded values are one whole revision. Loading notes nothing
 //!   as applied, so the pass looks at every sale once after it has been opened.

@@ -57,9 +57,8 @@ pub struct NewCoupon {
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct NewSale {
-    /// Units on offer, 1 or more. `stock` is the name of older clients.
-    #[serde(alias = "stock")]
-    #[schema(minimum = 1, maximum = 100_000_000, extensions(("x-former-name" = json!("stock"))))]
+    /// Units on offer, 1 or more.
+    #[schema(minimum = 1, maximum = 100_000_000)]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub total: i64,
     /// Start of the window.
@@ -115,9 +114,9 @@ pub struct CouponEdit {
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct SaleEdit {
-    /// Units on offer; never fewer than there are. `stock` is the name of older clients.
-    #[serde(default, alias = "stock", deserialize_with = "not_null")]
-    #[schema(nullable = false, minimum = 1, maximum = 100_000_000, extensions(("x-former-name" = json!("stock"))))]
+    /// Units on offer; never fewer than there are.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false, minimum = 1, maximum = 100_000_000)]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub total: Option<i64>,
     /// Start of the window.

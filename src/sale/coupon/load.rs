@@ -201,16 +201,14 @@ impl Loader {
         let link = self.redis.link().await?;
         let shards = Shards::for_units(total);
         let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
-        let (load_id, shards): (String, Option<String>) =
+        let (load_id, shards): (String, String) =
             self.load.run(&link, names.each_ref().map(String::as_str), arguments).await?;
         if load_id.is_empty() {
             self.lanes.refresh().await?;
             return Err(self.lanes.suspect(coupon.lane()));
         }
-        // A sale of an older layout has no shards.
-        if let Some(shards) = shards.and_then(|shards| shards.parse().ok()) {
-            self.make_shards(coupon, &load_id, shards).await?;
-        }
+        let shards = shards.parse().map_err(|_| Failure::UnknownReply(shards))?;
+        self.make_shards(coupon, &load_id, shards).await?;
         Ok(load_id)
     }
 

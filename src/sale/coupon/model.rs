@@ -89,9 +89,6 @@ pub struct Coupon {
 pub struct Sale {
     /// Units on offer.
     pub total: i64,
-    /// The same as `total`, for older clients; gone with 1.0.
-    #[schema(deprecated)]
-    stock: i64,
     /// Units left; null while Redis can't tell.
     pub left: Option<i64>,
     /// Start of the window.
@@ -104,7 +101,7 @@ impl Sale {
     /// The sale with these terms, of which so many units are left.
     pub fn new(terms: SaleTerms, left: Option<i64>) -> Self {
         let SaleTerms { total, opens_at, closes_at } = terms;
-        Self { total, stock: total, left, opens_at, closes_at }
+        Self { total, left, opens_at, closes_at }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kit::redis::{Link, Origin, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::keys::{Keys, LogId, LogLayout};
+use crate::sale::keys::Keys;
 
 /// State of a lane in Redis, compared with the noted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +26,29 @@ pub enum Beat {
     Epoch(i64),
     /// The lane is recovering.
     Closed,
-    /// Orders were promised in the lane, and their log isn't there, or is noted as lost; or a log is a key of another type.
+    /// Orders were promised in the lane, and their log isn't there, or is noted as lost, or is a key of another type.
     Logless,
     /// The lane has this beat, which isn't the noted one.
     Behind(i64),
+}
+
+/// Result of closing a lane in Redis.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fenced {
+    /// The lane is closed.
+    Closed,
+    /// The same; a key of another type stood in the place of the order log, and has this name now.
+    MovedAside(String),
+    /// The lane has a newer epoch, and stays as it is.
+    Ahead,
 }
 
 /// The scripts.
 pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
-    beat: Script<3>,
-    fence: Script<5>,
+    beat: Script<2>,
+    fence: Script<3>,
     open: Script<1>,
 }
 
@@ -64,8 +75,8 @@ impl FenceScripts {
     ///
     /// When Redis doesn't answer; the beat may have been raised.
     pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
-        let [calls, claims] = self.logs(noted.lane);
-        let keys = [&*self.keys.lane(noted.lane), &*calls, &*claims];
+        let keys = [self.keys.lane(noted.lane), self.keys.log(noted.lane)];
+        let keys = keys.each_ref().map(String::as_str);
         let (code, number, settled_ms): (String, i64, i64) =
             self.beat.run(link, keys, [epoch, noted.beat].as_slice()).await?;
         match code.as_str() {
@@ -83,38 +94,26 @@ impl FenceScripts {
         }
     }
 
-    /// Closes the lane for a recovery, and notes a log that is missing as lost. Returns the names that keys of another
-    /// type have now that stood in the place of a log; `None` if the lane has a newer epoch.
+    /// Closes the lane for a recovery, and notes a log that is missing as lost.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn fence(
-        &self,
-        link: &Link,
-        lane: Lane,
-        epoch: i64,
-    ) -> Result<Option<Vec<String>>, Failure> {
-        let [calls, claims] = self.logs(lane);
-        let aside = [&calls, &claims].map(|log| Keys::log_aside(log, epoch));
-        let keys = [&*self.keys.lane(lane), &*calls, &*claims, &*aside[0], &*aside[1]];
-        let (code, calls_moved, claims_moved): (String, bool, bool) =
-            self.fence.run(link, keys, epoch).await?;
-        let moved = aside.into_iter().zip([calls_moved, claims_moved]);
-        match code.as_str() {
-            "FENCED" => Ok(Some(moved.filter(|(_, moved)| *moved).map(|(name, _)| name).collect())),
-            "AHEAD" => Ok(None),
-            _ => Err(Failure::UnknownReply(code)),
+    pub async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<Fenced, Failure> {
+        let log = self.keys.log(lane);
+        let aside = Keys::log_aside(&log, epoch);
+        let reply: String =
+            self.fence.run(link, [&*self.keys.lane(lane), &*log, &*aside], epoch).await?;
+        match reply.as_str() {
+            "FENCED" => Ok(Fenced::Closed),
+            "MOVED" => Ok(Fenced::MovedAside(aside)),
+            "AHEAD" => Ok(Fenced::Ahead),
+            _ => Err(Failure::UnknownReply(reply)),
         }
     }
 
-    /// Keys of the log of calls and of the log of claims.
-    fn logs(&self, lane: Lane) -> [String; 2] {
-        [LogLayout::Calls, LogLayout::Claims].map(|layout| self.keys.log(LogId { lane, layout }))
-    }
-
-    /// Opens the lane after its recovery. With a number of orders that were promised at least, all that were promised
-    /// count as written. False if another recovery has begun, or Redis has another replication ID than the approved one, or
+    /// Opens the lane after its recovery. Its next order ids are behind those of `second`, in seconds since 2022. With a
+    /// number of orders that were promised at least, all that were promised count as written. False if another recovery has begun, or Redis has another replication ID than the approved one, or
     /// other `steps` of the recovery than were taken: its memory went back.
     ///
     /// # Errors
@@ -126,10 +125,10 @@ impl FenceScripts {
         lane: Lane,
         (epoch, beat, approved): (i64, i64, &Origin),
         promised_min: Option<i64>,
-        steps: i64,
+        (steps, second): (i64, i64),
     ) -> Result<bool, Failure> {
         let promised_min = promised_min.unwrap_or(-1);
-        let arguments = (epoch, beat, &approved.replication_id, promised_min, steps);
+        let arguments = (epoch, beat, &approved.replication_id, promised_min, steps, second);
         let reply: String = self.open.run(link, [&self.keys.lane(lane)], arguments).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(true),
@@ -170,21 +169,8 @@ pub async fn promised(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<i64> 
 ///
 /// When Redis doesn't answer.
 pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
-    has_field(keys, link, lane, "log").await
-}
-
-/// True if the lane has begun its log of calls.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
-pub async fn has_log_of_calls(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
-    has_field(keys, link, lane, "promised").await
-}
-
-async fn has_field(keys: &Keys, link: &Link, lane: Lane, field: &str) -> RedisResult<bool> {
     let mut command = redis::cmd("HEXISTS");
-    command.arg(keys.lane(lane)).arg(field);
+    command.arg(keys.lane(lane)).arg("log");
     link.query(&command).await
 }
 

@@ -4,7 +4,7 @@
 //! connection says that they have changed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,8 +34,6 @@ pub struct LaneStates {
     pool: PgPool,
     /// By the number of the lane.
     known: ArcSwap<Vec<LaneState>>,
-    /// Sum of the known epochs.
-    era: AtomicI64,
     /// Coalesces readers, and remembers for a moment that the states have been read.
     read: Cache<(), ()>,
     /// Whether a lane is suspected to have changed since the last look.
@@ -52,7 +50,6 @@ impl LaneStates {
         let states = Self {
             pool,
             known: ArcSwap::default(),
-            era: AtomicI64::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
             suspected: AtomicBool::new(true),
             back_in_ms: AtomicU64::default(),
@@ -65,11 +62,6 @@ impl LaneStates {
     /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
     pub fn epoch(&self, lane: Lane) -> i64 {
         self.of(lane).map_or(0, |state| state.epoch)
-    }
-
-    /// A number that grows with each epoch of any lane: order ids of a later one are higher.
-    pub fn era(&self) -> i64 {
-        self.era.load(Ordering::Relaxed)
     }
 
     /// The state of a lane, if it is known.
@@ -159,7 +151,6 @@ impl LaneStates {
             server: stored.origin.as_ref().map(|origin| ServerId::named(&origin.run_id)),
         };
         self.known.store(Arc::new(stored.iter().map(state).collect()));
-        self.era.fetch_max(stored.iter().map(|lane| lane.epoch).sum(), Ordering::Relaxed);
         Ok(stored)
     }
 }
@@ -208,7 +199,6 @@ mod tests {
         assert_eq!(known, [(0, 5), (1, 6), (2, 7)]);
         assert_eq!(states.recovering(), [Lane::numbered(1)]);
         assert_eq!(states.of(Lane::numbered(3)), None);
-        assert_eq!(states.era(), 0, "the epochs have not been read from Postgres");
     }
 
     #[tokio::test]

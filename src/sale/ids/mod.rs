@@ -2,6 +2,9 @@
 //!
 //! In JSON every id is a string: JavaScript rounds numbers above 2^53.
 
+// The parts of an order id.
+pub mod order_id;
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::base::limits;
 use crate::kit::redis::{Redis, ServerId};
 use crate::sale::ids::Lane;
-use crate::sale::keys::{Keys, LogId};
+use crate::sale::keys::Keys;
 use crate::sale::log::{self, EntryId, LogState};
 
 /// Looks at the logs, and remembers.
@@ -90,43 +90,42 @@ impl Backlog {
     }
 
     /// Looks now. Returns the state of each log.
-    pub async fn states(&self) -> RedisResult<Vec<(LogId, LogState)>> {
-        let lanes = Lane::all(self.lanes.load(Ordering::Relaxed));
-        let logs: Vec<LogId> = LogId::of_lanes(lanes).collect();
+    pub async fn states(&self) -> RedisResult<Vec<(Lane, LogState)>> {
+        let lanes: Vec<Lane> = Lane::all(self.lanes.load(Ordering::Relaxed)).collect();
         let server = self.redis.link().await?.server().clone();
         let mut seen = self.seen.lock().await;
-        match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, logs.len())) {
-            Some(seen) => seen.look_again(&self.redis, &self.keys, &logs).await?,
+        match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, lanes.len())) {
+            Some(seen) => seen.look_again(&self.redis, &self.keys, &lanes).await?,
             None => {
-                let states = LogState::of_all(&self.redis, &self.keys, &logs).await?;
+                let states = LogState::of_all(&self.redis, &self.keys, &lanes).await?;
                 *seen = Some(Seen { states, at: Instant::now(), server });
             }
         }
         let states = seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default();
-        Ok(logs.into_iter().zip(states).collect())
+        Ok(lanes.into_iter().zip(states).collect())
     }
 }
 
 impl Seen {
-    fn can_be_built_on(&self, server: &ServerId, logs: usize) -> bool {
+    fn can_be_built_on(&self, server: &ServerId, lanes: usize) -> bool {
         let is_fresh = self.at.elapsed() < limits::BACKLOG_FULL_LOOK_PERIOD;
-        is_fresh && self.states.len() == logs && self.server == *server
+        is_fresh && self.states.len() == lanes && self.server == *server
     }
 
     /// Looks at the logs with unwritten entries, and at those with newer ones.
-    async fn look_again(&mut self, redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<()> {
-        let settled: Vec<(String, EntryId)> = logs
+    async fn look_again(&mut self, redis: &Redis, keys: &Keys, lanes: &[Lane]) -> RedisResult<()> {
+        let settled: Vec<(String, EntryId)> = lanes
             .iter()
             .zip(&self.states)
             .filter(|(_, state)| state.is_settled())
-            .map(|(log, state)| (keys.log(*log), state.last))
+            .map(|(lane, state)| (keys.log(*lane), state.last))
             .collect();
         let moved = log::newer(redis, &settled, Duration::ZERO).await?;
-        let is_stale = |(number, log): &(usize, &LogId)| {
-            !self.states[*number].is_settled() || moved.contains(&keys.log(**log))
+        let is_stale = |(number, lane): &(usize, &Lane)| {
+            !self.states[*number].is_settled() || moved.contains(&keys.log(**lane))
         };
-        let (numbers, stale): (Vec<usize>, Vec<LogId>) =
-            logs.iter().enumerate().filter(is_stale).map(|(number, log)| (number, *log)).unzip();
+        let (numbers, stale): (Vec<usize>, Vec<Lane>) =
+            lanes.iter().enumerate().filter(is_stale).map(|(number, lane)| (number, *lane)).unzip();
         for (number, state) in numbers.into_iter().zip(LogState::of_all(redis, keys, &stale).await?)
         {
             self.states[number] = state;

@@ -1,21 +1,18 @@
 //! Entries of the order log, decoded once: positions that hold a claim, and positions that can't be read.
 //!
-//! Two layouts are read, whatever log they stand in:
-//!
 //! ```text
-//! coupon 1024 revision 3 epoch 1 first 5001 claims "42 700 43 701"     a call: user, order, user, order ...
-//! coupon 1024 user 42 order 700                                        one claim, by an older version
+//! coupon 1024 revision 3 epoch 1 first 5001 order 700 users "42 43"
 //! ```
 //!
-//! The orders that a lane has ever promised are numbered. The claims of a call have consecutive numbers, from `first`
-//! on, so a gap between two entries is a loss, and an overlap is a Redis that went back in time.
+//! The claims of an entry have order ids that follow each other, from `order` on, one for each user. The orders that a
+//! lane has ever promised are numbered, too, from `first` on: a gap between two entries is a loss, and an overlap is a
+//! Redis that went back in time.
 
 use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 
-use crate::kit::id;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// An accepted claim, as decoded from its entry in the log.
@@ -27,9 +24,9 @@ pub struct LoggedClaim {
     pub coupon_id: CouponId,
     /// The buyer.
     pub user_id: UserId,
-    /// Time of the claim by Redis's clock: the time in the entry's id.
+    /// Time of the claim, to the second: that in the order id. It may be ahead of all clocks.
     pub claimed_at: DateTime<Utc>,
-    /// Revision of the coupon at the claim; `None` in an entry of an older version.
+    /// Revision of the coupon at the claim; `None` where no entry tells it.
     pub revision: Option<i64>,
     /// Place of the claim in the log.
     pub place: Place,
@@ -90,6 +87,12 @@ pub struct EntryId {
 }
 
 impl EntryId {
+    /// The time in the id; the beginning of 1970 if it is none.
+    pub fn time(self) -> DateTime<Utc> {
+        let ms = i64::try_from(self.ms).ok();
+        ms.and_then(DateTime::from_timestamp_millis).unwrap_or_default()
+    }
+
     /// The highest id below this one.
     pub fn before(self) -> Self {
         match self.sequence.checked_sub(1) {
@@ -152,21 +155,16 @@ impl Entry {
 
     fn read(id: EntryId, payload: &[Vec<u8>]) -> Result<Self, &'static str> {
         let of = CallOf::read(id, payload)?;
-        let Some(text) = text_of(payload, "claims") else {
-            let user = number_of(payload, "user").ok_or("`user` is not a user id")?;
-            let order = number_of(payload, "order").ok_or("`order` is not an order id")?;
-            let claims = vec![of.claim(0, user, order)];
-            return Ok(Self { id, first: None, claims, unreadable: Vec::new() });
-        };
+        let users = text_of(payload, "users").ok_or("`users` is not there")?;
+        let order: OrderId = number_of(payload, "order").ok_or("`order` is not an order id")?;
         let first = Some(number_of(payload, "first").ok_or("`first` is not a number")?);
         let mut entry = Self { id, first, claims: Vec::new(), unreadable: Vec::new() };
-        let mut words = text.split(' ');
-        for position in 0.. {
-            let Some(user) = words.next() else { break };
-            let order = words.next().unwrap_or_default();
-            match (user.parse(), order.parse()) {
-                (Ok(user), Ok(order)) => entry.claims.push(of.claim(position, user, order)),
-                _ => entry.unreadable.push(of.unreadable(position, user, order)),
+        let mut orders = order.following();
+        for (position, user) in (0..).zip(users.split(' ')) {
+            let order = orders.next().ok_or("`order` is too high for so many users")?;
+            match user.parse() {
+                Ok(user) => entry.claims.push(of.claim(position, user, order)),
+                Err(_) => entry.unreadable.push(of.unreadable(position, user, order)),
             }
         }
         Ok(entry)
@@ -176,7 +174,6 @@ impl Entry {
 /// The facts that the claims of an entry share.
 struct CallOf {
     coupon_id: CouponId,
-    claimed_at: DateTime<Utc>,
     revision: Option<i64>,
     epoch: i64,
     entry: EntryId,
@@ -184,11 +181,8 @@ struct CallOf {
 
 impl CallOf {
     fn read(entry: EntryId, payload: &[Vec<u8>]) -> Result<Self, &'static str> {
-        let claimed_ms = i64::try_from(entry.ms).ok();
-        let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
         Ok(Self {
             coupon_id: number_of(payload, "coupon").ok_or("`coupon` is not a coupon id")?,
-            claimed_at: claimed_at.ok_or("the entry id carries no time")?,
             revision: number_of(payload, "revision"),
             epoch: number_of(payload, "epoch").unwrap_or(0),
             entry,
@@ -200,32 +194,27 @@ impl CallOf {
     }
 
     fn claim(&self, position: u32, user_id: UserId, order_id: OrderId) -> LoggedClaim {
-        let Self { coupon_id, claimed_at, revision, .. } = *self;
-        LoggedClaim {
-            order_id,
-            coupon_id,
-            user_id,
-            claimed_at,
-            revision,
-            place: self.place(position),
-        }
+        let Self { coupon_id, revision, .. } = *self;
+        let claimed_at = order_id.time();
+        let place = self.place(position);
+        LoggedClaim { order_id, coupon_id, user_id, claimed_at, revision, place }
     }
 
-    fn unreadable(&self, position: u32, user: &str, order: &str) -> Unreadable {
-        let coupon = self.coupon_id.to_string();
-        let payload = ["coupon", &coupon, "user", user, "order", order];
+    fn unreadable(&self, position: u32, user: &str, order: OrderId) -> Unreadable {
+        let (coupon, order) = (self.coupon_id.to_string(), order.to_string());
+        let payload = ["coupon", &coupon, "user", user, "order", &order];
         Unreadable {
             place: self.place(position),
             payload: payload.map(|part| part.as_bytes().to_vec()).into(),
-            why: Why::Malformed("`claims` has a pair that is not a user id and an order id"),
+            why: Why::Malformed("`users` has a word that is not a user id"),
         }
     }
 }
 
 impl LoggedClaim {
-    /// A claim whose entry is gone; its time is that of the order id, to the second.
+    /// A claim whose entry is gone.
     pub fn without_entry(coupon_id: CouponId, user_id: UserId, order_id: OrderId) -> Self {
-        let claimed_at = id::time_of(order_id.get());
+        let claimed_at = order_id.time();
         // The order id keeps this place apart from others.
         let ms = u64::try_from(claimed_at.timestamp_millis()).unwrap_or(0);
         let entry = EntryId { ms, sequence: order_id.get().unsigned_abs() };
@@ -233,17 +222,13 @@ impl LoggedClaim {
         Self { order_id, coupon_id, user_id, claimed_at, revision: None, place }
     }
 
-    /// The same claim at the time and the revision of its entry, if this is the entry.
-    pub fn at_time_of(self, entry: Option<&Entry>) -> Self {
-        let same =
-            entry.and_then(|entry| entry.claims.iter().find(|one| one.order_id == self.order_id));
-        match same {
-            Some(&Self { claimed_at, revision, .. }) => Self { claimed_at, revision, ..self },
-            None => self,
-        }
+    /// The same claim, at the revision that its dead letter keeps in its [payload](Self::payload).
+    #[must_use]
+    pub fn of_letter(self, payload: &[Vec<u8>]) -> Self {
+        Self { revision: number_of(payload, "revision"), ..self }
     }
 
-    /// The claim as an entry of its own: name, value, name, value ...
+    /// The claim as its dead letter keeps it: name, value, name, value ...
     pub fn payload(&self) -> Vec<Vec<u8>> {
         let revision = self.revision.map(|revision| ("revision", revision.to_string()));
         let fields = [
@@ -277,21 +262,21 @@ mod tests {
 
     /// Ids as large as real ones: doubles would make one of two neighbours.
     const USERS: [i64; 2] = [9_223_372_036_854_775_806, 9_223_372_036_854_775_807];
-    const ORDERS: [i64; 2] = [663_123_456_789_012_345, 663_123_456_789_012_346];
+    const ORDER: i64 = 663_123_456_789_012_345;
 
     #[test]
     fn a_call_holds_claims_at_positions() {
-        let claims = format!("{} {} {} {}", USERS[0], ORDERS[0], USERS[1], ORDERS[1]);
+        let (users, order) = (format!("{} {}", USERS[0], USERS[1]), ORDER.to_string());
         let entry = decode(&[
-            "new", "x", "coupon", "1024", "revision", "3", "epoch", "2", "first", "5001", "claims",
-            &claims,
+            "new", "x", "coupon", "1024", "revision", "3", "epoch", "2", "first", "5001", "order",
+            &order, "users", &users,
         ]);
         assert_eq!((entry.first, entry.counted(), entry.positions()), (Some(5_001), 2, 2));
         for (position, claim) in entry.claims.iter().enumerate() {
             assert_eq!(claim.coupon_id.get(), 1_024);
             assert_eq!(claim.user_id.get(), USERS[position]);
-            assert_eq!(claim.order_id.get(), ORDERS[position]);
-            assert_eq!(claim.claimed_at.timestamp_millis(), 1_700_000_000_123);
+            assert_eq!(claim.order_id.get(), ORDER + position as i64);
+            assert_eq!(claim.claimed_at, claim.order_id.time());
             assert_eq!(claim.revision, Some(3));
             let place = Place { epoch: 2, entry: entry.id, position: position as u32 };
             assert_eq!(claim.place, place);
@@ -299,36 +284,31 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_an_older_version_is_one_claim() {
-        let entry = decode(&["coupon", "1024", "user", "42", "order", "7"]);
-        assert_eq!((entry.first, entry.counted(), entry.positions()), (None, 0, 1));
-        let claim = entry.claims[0];
-        assert_eq!((claim.user_id.get(), claim.order_id.get(), claim.revision), (42, 7, None));
-        assert_eq!(claim.place, Place { epoch: 0, entry: entry.id, position: 0 });
-    }
-
-    #[test]
-    fn a_pair_that_is_no_claim_leaves_the_others() {
-        let fields = ["coupon", "1024", "first", "1", "claims", "1 7 junk 8 3 9 4"];
-        let entry = decode(&fields);
-        let positions: Vec<u32> = entry.claims.iter().map(|claim| claim.place.position).collect();
-        assert_eq!(positions, [0, 2]);
+    fn a_user_that_is_none_leaves_the_others_their_orders() {
+        let entry = decode(&["coupon", "1024", "first", "1", "order", "7", "users", "1 junk 3 "]);
+        let claims: Vec<(u32, i64, i64)> = entry
+            .claims
+            .iter()
+            .map(|claim| (claim.place.position, claim.user_id.get(), claim.order_id.get()))
+            .collect();
+        assert_eq!(claims, [(0, 1, 7), (2, 3, 9)]);
         let positions: Vec<u32> =
             entry.unreadable.iter().map(|position| position.place.position).collect();
         assert_eq!(positions, [1, 3]);
         assert_eq!((entry.counted(), entry.positions()), (4, 4));
-        assert!(entry.unreadable[0].payload.contains(&b"junk".to_vec()));
+        let payload = ["coupon", "1024", "user", "junk", "order", "8"];
+        assert_eq!(entry.unreadable[0].payload, payload.map(|word| word.as_bytes().to_vec()));
     }
 
     #[test]
     fn what_is_not_a_claim_is_undecodable() {
         for fields in [
-            &["coupon", "1024", "user", "42"][..],
-            &["coupon", "1024", "user", "42", "order", "-7"],
-            &["coupon", "x", "user", "42", "order", "7"],
-            &["coupon", "1024", "user", "9223372036854775808", "order", "7"],
-            &["coupon", "1024", "claims", "42 7"],
-            &["coupon", "x", "first", "1", "claims", "42 7"],
+            &["coupon", "1024", "first", "1", "order", "7"][..],
+            &["coupon", "1024", "user", "42", "order", "7"],
+            &["coupon", "1024", "order", "7", "users", "42"],
+            &["coupon", "1024", "first", "1", "order", "-7", "users", "42"],
+            &["coupon", "1024", "first", "1", "order", "9223372036854775807", "users", "42 43"],
+            &["coupon", "x", "first", "1", "order", "7", "users", "42"],
             &["junk", "junk"],
         ] {
             let entry = decode(fields);
@@ -342,18 +322,27 @@ mod tests {
         assert!(matches!(lost.unreadable[..], [Unreadable { why: Why::Lost, .. }]));
     }
 
-    /// Each position is a claim or a place that can't be read, once; and a claim is an entry of its own.
+    /// Each position is a claim or a place that can't be read, once; and a dead letter keeps all of a claim.
     #[test]
     fn fuzz_entries() {
         let seeds = [
-            "coupon|1024|revision|3|epoch|2|first|5001|claims|42 700 43 701 44 702",
-            "coupon|1024|user|42|order|7",
-            "coupon|1024|first|1|claims|1 7 junk 8 3 9 4",
-            "new|x|coupon|9223372036854775807|first|18446744073709551615|claims|1 2",
+            "coupon|1024|revision|3|epoch|2|first|5001|order|700|users|42 43 44",
+            "coupon|1024|first|1|order|7|users|1 junk 8 3 9 4",
+            "new|x|coupon|9223372036854775807|first|18446744073709551615|order|1|users|1 2",
         ];
         let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
-        let words =
-            &["|", " ", "  ", "-1", "0", "9223372036854775808", "claims", "coupon", "first"];
+        let words = &[
+            "|",
+            " ",
+            "  ",
+            "-1",
+            "0",
+            "9223372036854775807",
+            "users",
+            "order",
+            "coupon",
+            "first",
+        ];
         Fuzz { target: "entries", seeds, words }.run(|input| {
             let fields: Vec<Vec<u8>> =
                 input.split(|byte| *byte == b'|').map(<[u8]>::to_vec).collect();
@@ -369,9 +358,10 @@ mod tests {
             let expected: Vec<u32> = (0..positions.len() as u32).collect();
             assert!(!positions.is_empty() && positions == expected, "{positions:?}");
             for claim in &entry.claims {
-                let alone = Entry::decode(id, Some(claim.payload()));
-                let place = Place { epoch: 0, entry: id, position: 0 };
-                assert_eq!(alone.claims, [LoggedClaim { place, ..*claim }]);
+                let LoggedClaim { coupon_id, user_id, order_id, .. } = *claim;
+                let alone = LoggedClaim::without_entry(coupon_id, user_id, order_id);
+                let again = alone.of_letter(&claim.payload());
+                assert_eq!(LoggedClaim { place: claim.place, ..again }, *claim);
             }
         });
     }
@@ -394,25 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_its_entry_has_the_time_of_its_order_id_until_an_entry_tells_more() {
+    fn a_claim_without_its_entry_has_no_revision_until_a_letter_tells_it() {
         let coupon = CouponId::new(1_024).expect("an id");
-        let [user, order, other] = [42, (7 << 32) | 5, 9];
+        let [user, order] = [42, (7 << 32) | 5];
         let user = UserId::new(user).expect("an id");
-        let claim =
-            |order| LoggedClaim::without_entry(coupon, user, OrderId::new(order).expect("an id"));
-        let alone = claim(order);
+        let alone = LoggedClaim::without_entry(coupon, user, OrderId::new(order).expect("an id"));
         assert_eq!(alone.claimed_at.to_rfc3339(), "2022-01-01T00:00:07+00:00");
         let entry = EntryId { ms: 1_640_995_207_000, sequence: order.unsigned_abs() };
         let place = Place { epoch: 0, entry, position: 0 };
         assert_eq!((alone.revision, alone.place), (None, place));
-        let claims = format!("41 8 42 {order}");
-        let entry = decode(&["coupon", "1024", "revision", "3", "first", "1", "claims", &claims]);
-        let at_entry = alone.at_time_of(Some(&entry));
-        assert_eq!(at_entry.claimed_at.timestamp_millis(), 1_700_000_000_123);
-        assert_eq!((at_entry.revision, at_entry.place), (Some(3), place));
-        assert_eq!((at_entry.order_id, at_entry.user_id), (alone.order_id, alone.user_id));
-        assert_eq!(claim(other).at_time_of(Some(&entry)), claim(other), "no claim of the entry");
-        assert_eq!(alone.at_time_of(None), alone);
+        let told = LoggedClaim { revision: Some(3), ..alone };
+        assert_eq!((alone.of_letter(&told.payload()), alone.of_letter(&[])), (told, alone));
     }
 
     #[test]

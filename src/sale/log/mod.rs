@@ -1,8 +1,7 @@
 //! The order log: a Redis Stream for each lane, read by the group `order-writers`.
 //!
 //! `lua/claim.lua` appends the accepted claims of a call as one entry, in the same step that takes the stock, and
-//! numbers the orders that the lane has promised. From here the worker reads them. A lane has a second log as long as
-//! an older version may be running beside this one (`layout.rs`). Promises of this file:
+//! numbers the orders that the lane has promised. From here the worker reads them. Promises of this file:
 //!
 //! * An order counts as written with the acknowledgement of its entry, in one step.
 //! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`].
@@ -22,9 +21,6 @@ mod state;
 // Entries, decoded once.
 mod entry;
 
-// The layout that this process appends in.
-pub mod layout;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,7 +30,7 @@ use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 use crate::sale::ids::Lane;
-use crate::sale::keys::{Keys, LogId, LogLayout};
+use crate::sale::keys::Keys;
 pub use entry::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
 use state::{Facts, fact};
 pub use state::{GROUP, GroupState, LogState, Progress, groups, progress};
@@ -87,12 +83,13 @@ pub struct TidiedUp {
 /// A log, seen by one consumer.
 pub struct OrderLog {
     redis: Redis,
+    keys: Keys,
     /// Connection for reading entries: their large replies hold up no claim here.
     reader: Redis,
     key: String,
     /// Key of the lane's counts.
     lane_key: String,
-    id: LogId,
+    lane: Lane,
     consumer: String,
     acknowledge: Script<2>,
     ensure_group: Script<2>,
@@ -121,14 +118,15 @@ impl redis::FromRedisValue for Entries {
 }
 
 impl OrderLog {
-    /// This log, to be read as `consumer`, whose name has to be unique for each writer.
-    pub fn new(redis: Redis, keys: &Keys, id: LogId, consumer: String) -> Self {
+    /// The log of a lane, to be read as `consumer`, whose name has to be unique for each writer.
+    pub fn new(redis: Redis, keys: &Keys, lane: Lane, consumer: String) -> Self {
         Self {
             reader: redis.clone(),
             redis,
-            key: keys.log(id),
-            lane_key: keys.lane(id.lane),
-            id,
+            keys: keys.clone(),
+            key: keys.log(lane),
+            lane_key: keys.lane(lane),
+            lane,
             consumer,
             acknowledge: Script::new(include_str!("../../../lua/acknowledge.lua")),
             ensure_group: Script::new(include_str!("../../../lua/ensure_group.lua")),
@@ -145,12 +143,7 @@ impl OrderLog {
 
     /// The lane of this log.
     pub fn lane(&self) -> Lane {
-        self.id.lane
-    }
-
-    /// Which log it is.
-    pub fn id(&self) -> LogId {
-        self.id
+        self.lane
     }
 
     /// Name of its key.
@@ -300,9 +293,7 @@ impl OrderLog {
     ///
     /// Returns `None`, and creates nothing, if Redis has lost the log with orders that were promised.
     pub async fn ensure_group(&self) -> RedisResult<Option<Created>> {
-        // The lane counts the orders of its calls.
-        let may_begin_anew = self.id.layout == LogLayout::Claims;
-        self.create(may_begin_anew).await
+        self.create(false).await
     }
 
     /// The same for a log that may have been lost: a recovery has found its orders elsewhere.
@@ -321,20 +312,15 @@ impl OrderLog {
 
     /// The state of this log.
     pub async fn state(&self) -> RedisResult<LogState> {
-        // The keys of this log are known here.
-        LogState::of_keys(&self.redis, self.id.layout, &self.key, &self.lane_key).await
+        LogState::of(&self.redis, &self.keys, self.lane).await
     }
 
     /// Drops entries that every group has finished with. If no entry is left for a worker, all orders that were
     /// promised have to be written; the count is corrected by those that aren't.
     pub async fn trim(&self) -> RedisResult<TidiedUp> {
         let link = self.redis.link().await?;
-        let counted_group = match self.id.layout {
-            LogLayout::Claims => "",
-            LogLayout::Calls => GROUP,
-        };
         let (trimmed, unaccounted) =
-            self.trim.run(&link, [&self.key, &self.lane_key], &[counted_group][..]).await?;
+            self.trim.run(&link, [&self.key, &self.lane_key], &[GROUP][..]).await?;
         Ok(TidiedUp { trimmed, unaccounted })
     }
 

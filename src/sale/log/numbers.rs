@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::kit::redis::Redis;
-use crate::sale::keys::{Keys, LogId, LogLayout};
+use crate::sale::ids::Lane;
+use crate::sale::keys::Keys;
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState};
 
 /// Waiting orders of the order log.
@@ -29,36 +30,31 @@ pub struct LogNumbers {
 
 /// Remembers the oldest entry of each log, and since when it has waited.
 #[derive(Default)]
-pub struct Oldest(Mutex<HashMap<LogId, (EntryId, Instant)>>);
+pub struct Oldest(Mutex<HashMap<Lane, (EntryId, Instant)>>);
 
 impl LogNumbers {
-    /// Looks at a log, which is in this state.
+    /// Looks at the log of a lane, which is in this state.
     pub async fn look(
         redis: &Redis,
         keys: &Keys,
-        log: LogId,
+        lane: Lane,
         state: &LogState,
         oldest: &Oldest,
     ) -> RedisResult<Self> {
-        let key = keys.log(log);
+        let key = keys.log(lane);
         let first_unread = match state.has_unread() {
             true => first_unread(redis, &key, state).await?,
             false => None,
         };
-        let unread = match (&first_unread, log.layout) {
-            (None, _) => 0,
-            (Some(_), LogLayout::Claims) => state.unwritten.saturating_sub(state.pending),
-            (Some(entry), LogLayout::Calls) => {
-                let promised = state.unwritten + state.written;
-                entry.first.map_or(0, |first| (promised + 1).saturating_sub(first))
-            }
-        };
+        let promised = state.unwritten + state.written;
+        let first_number = first_unread.as_ref().and_then(|entry| entry.first);
+        let unread = first_number.map_or(0, |first| (promised + 1).saturating_sub(first));
         let pending = state.unwritten.saturating_sub(unread);
         let first = match state.pending {
             0 => first_unread.map(|entry| entry.id),
             _ => first_pending(redis, &key).await?,
         };
-        let seen = oldest.note(log, first);
+        let seen = oldest.note(lane, first);
         let Some(id) = first else {
             return Ok(Self { pending, unread, oldest_entry_ms: 0 });
         };
@@ -68,7 +64,7 @@ impl LogNumbers {
         Ok(Self { pending, unread, oldest_entry_ms: by_redis.max(by_us) })
     }
 
-    /// Both logs together.
+    /// The waiting orders of two lanes together.
     pub fn with(self, other: Self) -> Self {
         Self {
             pending: self.pending + other.pending,
@@ -80,13 +76,13 @@ impl LogNumbers {
 
 impl Oldest {
     /// Time for which this entry has been the oldest of its log here.
-    fn note(&self, log: LogId, first: Option<EntryId>) -> Duration {
+    fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
         let mut seen = self.0.lock().expect("no holder of this lock panics");
         let Some(id) = first else {
-            seen.remove(&log);
+            seen.remove(&lane);
             return Duration::ZERO;
         };
-        let (of, since) = seen.entry(log).or_insert_with(|| (id, Instant::now()));
+        let (of, since) = seen.entry(lane).or_insert_with(|| (id, Instant::now()));
         if *of != id {
             (*of, *since) = (id, Instant::now());
         }
@@ -114,13 +110,12 @@ mod tests {
     use private_servers::testing::bound_this_test;
 
     use super::*;
-    use crate::sale::ids::Lane;
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_grows_old_by_our_clock_too() {
         bound_this_test();
         let oldest = Oldest::default();
-        let log = LogId::of_lanes(Lane::all(1)).next().expect("one");
+        let log = Lane::numbered(0);
         let first = EntryId { ms: u64::MAX, sequence: 0 };
         assert_eq!(oldest.note(log, Some(first)), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(7)).await;
@@ -130,17 +125,5 @@ mod tests {
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(oldest.note(log, None), Duration::ZERO);
         assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "nothing waited in between");
-    }
-
-    #[test]
-    fn two_logs_together_have_the_sum_of_their_orders_and_the_older_entry() {
-        let numbers =
-            |pending, unread, oldest_entry_ms| LogNumbers { pending, unread, oldest_entry_ms };
-        for (one, other) in
-            [(numbers(1, 20, 300), numbers(4, 50, 600)), (numbers(4, 50, 600), numbers(1, 20, 300))]
-        {
-            let LogNumbers { pending, unread, oldest_entry_ms } = one.with(other);
-            assert_eq!((pending, unread, oldest_entry_ms), (5, 70, 600));
-        }
     }
 }

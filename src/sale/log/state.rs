@@ -1,12 +1,13 @@
 //! The state of a log and its group, from XINFO.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use super::entry::EntryId;
 use crate::kit::redis::Redis;
-use crate::sale::keys::{Keys, LogId, LogLayout};
+use crate::sale::ids::Lane;
+use crate::sale::keys::Keys;
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
@@ -31,48 +32,31 @@ pub struct LogState {
 }
 
 impl LogState {
-    /// The state of this log. A log that doesn't exist has no backlog.
-    pub async fn of(redis: &Redis, keys: &Keys, log: LogId) -> RedisResult<Self> {
-        Self::of_keys(redis, log.layout, &keys.log(log), &keys.lane(log.lane)).await
-    }
-
-    /// The state of the log under this key, in a lane whose counts stand under the other.
-    pub(super) async fn of_keys(
-        redis: &Redis,
-        layout: LogLayout,
-        log: &str,
-        lane: &str,
-    ) -> RedisResult<Self> {
+    /// The state of this lane's log. A log that doesn't exist has no backlog.
+    pub async fn of(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Self> {
         let mut commands = redis::pipe();
-        Self::ask(&mut commands, log, lane);
-        Self::read(layout, &redis.query_each(&mut commands).await?)
+        Self::ask(&mut commands, &keys.log(lane), &keys.lane(lane));
+        Self::read(&redis.query_each(&mut commands).await?)
     }
 
-    /// The states of these logs, in few round trips.
+    /// The states of these lanes' logs, in few round trips.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer, or one of the keys has another type.
-    pub async fn of_all(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<Vec<Self>> {
-        // Hardly any installation has a log of claims left: one command tells that for all of them.
-        let unused = match has_claims(redis, keys, logs).await? {
-            true => None,
-            false => Some(LogLayout::Claims),
-        };
-        let is_used = |log: &&LogId| Some(log.layout) != unused;
-        let used: Vec<LogId> = logs.iter().filter(is_used).copied().collect();
-        let mut states = HashMap::with_capacity(used.len());
-        for some in used.chunks(LOGS_AT_A_TIME) {
+    pub async fn of_all(redis: &Redis, keys: &Keys, lanes: &[Lane]) -> RedisResult<Vec<Self>> {
+        let mut states = Vec::with_capacity(lanes.len());
+        for some in lanes.chunks(LOGS_AT_A_TIME) {
             let mut commands = redis::pipe();
-            for log in some {
-                Self::ask(&mut commands, &keys.log(*log), &keys.lane(log.lane));
+            for lane in some {
+                Self::ask(&mut commands, &keys.log(*lane), &keys.lane(*lane));
             }
             let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
-            for (log, replies) in some.iter().zip(replies.chunks_exact(3)) {
-                states.insert(*log, Self::read(log.layout, replies)?);
+            for replies in replies.chunks_exact(3) {
+                states.push(Self::read(replies)?);
             }
         }
-        Ok(logs.iter().map(|log| states.get(log).copied().unwrap_or_default()).collect())
+        Ok(states)
     }
 
     fn ask(commands: &mut Pipeline, log: &str, lane: &str) {
@@ -84,7 +68,7 @@ impl LogState {
     }
 
     /// Reads Redis's answers about the counts of a lane, a stream, and its groups.
-    fn read(layout: LogLayout, replies: &[RedisResult<Value>]) -> RedisResult<Self> {
+    fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
         let [counts, stream, groups] = replies else {
             return Err((redis::ErrorKind::Client, "three answers were expected").into());
         };
@@ -92,22 +76,16 @@ impl LogState {
         let stream = answer::<Facts>(stream)?;
         let entries = stream.map(|stream| Counts::judge(&stream, group.as_ref()));
         let entries = entries.unwrap_or_default();
-        let Counts { last, delivered, pending, .. } = entries;
-        let (unwritten, written) = match layout {
-            LogLayout::Claims => entries.unwritten_and_written(),
-            LogLayout::Calls => {
-                let counts: (Option<u64>, Option<u64>) =
-                    redis::from_redis_value_ref(counts.as_ref().map_err(Clone::clone)?)?;
-                let promised = counts.0.unwrap_or(0);
-                let written = match entries.are_settled() {
-                    true => promised,
-                    // An entry that was delivered anew by hand has been counted twice.
-                    false => counts.1.unwrap_or(0).min(promised),
-                };
-                (promised - written, written)
-            }
+        let Counts { last, delivered, pending } = entries;
+        let counts: (Option<u64>, Option<u64>) =
+            redis::from_redis_value_ref(counts.as_ref().map_err(Clone::clone)?)?;
+        let promised = counts.0.unwrap_or(0);
+        let written = match entries.are_settled() {
+            true => promised,
+            // An entry that was delivered anew by hand has been counted twice.
+            false => counts.1.unwrap_or(0).min(promised),
         };
-        Ok(Self { pending, unwritten, written, last, delivered })
+        Ok(Self { pending, unwritten: promised - written, written, last, delivered })
     }
 
     /// Whether no entry is left for a worker: there is none, or the group has acknowledged the last one.
@@ -121,54 +99,25 @@ impl LogState {
     }
 }
 
-/// True if Redis has one of these logs of claims.
-async fn has_claims(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<bool> {
-    let claims = logs.iter().filter(|log| log.layout == LogLayout::Claims);
-    let names: Vec<String> = claims.map(|log| keys.log(*log)).collect();
-    if names.is_empty() {
-        return Ok(false);
-    }
-    let there: u64 = redis.query(redis::cmd("EXISTS").arg(names)).await?;
-    Ok(there > 0)
-}
-
-/// Redis's own counts of a log. They have to do in a log of claims, an entry is an order.
+/// Redis's own counts of a log, in entries.
 #[derive(Default)]
 struct Counts {
     pending: u64,
-    unread: u64,
-    appended: u64,
     last: EntryId,
     delivered: Option<EntryId>,
 }
 
 impl Counts {
-    /// **Every reader of a lag goes through here.** Redis's `lag` is its count of entries added, less its count of
-    /// entries read. After a restart, the count of reads is that of the last rewrite of its file, so the lag is
-    /// believed only as far as there can be unread entries: none when the group has been given the last one, and
-    /// never more than the log has. The same bound holds without a group, or when Redis doesn't tell a lag.
     fn judge(stream: &Facts, group: Option<&Facts>) -> Self {
-        let length = fact(stream, "length").unwrap_or(0);
-        let last = fact_id(stream, "last-generated-id").unwrap_or_default();
-        let delivered = group.map(|group| fact_id(group, "last-delivered-id").unwrap_or_default());
-        let lag = group.and_then(|group| fact(group, "lag")).unwrap_or(length);
-        let unread = if delivered.is_some_and(|id| id >= last) { 0 } else { lag.min(length) };
         Self {
             pending: group.and_then(|group| fact(group, "pending")).unwrap_or(0),
-            unread,
-            appended: fact(stream, "entries-added").unwrap_or(0),
-            last,
-            delivered,
+            last: fact_id(stream, "last-generated-id").unwrap_or_default(),
+            delivered: group.map(|group| fact_id(group, "last-delivered-id").unwrap_or_default()),
         }
     }
 
     fn are_settled(&self) -> bool {
         self.pending == 0 && self.delivered.unwrap_or_default() >= self.last
-    }
-
-    fn unwritten_and_written(&self) -> (u64, u64) {
-        let unwritten = self.pending + self.unread;
-        (unwritten, self.appended.saturating_sub(unwritten))
     }
 }
 
@@ -277,81 +226,46 @@ fn is_missing_key(error: &RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// Redis's answers: a log of so many entries, the last one added, the group's position and counts, and the counts
-    /// of the lane.
-    fn state(
-        layout: LogLayout,
-        length: i64,
-        last: &str,
-        group: Option<(&str, i64, Option<i64>)>,
-        counts: (i64, i64),
-    ) -> LogState {
+    /// Redis's answers: the last entry added, the group's position and pending entries, and the counts of the lane.
+    fn state(last: &str, (delivered, pending): (&str, i64), counts: (i64, i64)) -> LogState {
         let text = |text: &str| Value::SimpleString(text.to_owned());
         let facts = |facts: &[(&str, Value)]| {
             Value::Map(facts.iter().map(|(name, value)| (text(name), value.clone())).collect())
         };
-        let stream = facts(&[
-            ("length", Value::Int(length)),
-            ("entries-added", Value::Int(1_600)),
-            ("last-generated-id", text(last)),
+        let stream = facts(&[("last-generated-id", text(last))]);
+        let group = facts(&[
+            ("name", text(GROUP)),
+            ("last-delivered-id", text(delivered)),
+            ("pending", Value::Int(pending)),
         ]);
-        let groups = group.map(|(delivered, pending, lag)| {
-            facts(&[
-                ("name", text(GROUP)),
-                ("last-delivered-id", text(delivered)),
-                ("pending", Value::Int(pending)),
-                ("lag", lag.map_or(Value::Nil, Value::Int)),
-            ])
-        });
-        let groups = Value::Array(groups.into_iter().collect());
         let counts = Value::Array(vec![Value::Int(counts.0), Value::Int(counts.1)]);
-        LogState::read(layout, &[Ok(counts), Ok(stream), Ok(groups)]).expect("answers of Redis")
+        let replies = [Ok(counts), Ok(stream), Ok(Value::Array(vec![group]))];
+        LogState::read(&replies).expect("answers of Redis")
     }
 
     #[test]
-    fn a_lag_is_believed_as_far_as_there_can_be_unread_entries() {
-        for (length, last, group, unread, pending) in [
-            // Correct counts.
-            (100, "5-2", Some(("5-2", 0, Some(0))), 0, 0),
-            (100, "5-2", Some(("5-1", 3, Some(1))), 1, 3),
-            // Redis has counted from its last rewrite on.
-            (100, "5-2", Some(("5-2", 7, Some(1_500))), 0, 7),
-            (100, "5-2", Some(("4-9", 0, Some(1_510))), 100, 0),
-            (0, "5-2", Some(("4-9", 0, Some(1_500))), 0, 0),
-            // Redis tells no lag.
-            (100, "5-2", Some(("5-2", 0, None)), 0, 0),
-            (100, "5-2", Some(("5-1", 0, None)), 100, 0),
-            (100, "5-2", None, 100, 0),
-            // An id is compared as numbers: first its time, then its sequence.
-            (100, "10-0", Some(("9-5", 0, Some(2))), 2, 0),
-            (100, "9-10", Some(("9-9", 0, Some(1))), 1, 0),
-            (100, "9-10", Some(("10-0", 0, Some(1))), 0, 0),
+    fn orders_are_counted_by_the_lane() {
+        for (group, counts, unwritten, settled) in [
+            (("5-2", 0), (700, 700), 0, true),
+            (("5-2", 2), (700, 300), 400, false),
+            (("5-1", 0), (700, 699), 1, false),
+            // An entry that isn't counted, and a lane whose counts are gone.
+            (("5-1", 1), (0, 0), 0, false),
+            (("5-2", 0), (0, 128), 0, true),
+            // Entries that were deleted by hand.
+            (("5-2", 0), (700, 300), 0, true),
         ] {
-            let found = state(LogLayout::Claims, length, last, group, (7, 3));
-            assert_eq!(
-                (found.unwritten, found.pending),
-                (unread + pending, pending),
-                "{last} {group:?}"
-            );
-            assert_eq!(found.written, 1_600 - found.unwritten);
+            let found = state("5-2", group, counts);
+            assert_eq!((found.unwritten, found.is_settled()), (unwritten, settled), "{counts:?}");
         }
     }
 
     #[test]
-    fn the_orders_of_calls_are_counted_by_the_lane() {
-        for (delivered, pending, lag, counts, unwritten, settled) in [
-            ("5-2", 0, Some(1_500), (700, 700), 0, true),
-            ("5-2", 2, Some(0), (700, 300), 400, false),
-            ("5-1", 0, Some(1), (700, 699), 1, false),
-            // An entry that isn't counted, and a lane whose counts are gone.
-            ("5-1", 1, Some(1), (0, 0), 0, false),
-            ("5-2", 0, Some(0), (0, 128), 0, true),
-            // Entries that were deleted by hand.
-            ("5-2", 0, Some(0), (700, 300), 0, true),
-        ] {
-            let found =
-                state(LogLayout::Calls, 100, "5-2", Some((delivered, pending, lag)), counts);
-            assert_eq!((found.unwritten, found.is_settled()), (unwritten, settled), "{counts:?}");
+    fn ids_of_entries_are_compared_as_numbers() {
+        for (last, delivered, has_unread) in
+            [("10-0", "9-5", true), ("9-10", "9-9", true), ("9-10", "10-0", false)]
+        {
+            assert_eq!(state(last, (delivered, 0), (1, 0)).has_unread(), has_unread, "{last}");
         }
     }
 
@@ -372,7 +286,7 @@ mod tests {
                 (has_unread, is_settled),
                 "{state:?}"
             );
-            let counts = Counts { last, delivered, pending, ..Counts::default() };
+            let counts = Counts { last, delivered, pending };
             assert_eq!(counts.are_settled(), is_settled, "{state:?}");
         }
     }

@@ -18,8 +18,8 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
-use crate::sale::log::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
+use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId, order_id};
+use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
 
 /// Reason why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
@@ -147,7 +147,7 @@ pub struct LetterFilter {
 pub struct Stored {
     /// True for a letter that waits for an operator.
     pub is_open: bool,
-    /// The claim, if the entry could be read: with the time and the revision of its entry.
+    /// The claim, if the entry could be read: with the revision of its entry.
     pub claim: Option<LoggedClaim>,
     /// The order that has its order id.
     pub order: Option<Namesake>,
@@ -165,7 +165,7 @@ pub struct Namesake {
 /// This letter, open or closed.
 pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
     let row = sqlx::query!(
-        r#"SELECT resolved_at IS NULL AS "is_open!", entry_id, payload, letter.coupon_id AS "coupon_id: CouponId",
+        r#"SELECT resolved_at IS NULL AS "is_open!", payload, letter.coupon_id AS "coupon_id: CouponId",
                   letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
                   (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
                   is_live(orders.status) AS is_live
@@ -179,9 +179,7 @@ pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<St
         is_open: row.is_open,
         claim: match (row.coupon_id, row.user_id, row.order_id) {
             (Some(coupon), Some(user), Some(order)) => {
-                let entry = row.entry_id.parse().ok();
-                let entry = entry.map(|id| Entry::decode(id, Some(row.payload)));
-                Some(LoggedClaim::without_entry(coupon, user, order).at_time_of(entry.as_ref()))
+                Some(LoggedClaim::without_entry(coupon, user, order).of_letter(&row.payload))
             }
             _ => None,
         },
@@ -502,6 +500,23 @@ pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sql
     .await
 }
 
+/// The highest order id among the dead letters of this lane that carry a time from `after` to `before`.
+pub async fn highest_between(
+    pool: &PgPool,
+    lane: Lane,
+    (after, before): (DateTime<Utc>, DateTime<Utc>),
+) -> sqlx::Result<Option<OrderId>> {
+    sqlx::query_scalar!(
+        r#"SELECT max(order_id) AS "id: OrderId" FROM dead_letters
+           WHERE order_id >= $1 AND order_id < $2 AND lane = $3"#,
+        order_id::first_at(after),
+        order_id::first_at(before),
+        lane.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -538,7 +553,11 @@ mod tests {
         assert_eq!((letter.reason(), letter.detail()), (Reason::Undecodable, "no id"));
         assert_eq!((letter.entry(), letter.place, letter.payload), (entry, place, payload));
         assert_eq!((letter.lane, letter.claim), (lane, None));
-        let lost = DeadLetter::unreadable(lane, &Entry::lost(entry), "its orders are 7 to 9");
+        let lost = DeadLetter::unreadable(
+            lane,
+            &crate::sale::log::Entry::lost(entry),
+            "its orders are 7 to 9",
+        );
         assert_eq!(lost.reason(), Reason::DeletedFromLog);
         let detail =
             "the entry was deleted from the log while it was pending; its orders are 7 to 9";

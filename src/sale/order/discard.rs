@@ -185,8 +185,7 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
     let found = sqlx::query!(
         r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
            RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
-                     order_id AS "order_id: OrderId", reason, resolved_at = now() AS "is_new!",
-                     to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0) AS "claimed_at!""#,
+                     order_id AS "order_id: OrderId", reason, resolved_at = now() AS "is_new!""#,
         letter.get(),
     )
     .fetch_optional(&mut *tx)
@@ -198,7 +197,7 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
         (found.coupon_id, found.user_id, found.order_id)
     {
         let claim = StockReturn { order_id, coupon_id, user_id };
-        if !moves::cancel_unwritten(&mut tx, claim, found.claimed_at).await? {
+        if !moves::cancel_unwritten(&mut tx, claim).await? {
             tx.rollback().await?;
             return Ok(Discarded::OrderIdTaken);
         }

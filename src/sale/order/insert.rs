@@ -7,6 +7,7 @@ use sqlx::{Postgres, Transaction};
 
 use super::dead_letter::{self, DeadLetter, Reason};
 use super::terms::{NoPrices, Terms};
+use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::prices::Price;
 use crate::sale::coupon::stock;
@@ -18,6 +19,9 @@ pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs t
 
 /// Detail of a claim whose sale is archived.
 const ARCHIVED: &str = "its sale is archived, so it may have been an order that was deleted since";
+
+/// Detail of a claim whose order id would move all later ones.
+const AHEAD: &str = "its order id carries a time more than a day ahead of Postgres's clock: set the clock of Redis, and have the lane recovered";
 
 /// Result of a batch of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct Written {
     pub oversold: usize,
     /// Claims that became dead letters because their sale is archived.
     pub archived: usize,
+    /// Claims that became dead letters because their order ids carry a time too far ahead.
+    pub ahead: usize,
 }
 
 /// Reason why a batch wasn't written. No part of it was.
@@ -100,8 +106,8 @@ impl Columns {
     }
 }
 
-/// Inserts all claims. False if one of them, or its buyer's place, is there already; then the transaction is of no
-/// more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
+/// Inserts all claims. False if one of them, or its buyer's place, is there already, or its time is too far ahead; then the
+/// transaction is of no more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
 ///
 /// Arrays in the list of the SELECT go row by row into the INSERT, in their order; `FROM UNNEST ... ORDER BY` would keep
 /// all rows and sort them first, for a twentieth of Postgres's time.
@@ -113,12 +119,14 @@ pub(super) async fn insert_new(
     let mut claims = claims.to_vec();
     claims.sort_unstable_by_key(|claim| claim.order_id);
     let prices = terms.prices(&mut *tx, &claims).await?;
+    let newest = claims.last().map(|claim| claim.claimed_at);
     let Columns { ids, coupons, users, times, cents, currencies } = Columns::of(&claims, prices);
     let inserted = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
-         SELECT UNNEST($1::bigint[]), UNNEST($2::bigint[]), 'flash', UNNEST($3::bigint[]), UNNEST($4::timestamptz[]),
-                UNNEST($5::bigint[]), UNNEST($6::text[]),
-                greatest(UNNEST($4) + make_interval(secs => $7), now() + make_interval(secs => $8))",
+         SELECT UNNEST($1::bigint[]), UNNEST($2::bigint[]), 'flash', UNNEST($3::bigint[]),
+                least(UNNEST($4::timestamptz[]), now()), UNNEST($5::bigint[]), UNNEST($6::text[]),
+                greatest(least(UNNEST($4), now()) + make_interval(secs => $7), now() + make_interval(secs => $8))
+         WHERE $9::timestamptz <= now() + make_interval(secs => $10)",
         &ids,
         &coupons,
         &users,
@@ -127,12 +135,14 @@ pub(super) async fn insert_new(
         &currencies as &[Option<String>],
         terms.payment_window.as_secs_f64(),
         terms.pay_time_min().as_secs_f64(),
+        newest,
+        limits::ORDER_AHEAD_MAX.as_secs_f64(),
     )
     .execute(&mut **tx)
     .await;
     match inserted {
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
-        inserted => Ok(inserted.map(|_| true)?),
+        inserted => Ok(inserted?.rows_affected() == claims.len() as u64),
     }
 }
 
@@ -165,8 +175,8 @@ async fn insert_in_id_order(
     let Columns { ids, coupons, users, times, cents, currencies } = Columns::of(claims, prices);
     let rows = sqlx::query!(
         r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
-           SELECT id, coupon_id, 'flash', user_id, claimed_at, pay_cents, currency,
-                  greatest(claimed_at + make_interval(secs => $7), now() + make_interval(secs => $8))
+           SELECT id, coupon_id, 'flash', user_id, least(claimed_at, now()), pay_cents, currency,
+                  greatest(least(claimed_at, now()) + make_interval(secs => $7), now() + make_interval(secs => $8))
            FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::bigint[], $6::text[])
                 AS claim (id, coupon_id, user_id, claimed_at, pay_cents, currency)
            ORDER BY id
@@ -194,29 +204,52 @@ pub(super) struct Aside {
     pub(super) written: Written,
 }
 
-/// Makes dead letters of the claims of archived sales that are no rows. A sale is archived when each of its claims is a
-/// row, so this is an older log, and the orders may have been deleted since.
-pub(super) async fn set_archived_aside(
+/// Makes dead letters of claims that can't become rows: those whose order id is too far ahead of the clock, and those of
+/// archived sales that are no rows. A sale is archived when each of its claims is a row, so the latter come from an older
+/// log, and the orders may have been deleted since.
+pub(super) async fn set_aside(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
 ) -> sqlx::Result<Aside> {
+    let latest = postgres::time(&mut **tx).await? + limits::ORDER_AHEAD_MAX;
+    let (ahead, claims): (Vec<_>, Vec<_>) =
+        claims.iter().copied().partition(|claim| claim.claimed_at > latest);
     let coupons: Vec<i64> = claims.iter().map(|claim| claim.coupon_id.get()).collect();
     let archived = stock::archived_among(&mut *tx, &coupons).await?;
     let (old, mut rest): (Vec<_>, Vec<_>) =
-        claims.iter().copied().partition(|claim| archived.contains(&claim.coupon_id));
-    let mut written = Written::default();
+        claims.into_iter().partition(|claim| archived.contains(&claim.coupon_id));
+    let mut gone = Vec::new();
     if !old.is_empty() {
         let rows = existing(tx, &old).await?;
-        let (known, gone): (Vec<_>, Vec<_>) =
+        let (known, missing): (Vec<_>, Vec<_>) =
             old.into_iter().partition(|claim| rows.contains_key(&claim.order_id));
         rest.extend(known);
-        let letter = |claim| DeadLetter::of_claim(lane, claim, Reason::Archived, ARCHIVED);
-        let letters: Vec<DeadLetter> = gone.iter().map(letter).collect();
-        written.archived = dead_letter::insert_all(&mut **tx, &letters).await?;
-        written.repeated = letters.len() - written.archived;
+        gone = missing;
     }
+    let mut written = Written::default();
+    (written.ahead, written.repeated) =
+        put_aside(tx, lane, &ahead, (Reason::Invalid, AHEAD)).await?;
+    let (letters, repeated) = put_aside(tx, lane, &gone, (Reason::Archived, ARCHIVED)).await?;
+    written.archived = letters;
+    written.repeated += repeated;
     Ok(Aside { rest, written })
+}
+
+/// Returns how many dead letters are new, and how many were there already.
+async fn put_aside(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    claims: &[LoggedClaim],
+    (reason, error): (Reason, &'static str),
+) -> sqlx::Result<(usize, usize)> {
+    let letter = |claim| DeadLetter::of_claim(lane, claim, reason, error);
+    let letters: Vec<DeadLetter> = claims.iter().map(letter).collect();
+    if letters.is_empty() {
+        return Ok((0, 0));
+    }
+    let new = dead_letter::insert_all(&mut **tx, &letters).await?;
+    Ok((new, letters.len() - new))
 }
 
 /// Owner of a row.

@@ -6,13 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use sqlx::{PgExecutor, PgPool};
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::redis::Redis;
-use crate::kit::{id, postgres};
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId, order_id};
 use crate::sale::keys::Keys;
 use crate::sale::{Failure, buyers};
 
@@ -137,7 +137,7 @@ pub async fn claimed_since(
         r#"SELECT coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId", id AS "id: OrderId"
            FROM orders
            WHERE id >= $1 AND kind = 'flash' AND (coupon_id & 1023)::integer = $2 AND is_live(status)"#,
-        id::first_at(since),
+        order_id::first_at(since),
         lane.get(),
     )
     .fetch_all(&mut *tx)
@@ -160,10 +160,28 @@ pub async fn count_since(
         r#"SELECT count(*) AS "orders!" FROM orders
            WHERE id >= $1 AND (coupon_id & 1023)::integer = $2 AND kind = 'flash'
              AND (claimed_at >= $3 OR created_at >= $4)"#,
-        id::first_at(claimed_since - margin),
+        order_id::first_at(claimed_since - margin),
         lane.get(),
-        claimed_since,
+        // The times of claims are whole seconds.
+        claimed_since.trunc_subsecs(0),
         written_since,
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// The highest order id of this lane among those that carry a time from `after` to `before`.
+pub async fn highest_between(
+    pool: &PgPool,
+    lane: Lane,
+    (after, before): (DateTime<Utc>, DateTime<Utc>),
+) -> sqlx::Result<Option<OrderId>> {
+    sqlx::query_scalar!(
+        r#"SELECT max(id) AS "id: OrderId" FROM orders
+           WHERE id >= $1 AND id < $2 AND (id >> 26) & 63 = $3"#,
+        order_id::first_at(after),
+        order_id::first_at(before),
+        i64::from(lane.get()),
     )
     .fetch_one(pool)
     .await

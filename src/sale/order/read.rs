@@ -6,8 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
-use crate::kit::id;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId, order_id};
 
 /// A place in a list that has the last claim first: everything listed was claimed before this time, or in the same
 /// microsecond under a smaller id.
@@ -92,7 +91,7 @@ impl Orders {
     /// The place of an order in a search. An order that was deleted meanwhile stands where its id says.
     async fn place_of(&self, order: OrderId) -> sqlx::Result<Place> {
         let found = self.written(&[order]).await?.pop();
-        let place = (id::time_of(order.get()), 0);
+        let place = (order_id::time_of(order.get()), 0);
         Ok(found.map_or(place, |found| (found.claimed_at, order.get())))
     }
 

@@ -40,7 +40,7 @@ impl Terms {
         self.payment_window.min(limits::PAY_TIME_MIN)
     }
 
-    /// The price of each of these claims; none for a claim in an entry of an older version, which tells no revision.
+    /// The price of each of these claims; none for a claim whose revision is unknown, because its entry is gone.
     pub(super) async fn prices(
         &self,
         connection: &mut PgConnection,

@@ -13,17 +13,16 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
-use crate::kit;
 use crate::kit::postgres::Unfinished;
 use crate::sale::coupon::stock;
 use crate::sale::coupon::stock::Sold;
 use crate::sale::fence;
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId, order_id};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
 use super::insert::{
-    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_archived_aside,
+    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_aside,
 };
 use super::overflow;
 use super::terms::Terms;
@@ -46,12 +45,12 @@ pub struct ClosedOrders {
 impl ClosedOrders {
     /// The order id behind which closed orders count at this time.
     pub(super) fn counted_behind(self, now: DateTime<Utc>) -> i64 {
-        kit::id::first_at(now - limits::CLOSED_ORDERS_TIME)
+        order_id::first_at(now - limits::CLOSED_ORDERS_TIME)
     }
 
     /// Time until the oldest of as many closed orders as may be counts no more.
     pub(super) fn wait(self, now: DateTime<Utc>, oldest: i64) -> Duration {
-        let age = now - kit::id::time_of(oldest);
+        let age = now - order_id::time_of(oldest);
         // A second more, because ids tell seconds only.
         let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
         rest.saturating_sub(age.to_std().unwrap_or_default())
@@ -75,36 +74,37 @@ impl Orders {
     }
 
     /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
-    /// ones as may be.
+    /// ones as may be. Its id has 63 in the place of the lane (`sale/ids/order_id.rs`).
     pub async fn insert_regular(
         &self,
-        order: OrderId,
         coupon: CouponId,
         user: UserId,
         closed: ClosedOrders,
-    ) -> sqlx::Result<bool> {
-        let done = sqlx::query!(
-            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
-             SELECT $1, id, kind, $3, now(), pay_cents, currency, now() + make_interval(secs => $4) FROM coupons
-             WHERE id = $2 AND kind = 'regular' AND state = 'active'
-               AND ($6::bigint = 0 OR NOT has_closed_orders($3, $2, $5, $6))
-             ON CONFLICT DO NOTHING",
-            order.get(),
+    ) -> sqlx::Result<Option<OrderId>> {
+        sqlx::query_scalar!(
+            r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+               SELECT ((floor(extract(epoch FROM now()))::bigint - 1640995200) << 32) | (63::bigint << 26)
+                          | nextval('regular_orders'),
+                      id, kind, $2, now(), pay_cents, currency, now() + make_interval(secs => $3)
+               FROM coupons
+               WHERE id = $1 AND kind = 'regular' AND state = 'active'
+                 AND ($5::bigint = 0 OR NOT has_closed_orders($2, $1,
+                          (floor(extract(epoch FROM now()))::bigint - 1640995200 - $4) << 32, $5))
+               ON CONFLICT DO NOTHING
+               RETURNING id AS "id: OrderId""#,
             coupon.get(),
             user.get(),
             self.terms.payment_window.as_secs_f64(),
-            closed.counted_behind(kit::id::time_of(order.get())),
+            limits::CLOSED_ORDERS_TIME.as_secs().cast_signed(),
             i64::from(closed.most),
         )
-        .execute(&self.pool)
-        .await?;
-        Ok(done.rows_affected() == 1)
+        .fetch_optional(&self.pool)
+        .await
     }
 
     /// Time after which the user may claim this regular coupon again, if as many orders as may be have been closed.
     pub async fn closed_orders_wait(
         &self,
-        order: OrderId,
         coupon: CouponId,
         user: UserId,
         closed: ClosedOrders,
@@ -112,19 +112,19 @@ impl Orders {
         if closed.most == 0 {
             return Ok(None);
         }
-        let now = kit::id::time_of(order.get());
-        let oldest = sqlx::query_scalar!(
-            "SELECT id FROM orders
-             WHERE user_id = $1 AND id > $2 AND coupon_id = $3 AND NOT is_live(status)
-             ORDER BY id DESC OFFSET $4 LIMIT 1",
+        let oldest = sqlx::query!(
+            r#"SELECT id, now() AS "now!" FROM orders
+               WHERE user_id = $1 AND id > (floor(extract(epoch FROM now()))::bigint - 1640995200 - $2) << 32
+                 AND coupon_id = $3 AND NOT is_live(status)
+               ORDER BY id DESC OFFSET $4 LIMIT 1"#,
             user.get(),
-            closed.counted_behind(now),
+            limits::CLOSED_ORDERS_TIME.as_secs().cast_signed(),
             coupon.get(),
             i64::from(closed.most) - 1,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(oldest.map(|oldest| closed.wait(now, oldest)))
+        Ok(oldest.map(|oldest| closed.wait(oldest.now, oldest.id)))
     }
 
     /// Whether there is a sale of this coupon.
@@ -274,7 +274,7 @@ async fn write_missing(
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Option<Written>, NotWritten> {
-    let aside = set_archived_aside(tx, lane, claims).await?;
+    let aside = set_aside(tx, lane, claims).await?;
     let (claims, mut written) = (&aside.rest[..], aside.written);
     let inserted = insert_missing(tx, claims, terms).await?;
     written.inserted = inserted.len();
@@ -334,8 +334,8 @@ mod tests {
     #[test]
     fn a_closed_order_counts_for_an_hour_and_a_second_from_the_second_in_its_id() {
         let closed = ClosedOrders { most: 3 };
-        let id = kit::id::first_at("2026-11-21T12:00:00Z".parse().expect("a time"));
-        let time = kit::id::time_of(id);
+        let id = order_id::first_at("2026-11-21T12:00:00Z".parse().expect("a time"));
+        let time = order_id::time_of(id);
         for (age, rest) in [(0, 3_601), (1, 3_600), (3_600, 1), (3_601, 0), (4_000, 0), (-5, 3_601)]
         {
             let now = time + chrono::TimeDelta::seconds(age);

@@ -3,8 +3,8 @@
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::limits;
-use crate::kit::{id, postgres};
-use crate::sale::ids::OrderId;
+use crate::kit::postgres;
+use crate::sale::ids::{OrderId, order_id};
 
 /// Deletes the payments of these orders, which are locked. One that goes back or is held has come after the look at the
 /// orders: it stays, and takes its way without them.
@@ -23,5 +23,5 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
 
 /// Whether an order that isn't there may have been deleted with its payments.
 pub(super) async fn may_be_deleted(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
-    Ok(id::time_of(order.get()) < postgres::time(pool).await? - limits::ORDER_KEPT_MIN)
+    Ok(order_id::time_of(order.get()) < postgres::time(pool).await? - limits::ORDER_KEPT_MIN)
 }

@@ -12,12 +12,11 @@ use super::table;
 use crate::base::limits;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::Lane;
-use crate::sale::keys::{LogId, LogLayout};
-use crate::sale::log::{EntryId, progress};
+use crate::sale::log::{EntryId, Progress, progress};
 use crate::sale::{Failure, Stores};
 
-/// Last entries of both logs of a lane, at the time of a look.
-type Look = (Instant, Vec<EntryId>);
+/// Last entry of the log of a lane, at the time of a look.
+type Look = (Instant, EntryId);
 
 /// Hands the receipts of this process in.
 pub struct HandIn {
@@ -127,30 +126,16 @@ impl HandIn {
         let State { looks, epochs, .. } = state;
         for lane in self.book.lanes() {
             let looked_at = Instant::now();
-            let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
-            let mut last = Vec::with_capacity(logs.len());
-            let mut acknowledged = Vec::with_capacity(logs.len());
-            let (mut is_there, mut misses_calls) = (false, false);
-            for log in logs {
-                let is_of_calls = log.layout == LogLayout::Calls;
-                let log = progress(&self.stores.redis, &self.stores.keys.log(log)).await?;
-                is_there |= log.is_some();
-                misses_calls |= is_of_calls && log.is_none();
-                let log = log.unwrap_or_default();
-                last.push(log.last);
-                acknowledged.push(log.acknowledged);
-            }
-            let before = looks.get(&lane).and_then(VecDeque::back);
-            let went_back = before.is_some_and(|(_, before)| {
-                before.iter().zip(&last).any(|(before, last)| last < before)
-            });
+            let log = progress(&self.stores.redis, &self.stores.keys.log(lane)).await?;
+            let before = looks.get(&lane).and_then(VecDeque::back).map(|(_, last)| *last);
             // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
             // that until the lane has been recovered.
-            let is_lost = !is_there || went_back || misses_calls && self.has_calls(lane).await?;
-            if is_lost {
+            let Some(Progress { last, acknowledged }) =
+                log.filter(|log| before.is_none_or(|before| before <= log.last))
+            else {
                 self.book.doubt(lane);
                 continue;
-            }
+            };
             if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
                 looks.remove(&lane);
                 self.book.doubt(lane);
@@ -159,7 +144,7 @@ impl HandIn {
             let of_lane = looks.entry(lane).or_default();
             let mut committed = None;
             while let Some((at, last)) = of_lane.front()
-                && last.iter().zip(&acknowledged).all(|(last, acknowledged)| last <= acknowledged)
+                && *last <= acknowledged
             {
                 committed = Some(*at);
                 of_lane.pop_front();
@@ -168,12 +153,6 @@ impl HandIn {
             self.book.committed(lane, committed);
         }
         Ok(())
-    }
-
-    /// True if the lane has begun its log of calls: one that is missing was lost.
-    async fn has_calls(&self, lane: Lane) -> RedisResult<bool> {
-        let Stores { redis, keys, .. } = &self.stores;
-        fence::scripts::has_log_of_calls(keys, &*redis.link().await?, lane).await
     }
 
     /// True if Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone

@@ -24,7 +24,7 @@ use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
-use crate::sale::keys::{Keys, LogId};
+use crate::sale::keys::Keys;
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::numbers::{LogNumbers, Oldest};
@@ -149,8 +149,8 @@ impl Numbers {
             Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
             states => states?,
         };
-        for (log_id, state) in states {
-            match LogNumbers::look(redis, keys, log_id, &state, &self.oldest).await {
+        for (lane, state) in states {
+            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
                 Err(error) if is_data_error(&error) => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
@@ -286,11 +286,9 @@ pub async fn side_by_side(
     let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
         return Ok(None);
     };
-    let mut log = LogNumbers::default();
-    for of_lane in LogId::of_lanes([coupon.lane()].into_iter()) {
-        let state = LogState::of(redis, keys, of_lane).await?;
-        log = log.with(LogNumbers::look(redis, keys, of_lane, &state, &Oldest::default()).await?);
-    }
+    let lane = coupon.lane();
+    let state = LogState::of(redis, keys, lane).await?;
+    let log = LogNumbers::look(redis, keys, lane, &state, &Oldest::default()).await?;
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
         postgres: in_postgres(pool, coupon).await?,

@@ -1,4 +1,4 @@
-//! The order logs of one lane: no pending entry has been deleted, and the numbers of the promised orders have neither gap
+//! The order log of one lane: no pending entry has been deleted, and the numbers of the promised orders have neither gap
 //! nor overlap.
 
 use super::disagreement::Numbering;
@@ -7,7 +7,6 @@ use crate::kit::redis::is_data_error;
 use crate::sale::Failure;
 use crate::sale::coupon::stock;
 use crate::sale::ids::Lane;
-use crate::sale::keys::LogId;
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState, LoggedClaim, is_missing_group};
 
 /// Entries read at a time; more would hold up all other clients. An entry may have some hundred claims.
@@ -19,14 +18,13 @@ type Pending = (String, String, u64, u64);
 impl Check<'_> {
     /// States of the logs; `None` for one that can't be read.
     pub(super) async fn states(&self, lanes: &[Lane]) -> Result<Vec<Option<LogState>>, Failure> {
-        let logs: Vec<LogId> = LogId::of_lanes(lanes.iter().copied()).collect();
-        match LogState::of_all(self.redis, self.keys, &logs).await {
+        match LogState::of_all(self.redis, self.keys, lanes).await {
             Err(error) if is_data_error(&error) => {}
             states => return Ok(states?.into_iter().map(Some).collect()),
         }
-        let mut states = Vec::with_capacity(logs.len());
-        for log in logs {
-            states.push(match LogState::of(self.redis, self.keys, log).await {
+        let mut states = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            states.push(match LogState::of(self.redis, self.keys, *lane).await {
                 Err(error) if is_data_error(&error) => None,
                 state => Some(state?),
             });
@@ -41,9 +39,8 @@ impl Check<'_> {
         found: &mut Vec<Disagreement>,
     ) -> Result<Vec<Option<LogState>>, Failure> {
         let states = self.states(lanes).await?;
-        for (log, state) in LogId::of_lanes(lanes.iter().copied()).zip(&states) {
-            let lane = log.lane;
-            match self.unacknowledged(log, *state, found).await {
+        for (lane, state) in lanes.iter().copied().zip(&states) {
+            match self.unacknowledged(lane, *state, found).await {
                 Err(failure) if failure.is_of_item() => {
                     found.push(Disagreement::LogUnreadable { lane, error: failure.to_string() });
                 }
@@ -56,29 +53,28 @@ impl Check<'_> {
     /// Notes the faults of the entries of a log that aren't acknowledged.
     async fn unacknowledged(
         &self,
-        log: LogId,
+        lane: Lane,
         state: Option<LogState>,
         found: &mut Vec<Disagreement>,
     ) -> Result<(), Failure> {
         let state = match state {
             Some(state) => state,
             // Asked once more, for the error.
-            None => LogState::of(self.redis, self.keys, log).await?,
+            None => LogState::of(self.redis, self.keys, lane).await?,
         };
         if state.is_settled() {
             return Ok(());
         }
         if state.pending > 0 {
-            self.pending_deleted(log, found).await?;
+            self.pending_deleted(lane, found).await?;
         }
-        self.numbers(log, found).await
+        self.numbers(lane, found).await
     }
 
     /// Looks for gaps and overlaps in the numbers of the orders in flight.
-    async fn numbers(&self, log: LogId, found: &mut Vec<Disagreement>) -> Result<(), Failure> {
-        let lane = log.lane;
+    async fn numbers(&self, lane: Lane, found: &mut Vec<Disagreement>) -> Result<(), Failure> {
         let mut next: Option<u64> = None;
-        self.each_entry_in_flight(log, |entry| {
+        self.each_entry_in_flight(lane, |entry| {
             let Some(first) = entry.first else { return };
             match next {
                 Some(next) if next < first => {
@@ -98,21 +94,20 @@ impl Check<'_> {
 
     async fn pending_deleted(
         &self,
-        log: LogId,
+        lane: Lane,
         found: &mut Vec<Disagreement>,
     ) -> Result<(), Failure> {
-        let lane = log.lane;
         let mut from = "-".to_owned();
         loop {
-            let page = self.pending(log, &from, "+", PAGE).await?;
+            let page = self.pending(lane, &from, "+", PAGE).await?;
             let Some((last, ..)) = page.last() else {
                 return Ok(());
             };
             from = format!("({last}");
             for (entry_id, ..) in page {
                 // Asked once more: entries that were acknowledged since may have been trimmed since.
-                if self.range(log, &entry_id, &entry_id, 1).await?.is_empty()
-                    && !self.pending(log, &entry_id, &entry_id, 1).await?.is_empty()
+                if self.range(lane, &entry_id, &entry_id, 1).await?.is_empty()
+                    && !self.pending(lane, &entry_id, &entry_id, 1).await?.is_empty()
                 {
                     found.push(Disagreement::PendingDeleted { lane, entry_id });
                 }
@@ -120,32 +115,26 @@ impl Check<'_> {
         }
     }
 
-    /// Tells `each` about the claims whose entries aren't acknowledged, in all logs of the lane. Acknowledged ones in
-    /// between do no harm.
+    /// Tells `each` about the claims whose entries aren't acknowledged. Acknowledged ones in between do no harm.
     pub(super) async fn each_in_flight(
         &self,
         lane: Lane,
         mut each: impl FnMut(LoggedClaim),
     ) -> Result<(), Failure> {
-        for log in LogId::of_lanes([lane].into_iter()) {
-            self.each_entry_in_flight(log, |entry| {
-                entry.claims.iter().copied().for_each(&mut each)
-            })
-            .await?;
-        }
-        Ok(())
+        self.each_entry_in_flight(lane, |entry| entry.claims.iter().copied().for_each(&mut each))
+            .await
     }
 
     /// Tells `each` about the entries from the oldest pending one (or after the last delivered one) to the end of the
     /// log.
     async fn each_entry_in_flight(
         &self,
-        log: LogId,
+        lane: Lane,
         mut each: impl FnMut(&Entry),
     ) -> Result<(), Failure> {
-        let mut from = self.oldest_unacknowledged(log).await?.unwrap_or_else(|| "-".to_owned());
+        let mut from = self.oldest_unacknowledged(lane).await?.unwrap_or_else(|| "-".to_owned());
         loop {
-            let page = self.range(log, &from, "+", PAGE).await?;
+            let page = self.range(lane, &from, "+", PAGE).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
@@ -155,22 +144,22 @@ impl Check<'_> {
     }
 
     /// Asked in this order, an entry that is delivered in between is pending or after the answer.
-    async fn oldest_unacknowledged(&self, log: LogId) -> Result<Option<String>, Failure> {
-        let delivered = LogState::of(self.redis, self.keys, log).await?.delivered;
-        let pending = self.pending(log, "-", "+", 1).await?.into_iter().next();
+    async fn oldest_unacknowledged(&self, lane: Lane) -> Result<Option<String>, Failure> {
+        let delivered = LogState::of(self.redis, self.keys, lane).await?.delivered;
+        let pending = self.pending(lane, "-", "+", 1).await?.into_iter().next();
         let oldest = pending.map(|(entry_id, ..)| entry_id);
         Ok(oldest.or(delivered.map(|id: EntryId| format!("({id}"))))
     }
 
     async fn pending(
         &self,
-        log: LogId,
+        lane: Lane,
         from: &str,
         to: &str,
         count: usize,
     ) -> Result<Vec<Pending>, Failure> {
         let mut command = redis::cmd("XPENDING");
-        command.arg(self.keys.log(log)).arg(GROUP).arg(from).arg(to).arg(count);
+        command.arg(self.keys.log(lane)).arg(GROUP).arg(from).arg(to).arg(count);
         match self.redis.query(&command).await {
             Err(error) if is_missing_group(&error) => Ok(Vec::new()),
             reply => Ok(reply?),
@@ -179,13 +168,13 @@ impl Check<'_> {
 
     async fn range(
         &self,
-        log: LogId,
+        lane: Lane,
         from: &str,
         to: &str,
         count: usize,
     ) -> Result<Vec<Entry>, Failure> {
         let mut command = redis::cmd("XRANGE");
-        command.arg(self.keys.log(log)).arg(from).arg(to).arg("COUNT").arg(count);
+        command.arg(self.keys.log(lane)).arg(from).arg(to).arg("COUNT").arg(count);
         let entries: Entries = self.redis.query(&command).await?;
         Ok(entries.0)
     }

@@ -14,7 +14,6 @@ use super::lane::Recoverer;
 use super::records::{self, Recovery};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
-use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
 use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
@@ -24,8 +23,6 @@ use crate::sale::fence::round::{Round, Rounds};
 use crate::sale::fence::scripts::{Beat, FenceScripts};
 use crate::sale::fence::table::{self, LaneBeat, NotedBeat, Settled, StoredLane};
 use crate::sale::ids::{CouponId, Lane, RecoveryId};
-use crate::sale::keys::LogId;
-use crate::sale::log::layout::LayoutInUse;
 use crate::sale::log::{self, EntryId};
 use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
@@ -56,7 +53,7 @@ impl Keeper {
     pub fn new(
         stores: &Stores,
         lanes: Arc<LaneStates>,
-        (orders, layout): (Orders, Arc<LayoutInUse>),
+        orders: Orders,
         (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
         process: String,
     ) -> Self {
@@ -66,7 +63,6 @@ impl Keeper {
             lanes.clone(),
             scripts.clone(),
             orders,
-            layout,
             (metrics.clone(), postponed.clone(), unpaid_orders_max),
         );
         Self {
@@ -245,11 +241,6 @@ impl Keeper {
     /// Begins a look. Lanes at rest are compared that have an entry since their last beat.
     async fn begin_round(&self, beats: &[LaneBeat], all: bool) -> Round {
         let at_rest = self.rounds().at_rest(beats);
-        // A process of before the log of calls may keep the lanes next. It takes a lane that is as noted for whole, however
-        // old the note is, so none is left out while there is one.
-        let all = all
-            || !at_rest.is_empty()
-                && postgres::has_older_processes(&self.stores.pool).await.unwrap_or(true);
         let awake = if all { None } else { self.awake(&at_rest).await.ok() };
         // Where two commands can't tell, each lane is compared.
         let awake = awake.unwrap_or_else(|| at_rest.iter().map(|(noted, _)| noted.lane).collect());
@@ -269,14 +260,13 @@ impl Keeper {
         for (noted, since) in at_rest {
             let lane = noted.lane;
             has_to_be_there.push(keys.lane(lane));
+            let log = keys.log(lane);
             if noted.promised > 0 {
-                has_to_be_there.push(keys.log(LogId::of_calls(lane)));
+                has_to_be_there.push(log.clone());
             }
             let ms = u64::try_from(since.timestamp_millis()).unwrap_or_default();
-            for log in LogId::of_lanes([lane].into_iter()).map(|log| keys.log(log)) {
-                logs.push((log.clone(), EntryId { ms, sequence: 0 }.before()));
-                lanes.insert(log, lane);
-            }
+            logs.push((log.clone(), EntryId { ms, sequence: 0 }.before()));
+            lanes.insert(log, lane);
         }
         let there: usize = redis.query(redis::cmd("EXISTS").arg(&has_to_be_there)).await?;
         if there < has_to_be_there.len() {

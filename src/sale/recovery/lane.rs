@@ -14,13 +14,12 @@ use super::records::{self, LostClaim, Outcome, REFUSED, SUPERSEDED, WITHOUT_UNIT
 use super::unpaid::ListBuilder;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RecoveryFate};
+use crate::kit::postgres;
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
-use crate::sale::fence::scripts::{self, FenceScripts};
+use crate::sale::fence::scripts::{self, FenceScripts, Fenced};
 use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
-use crate::sale::ids::{CouponId, Lane};
-use crate::sale::keys::{LogId, LogLayout};
-use crate::sale::log::layout::LayoutInUse;
+use crate::sale::ids::{CouponId, Lane, OrderId, order_id};
 use crate::sale::log::{LogState, OrderLog};
 use crate::sale::order::dead_letter;
 use crate::sale::order::live::{self, PAGE};
@@ -38,7 +37,6 @@ pub(super) struct Recoverer {
     assessor: Assessor,
     builder: Builder,
     harvester: Harvester,
-    layout: Arc<LayoutInUse>,
     postponed: Postponed,
     lists: ListBuilder,
     metrics: Arc<Metrics>,
@@ -50,7 +48,6 @@ impl Recoverer {
         lanes: Arc<LaneStates>,
         scripts: Arc<FenceScripts>,
         orders: Orders,
-        layout: Arc<LayoutInUse>,
         (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
     ) -> Self {
         Self {
@@ -60,7 +57,6 @@ impl Recoverer {
             assessor: Assessor::new(stores),
             builder: Builder::new(stores),
             harvester: Harvester::new(stores, orders),
-            layout,
             postponed,
             lists: ListBuilder::new(stores, unpaid_orders_max),
             metrics,
@@ -101,7 +97,7 @@ impl Recoverer {
         let Damage { mut kept, mut damaged, adopted } = look;
         outcome.steps = adopted;
         // Notes a log that was lost, also one that was begun anew by another program before a worker saw that.
-        self.begin_log(&link, lane).await?;
+        self.begin_log(lane).await?;
         if scripts::has_lost_log(keys, &link, lane).await? {
             // The sales may be as they were; their orders may be nowhere else.
             damaged.append(&mut kept);
@@ -113,9 +109,10 @@ impl Recoverer {
             None
         } else {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
-            let promised = self.promised(&link, &noted).await?;
+            let in_redis = scripts::promised(keys, &link, lane).await?;
+            let promised = in_redis.max(noted.promised);
             outcome.unknown = self.unknown((closed, closed_at), &noted, promised, &outcome).await?;
-            promised
+            Some(promised)
         };
         // Redis went back meanwhile. From here on, the next look finds that.
         if link.origin().await? != origin {
@@ -131,8 +128,9 @@ impl Recoverer {
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
-        let as_approved = (epoch, first.beat, &origin);
-        let opened = self.scripts.open(&link, lane, as_approved, promised, outcome.steps).await?;
+        let second = self.last_second(lane, &receipts).await?;
+        let (as_approved, told) = ((epoch, first.beat, &origin), (outcome.steps, second));
+        let opened = self.scripts.open(&link, lane, as_approved, promised, told).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
         Ok(())
@@ -140,14 +138,11 @@ impl Recoverer {
 
     /// Closes the lane in Redis. False if the lane has a newer epoch.
     async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
-        let Some(moved) = self.scripts.fence(link, lane, epoch).await? else {
-            return Ok(false);
-        };
-        if !moved.is_empty() {
-            let moved = moved.join(", ");
+        let fenced = self.scripts.fence(link, lane, epoch).await?;
+        if let Fenced::MovedAside(moved) = &fenced {
             tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
         }
-        Ok(true)
+        Ok(fenced != Fenced::Ahead)
     }
 
     /// Tells the metrics of a recovery, and the log, if the lane is open.
@@ -271,14 +266,13 @@ impl Recoverer {
     /// Waits until the workers have written all that is in the order log.
     async fn wait_for_log(&self, lane: Lane) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
         let mut patience = LogPatience::begin(Instant::now());
         loop {
-            let states = LogState::of_all(redis, keys, &logs).await?;
-            if states.iter().all(LogState::is_settled) {
+            let state = LogState::of(redis, keys, lane).await?;
+            if state.is_settled() {
                 return Ok(());
             }
-            if patience.is_over(states, Instant::now()) {
+            if patience.is_over(state, Instant::now()) {
                 tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
                 return Err(Failure::NoReply);
             }
@@ -286,28 +280,27 @@ impl Recoverer {
         }
     }
 
-    /// Begins the log of calls if it is missing, or has no group: claims are refused without it once orders have been
-    /// promised, and workers don't begin a log that was lost. A lane that has one already decides that for a process that
-    /// believes in the log of claims still.
-    async fn begin_log(&self, link: &Link, lane: Lane) -> Result<(), Failure> {
+    /// Begins the log if it is missing, or has no group: claims are refused without it once orders have been promised, and
+    /// workers don't begin a log that was lost.
+    async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        if scripts::has_log_of_calls(keys, link, lane).await? {
-            self.layout.learn_calls();
-        }
-        if self.layout.get() == LogLayout::Calls {
-            let log = OrderLog::new(redis.clone(), keys, LogId::of_calls(lane), String::new());
-            log.begin_anew().await?;
-        }
-        Ok(())
+        let log = OrderLog::new(redis.clone(), keys, lane, String::new());
+        Ok(log.begin_anew().await?)
     }
 
-    /// Orders that the lane has promised at least; `None` where they aren't counted.
-    async fn promised(&self, link: &Link, noted: &NotedBeat) -> Result<Option<i64>, Failure> {
-        if self.layout.get() == LogLayout::Claims {
-            return Ok(None);
-        }
-        let in_redis = scripts::promised(&self.stores.keys, link, noted.lane).await?;
-        Ok(Some(in_redis.max(noted.promised)))
+    /// The second, since 2022, behind which the next order ids of the lane begin: of two claims of a user, the later one has
+    /// the higher id. It is Postgres's, or a later one of an order, a dead letter or a receipt. One that is too far ahead
+    /// doesn't count: its claim becomes no order.
+    async fn last_second(&self, lane: Lane, receipts: &[Receipt]) -> Result<i64, Failure> {
+        let pool = &self.stores.pool;
+        let now = postgres::time(pool).await?;
+        let ahead = (now, now + limits::ORDER_AHEAD_MAX);
+        let rows = live::highest_between(pool, lane, ahead).await?;
+        let letters = dead_letter::highest_between(pool, lane, ahead).await?;
+        let receipts = receipts.iter().map(|receipt| receipt.order);
+        let seen = receipts.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
+        let last = seen.map(OrderId::second).max().unwrap_or_default();
+        Ok(last.max(order_id::second_at(now)))
     }
 
     /// Claims that Redis had granted, and that neither Postgres nor this recovery knows, now that the log is written, and
@@ -317,15 +310,13 @@ impl Recoverer {
         &self,
         (closed, closed_at): (&StoredLane, DateTime<Utc>),
         noted: &NotedBeat,
-        promised: Option<i64>,
+        promised: i64,
         outcome: &Outcome,
     ) -> Result<Option<i64>, Failure> {
         let is_recent = |of: &Settled| {
             (noted.at - of.at).to_std().unwrap_or_default() < limits::SETTLED_AGE_MAX
         };
-        let (Some(promised), Some(settled), true) =
-            (promised, noted.settled.filter(is_recent), closed.harvests)
-        else {
+        let Some(settled) = noted.settled.filter(|of| closed.harvests && is_recent(of)) else {
             return Ok(None);
         };
         let pool = &self.stores.pool;

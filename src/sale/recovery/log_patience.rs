@@ -5,22 +5,22 @@ use tokio::time::Instant;
 use crate::base::limits;
 use crate::sale::log::LogState;
 
-/// Patience with the logs of one lane: as long as something moves in them, and for [`limits::RECOVERY_LOG_MAX`] at most.
+/// Patience with the log of a lane: as long as something moves in it, and for [`limits::RECOVERY_LOG_MAX`] at most.
 pub(super) struct LogPatience {
     ends: Instant,
     moved_at: Instant,
-    last: Vec<LogState>,
+    last: Option<LogState>,
 }
 
 impl LogPatience {
     pub(super) fn begin(now: Instant) -> Self {
-        Self { ends: now + limits::RECOVERY_LOG_MAX, moved_at: now, last: Vec::new() }
+        Self { ends: now + limits::RECOVERY_LOG_MAX, moved_at: now, last: None }
     }
 
-    /// Notes a look at the logs. True if there is no use in another one.
-    pub(super) fn is_over(&mut self, states: Vec<LogState>, now: Instant) -> bool {
-        if states != self.last {
-            (self.moved_at, self.last) = (now, states);
+    /// Notes a look at the log. True if there is no use in another one.
+    pub(super) fn is_over(&mut self, state: LogState, now: Instant) -> bool {
+        if self.last != Some(state) {
+            (self.moved_at, self.last) = (now, Some(state));
         }
         now >= self.moved_at + limits::RECOVERY_LOG_STILL || now >= self.ends
     }
@@ -41,7 +41,7 @@ mod tests {
         let mut patience = LogPatience::begin(began);
         looks.map(|(after, written)| {
             let state = LogState { written, ..LogState::default() };
-            patience.is_over(vec![state], began + after)
+            patience.is_over(state, began + after)
         })
     }
 

@@ -23,6 +23,10 @@ use crate::sale::order::live;
 use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores};
 
+/// Reason why a claim stays that was written without an error.
+const SET_ASIDE: &str =
+    "the claim was set aside once more, for the reason that the dead letter has";
+
 /// Tries dead letters again.
 pub struct Retries {
     stores: Stores,
@@ -236,7 +240,13 @@ impl Retries {
     async fn write(&self, epoch: i64, claim: LoggedClaim) -> Result<Result<(), Kept>, Failure> {
         let lane = claim.coupon_id.lane();
         match self.orders.write((lane, epoch), &[claim], &CancellationToken::new()).await {
-            Ok(_) => Ok(Ok(())),
+            // A claim that was set aside once more has no row.
+            Ok(_) => {
+                let (coupon, order) = (claim.coupon_id, claim.order_id);
+                let rows = live::by_id(&self.stores.pool, coupon, [order].into_iter()).await?;
+                let is_order = rows.contains_key(&order);
+                Ok(is_order.then_some(()).ok_or_else(|| Kept::Refused(SET_ASIDE.to_owned())))
+            }
             Err(NotWritten::Poison(_, why)) => Ok(Err(Kept::Refused(why))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
             Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(lane)),

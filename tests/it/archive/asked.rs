@@ -176,7 +176,7 @@ async fn what_cannot_be_read_or_told_of_its_end_is_archived_too() {
         (of_shard, "77", "junk"),
         (of_sale, "stock", "few"),
         (of_sale, "returns", "many"),
-        (of_sale, "layout", "9"),
+        (of_sale, "epoch", "9"),
         (of_sale, "total", "7"),
     ] {
         let app = TestApp::start().await;

@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 
 use chrono::TimeDelta;
+use flash_sale::sale::ids::order_id;
 
 use crate::support::{Bounded, TestApp, eventually, now, user};
-
-/// An order id as large as real ones, which a double can't tell from its neighbours.
-const REAL_ORDER: i64 = 663_123_456_789_012_345;
 
 #[tokio::test]
 async fn a_claim_becomes_an_order() {
@@ -72,8 +70,7 @@ async fn a_crowd_gets_exactly_the_stock() {
 
 #[tokio::test]
 async fn the_last_unit_is_one_unit_however_many_ask_at_that_moment() {
-    // One block has enough ids for all of them: no claim waits for a block while others are answered.
-    let app = TestApp::configured(&["--order-id-block", "1000"]).await;
+    let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     // All claims have been sent before the first answer.
@@ -192,18 +189,23 @@ async fn the_script_answers_a_list() {
     let id = coupon.to_string();
     let [sale, of_lane, log, unpaid, shard] = &names;
     let command = ["EVAL", script, "8", sale, of_lane, log, unpaid, shard, shard, shard, shard];
-    let terms = [&id, "1", "1", "0", "1", "calls"];
-    // Ids as large as real ones.
-    let orders: Vec<String> = (101..=104).map(|n| (REAL_ORDER + n).to_string()).collect();
+    // A second that the clock has not reached yet, so that the ids are known.
+    let second = order_id::second_at(now() + TimeDelta::hours(1));
+    let _: i64 = app.redis(&["HSET", of_lane, "second", &second.to_string(), "used", "77"]).await;
+    let first = (second << 32) | (1 << 20) | 77;
+    let orders = [first, first + 1].map(|order| order.to_string());
     let users: Vec<String> = [7, 8, 7, 9].map(|n| (i64::MAX - n).to_string()).into();
-    let claims = users.iter().zip(&orders).flat_map(|(user, order)| [&user[..], order]);
-    let arguments: Vec<&str> = terms.into_iter().chain(claims).collect();
+    let terms = [&id, "0", "1", "1", "0", "1"];
+    let arguments: Vec<&str> = terms.into_iter().chain(users.iter().map(String::as_str)).collect();
     let replies: Vec<String> = app.redis(&[&command[..], &arguments].concat()).await;
-    assert_eq!(replies, ["AADS", "0", &orders[0]]);
+    assert_eq!(replies, ["AADS", "0", &orders[0], &orders[0]]);
     let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
-    let claims = [&users[0], &orders[0], &users[1], &orders[1]].map(String::as_str).join(" ");
-    let entry = ["coupon", &id, "revision", "1", "epoch", "1", "first", "1", "claims", &claims];
-    assert_eq!(entries[0].1, entry);
+    let buyers = users[..2].join(" ");
+    let [coupon, revision, epoch, number] =
+        [["coupon", &id], ["revision", "1"], ["epoch", "1"], ["first", "1"]];
+    let claims = [["order", &*orders[0]], ["users", &buyers]];
+    let entry = [coupon, revision, epoch, number].into_iter().chain(claims).flatten();
+    assert!(entries[0].1.iter().eq(entry), "{entries:?}");
     assert_eq!(app.redis::<i64>(&["HGET", of_lane, "promised"]).await, 2);
 }
 

@@ -19,8 +19,7 @@ const TIMEOUTS: [&str; 4] = ["--redis-timeout-ms", "2000", "--claim-wait-ms", "5
 #[tokio::test]
 async fn who_would_only_wait_is_refused_and_comes_back() {
     let servers = OwnServers::start();
-    let settings = [&["--order-id-block", "10000"], &TIMEOUTS[..]].concat();
-    let app = TestApp::on(&servers.at, &settings, Clock::System).await;
+    let app = TestApp::on(&servers.at, &TIMEOUTS, Clock::System).await;
     let coupon = app.create_flash(1_000).await;
     eventually("a claim", async || app.claim(CLAIMS + 1, coupon).await.status == 202).await;
 

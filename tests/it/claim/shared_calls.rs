@@ -14,7 +14,7 @@ async fn a_crowd_shares_calls_and_each_has_its_own_answer() {
     const CROWD: i64 = 2_000;
     const STOCK: i64 = 700;
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &["--order-id-block", "10000"], Clock::System).await;
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
     let coupon = app.create_flash(STOCK).await;
     // The first claim takes a block of ids, and makes the script known.
     assert_eq!(app.claim(CROWD + 1, coupon).await.status, 202);

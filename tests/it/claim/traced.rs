@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::process::rows;
 use crate::support::{
-    Bounded, Reply, TestApp, calls, claims_in, eventually, lane, scoped_token, write_all,
+    Bounded, Reply, TestApp, claims_in, eventually, lane, scoped_token, write_all,
 };
 
 /// The steps in their order.
@@ -117,7 +117,7 @@ async fn what_another_process_has_done_is_null() {
     let order = app.claim_traced(1, coupon, "1").await.order_id();
     let other = app.another_instance().await;
     let settings = WorkerSettings::from(&app.config);
-    let mut worker = LaneWorker::new(other.clone(), calls(lane()), consumer_name(), settings);
+    let mut worker = LaneWorker::new(other.clone(), lane(), consumer_name(), settings);
     worker.ensure_group().bounded().await.expect("Redis answers");
     assert_eq!(write_all(&mut worker).await.inserted, 1);
 

@@ -7,7 +7,7 @@ use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use private_servers::testing::RedisServer;
 
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, calls, eventually, lane, shared, user};
+use crate::support::{TestApp, eventually, lane, shared, user};
 
 /// Time by which the clock is set back: longer than any test runs.
 const STEP: Duration = Duration::from_secs(3_600);
@@ -54,7 +54,7 @@ async fn entries_of_a_worker_that_died_are_taken_over_though_the_clock_was_set_b
     assert!(left > 1_000_000, "{left}: the lease has grown by the step");
     app.app.numbers.pass().await.unwrap();
 
-    let mut worker = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
+    let mut worker = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
     worker.ensure_group().await.unwrap();
     let mut written = 0;
     eventually("all of them are written", async || {

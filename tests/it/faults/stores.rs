@@ -11,6 +11,7 @@ use std::time::Duration;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
+use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::task::block_in_place;
@@ -21,6 +22,7 @@ use crate::support::load::{History, Load};
 use crate::support::process::{Process, flash_sale, order_id, rows, try_claim, written};
 use crate::support::{
     IMPATIENT_WITH_REDIS, OwnServers, TestApp, eventually, proxy_before, store_arguments_behind,
+    user,
 };
 
 /// Clients that claim during a fault.
@@ -93,6 +95,49 @@ async fn kill_postgres(away: Duration) {
     settle(&app, &history).await;
     let took = back_at.elapsed();
     println!("{} orders are rows {took:.1?} after it was back", history.promised.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_is_filled_without_postgres() {
+    fill_backlog_without_postgres(3_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make faults"]
+async fn long_a_backlog_of_600_000_orders_is_filled_without_postgres() {
+    fill_backlog_without_postgres(600_000).await;
+}
+
+/// Without Postgres, as many claims are accepted as may wait, and nothing else ends them. Repeats and refusals go on.
+async fn fill_backlog_without_postgres(orders: i64) {
+    const TOGETHER: usize = 1_000;
+    let mut servers = block_in_place(OwnServers::durable);
+    let bound = orders.to_string();
+    let app = TestApp::on(&servers.at, &["--backlog-orders-max", &bound], Clock::System).await;
+    let (coupon, sold_out) = (app.create_flash(STOCK).await, app.create_flash(1).await);
+    let claim = async |id: i64, coupon| {
+        let outcome = app.app.claims.claim(coupon, user(id)).await.expect("Redis answers");
+        outcome.status().code
+    };
+    assert_eq!(claim(1, sold_out).await, "accepted");
+    let first = app.claim(1, coupon).await.order_id();
+    servers.kill_postgres();
+    let users: Vec<i64> = (2..orders).collect();
+    for some in users.chunks(TOGETHER) {
+        let told = join_all(some.iter().map(|id| claim(*id, coupon))).await;
+        assert!(told.iter().all(|code| *code == "accepted"), "{told:?} from user {}", some[0]);
+    }
+    let waiting = app.app.backlog.look().await.expect("Redis answers");
+    assert_eq!(waiting, orders.unsigned_abs(), "all of them, and the one of the other sale");
+    assert_eq!(app.claim(orders, coupon).await.refusal(), (503, "overloaded"));
+    let repeat = app.claim(1, coupon).await;
+    assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), first));
+    assert_eq!(app.claim(2, sold_out).await.refusal(), (410, "sold_out"));
+
+    block_in_place(|| servers.bring_back());
+    forget_broken_connections(&app).await;
+    app.write_orders().await;
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, orders);
 }
 
 /// Uses up the connections that have died with Postgres: the pool hands out each until it has failed once.

@@ -115,8 +115,7 @@ async fn a_coupon_looks_as_documented() {
     let sale = json!({"total": 5, "opens_at": "2026-01-01T02:00:00+02:00", "closes_at": "2100-01-01T00:00:00.5Z"});
     let flash =
         json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
-    // `stock` is the older name of the total.
-    let sale = json!({"total": 5, "stock": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z"});
+    let sale = json!({"total": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z"});
     for (given, added) in [
         (regular, json!({})),
         (flash, json!({"sub_title": "", "rules": "", "currency": "CNY", "sale": sale})),

@@ -140,8 +140,7 @@ fn values_of(action: Action) -> (bool, bool) {
         | Action::ClosePayment
         | Action::RetryPostponed
         | Action::RecoverLane
-        | Action::SettleRecovery
-        | Action::SwitchLog => (true, true),
+        | Action::SettleRecovery => (true, true),
     }
 }
 

@@ -400,10 +400,10 @@ async fn all_wrong_parameters_of_a_query_are_named_in_words() {
 #[tokio::test]
 async fn all_wrong_parameters_of_a_list_of_recoveries_are_named_in_words() {
     let app = TestApp::start().await;
-    let lane = "`lane` has to be a whole number from 0 to 1023";
+    let lane = "`lane` has to be a whole number from 0 to 62";
     for (path, details) in [
         (
-            "/v1/recoveries?lane=1024&state=open&reason=&from=soon",
+            "/v1/recoveries?lane=63&state=open&reason=&from=soon",
             vec![
                 lane,
                 "`state` has to be one of unfinished, kept_all, unsettled, settled",

@@ -1,11 +1,5 @@
 //! The kit: parts that know nothing of sales.
 
-// Ids under any clock and with any instances.
-mod ids;
-
-// Properties of ids, checked on random plans.
-pub mod id_properties;
-
 // Tokens that public keys of an issuer's URL verify.
 mod key_urls;
 
@@ -24,7 +18,7 @@ mod redis;
 // Locks of a batch.
 pub mod locks;
 
-// Facts about Postgres, processes of older versions, and ceilings.
+// Facts about Postgres.
 mod postgres;
 
 // Transactions whose callers are dropped.

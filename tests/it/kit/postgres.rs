@@ -1,10 +1,9 @@
-//! Postgres as the kit sees it: facts about a server, processes of older versions, and ceilings of sequences.
+//! Postgres as the kit sees it: facts about a server.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use flash_sale::base::limits;
-use flash_sale::kit::id::Ceilings;
 use flash_sale::kit::postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool};
@@ -12,9 +11,6 @@ use sqlx::{Connection, PgConnection, PgPool};
 use crate::support::lines::Lines;
 use crate::support::servers::OwnServers;
 use crate::support::{Bounded, TestApp, bounded, eventually};
-
-/// Name of the sessions of versions before the log of calls.
-const OLDER: &str = "flash-sale";
 
 async fn connected(options: &PgConnectOptions) -> PgConnection {
     PgConnection::connect_with(options).await.expect("Postgres accepts it")
@@ -35,52 +31,12 @@ async fn facts_tell_the_settings_and_the_connections_of_other_programs() {
 
     let options = PgConnectOptions::from_str(url).expect("a valid URL");
     let mut connections = Vec::new();
-    for (name, others) in
-        [("flash-sale calls", 0), (OLDER, 0), ("psql", 1), ("flash-sale test", 2), ("", 3)]
-    {
+    for (name, others) in [("flash-sale", 0), ("psql", 1), ("flash-sale test", 2), ("", 3)] {
         connections.push(connected(&options.clone().application_name(name)).await);
         // Processes of Postgres itself, such as one that vacuums, come and go.
         let is_counted = async || facts().await.connections_others == others;
         eventually(&format!("{others} others after {name:?}"), is_counted).await;
     }
-}
-
-#[tokio::test]
-async fn only_older_processes_on_this_database_count() {
-    let app = TestApp::start().await;
-    let pool = &app.app.stores.pool;
-    let is_there = async || postgres::has_older_processes(pool).await.expect("Postgres answers");
-    let options = (*pool.connect_options()).clone();
-    let elsewhere = options.clone().application_name(OLDER).database("postgres");
-    let of_another = options.clone().application_name("psql");
-    let _connections = [connected(&elsewhere).await, connected(&of_another).await];
-    assert!(!is_there().await);
-    let older = connected(&options.application_name(OLDER)).await;
-    assert!(is_there().await);
-    older.close().await.expect("Postgres answers");
-    eventually("the older process is gone", async || !is_there().await).await;
-}
-
-#[tokio::test]
-async fn each_sequence_has_a_ceiling_of_its_own_above_what_is_taken() {
-    let app = TestApp::start().await;
-    let ceilings = Ceilings::new(app.app.stores.pool.clone(), limits::POSTGRES_TIMEOUT * 10);
-    let of = async |sequence| ceilings.of(sequence).await.expect("Postgres answers");
-    assert_eq!(of("first").await, None);
-    for (sequence, taken, numbers, after, last) in [
-        ("first", 100, 50, 100, 150),
-        ("second", 0, 10, 0, 10),
-        ("first", 0, 5, 150, 155),
-        ("first", 155, 5, 155, 160),
-        ("first", 1_000, 1, 1_000, 1_001),
-        ("second", 10, 10, 10, 20),
-    ] {
-        let granted = ceilings.raise(sequence, taken, numbers).await.expect("Postgres answers");
-        assert_eq!((granted.after, granted.last), (after, last), "{sequence} above {taken}");
-        assert_eq!(of(sequence).await, Some(last));
-    }
-    assert_eq!((of("first").await, of("second").await), (Some(1_001), Some(20)));
-    assert_eq!(of("third").await, None);
 }
 
 /// A pool of one connection to the database of this app.

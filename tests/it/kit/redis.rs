@@ -19,7 +19,7 @@ fn pipeline(commands: &[&[&str]]) -> Pipeline {
 #[tokio::test]
 async fn an_error_of_several_commands_is_of_the_data_only_if_each_of_them_is() {
     let app = TestApp::start().await;
-    let key = app.keys().order_sequence();
+    let key = app.keys().additions_channel();
     let key = key.as_str();
     let _: String = app.redis(&["SET", key, "text"]).await;
     let (wrong_type, no_number, unknown) =
@@ -45,7 +45,7 @@ async fn an_error_of_several_commands_is_of_the_data_only_if_each_of_them_is() {
 #[tokio::test]
 async fn each_of_several_commands_has_its_own_answer() {
     let app = TestApp::start().await;
-    let key = app.keys().order_sequence();
+    let key = app.keys().additions_channel();
     let key = key.as_str();
     let commands: [&[&str]; 4] =
         [&["SET", key, "7"], &["GET", key], &["LPUSH", key, "1"], &["INCR", key]];

@@ -3,20 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
-use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::sale::log::GROUP;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
-use sqlx::Connection;
 
-use crate::support::{
-    Bounded, OwnServers, TestApp, eventually, lane, older_process, user, write_all,
-};
+use crate::support::{Bounded, OwnServers, TestApp, eventually, lane, user, write_all};
 
 #[tokio::test]
 async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
@@ -90,19 +84,9 @@ async fn a_full_redis_refuses_claims_whole_and_can_be_drained() {
     assert_eq!(app.claim(52, coupon).await.status, 202);
 }
 
-/// Calls: the lane itself counts their orders. Claims: Redis's counts have to do.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
-    for layout in LogLayout::ALL {
-        counts_from_the_last_rewrite(layout).await;
-    }
-}
-
-/// A process that writes one of the two logs, and sells in a sale of its own.
+/// Sells in a sale of its own, and writes the log.
 struct Seller<'a> {
     app: &'a TestApp,
-    process: Arc<App>,
-    log: LogId,
     coupon: CouponId,
 }
 
@@ -110,7 +94,7 @@ impl Seller<'_> {
     async fn sell(&self, users: RangeInclusive<i64>) {
         for first in users.clone().step_by(500) {
             let some = first..=(first + 499).min(*users.end());
-            let claims = some.map(|id| self.process.claims.claim(self.coupon, user(id)));
+            let claims = some.map(|id| self.app.app.claims.claim(self.coupon, user(id)));
             let told = futures_util::future::try_join_all(claims).await.expect("Redis answers");
             assert!(told.iter().all(|outcome| outcome.status().http == 202));
         }
@@ -118,7 +102,7 @@ impl Seller<'_> {
 
     fn worker(&self) -> LaneWorker {
         let settings = WorkerSettings::from(&self.app.config);
-        LaneWorker::new(self.process.clone(), self.log, consumer_name(), settings)
+        LaneWorker::new(self.app.app.clone(), lane(), consumer_name(), settings)
     }
 
     async fn write(&self) -> usize {
@@ -129,26 +113,22 @@ impl Seller<'_> {
 
     /// A number of Redis's about the group.
     async fn of_group(&self, name: &str) -> redis::Value {
-        let key = self.app.keys().log(self.log);
+        let key = self.app.keys().log(lane());
         let groups: Vec<BTreeMap<String, redis::Value>> =
             self.app.redis(&["XINFO", "GROUPS", &key]).await;
         groups[0][name].clone()
     }
 }
 
-async fn counts_from_the_last_rewrite(layout: LogLayout) {
+/// Redis takes its counts of a group from the last rewrite of its file. The lane itself counts orders.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     const BOUND: u64 = 1_000;
     let mut servers = tokio::task::block_in_place(OwnServers::durable);
-    let settings = ["--backlog-orders-max", &BOUND.to_string(), "--order-id-block", "10000"];
+    let settings = ["--backlog-orders-max", &BOUND.to_string()];
     let app = TestApp::on(&servers.at, &settings, Clock::System).await;
-    let older = older_process(&app).await;
-    let process = match layout {
-        LogLayout::Calls => app.app.clone(),
-        LogLayout::Claims => app.another_instance().await,
-    };
     let coupon = app.create_flash(10_000).await;
-    let log = LogId { lane: lane(), layout };
-    let seller = Seller { app: &app, process, log, coupon };
+    let seller = Seller { app: &app, coupon };
     let look = async || app.app.backlog.look().bounded().await;
     seller.sell(1..=50).await;
     assert_eq!(seller.write().await, 50);
@@ -166,7 +146,7 @@ async fn counts_from_the_last_rewrite(layout: LogLayout) {
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
     eventually("Redis is back", async || look().await.is_ok()).await;
-    seller.process.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keeper.pass().bounded().await.expect("both stores answer");
     println!("after the restart, Redis tells a lag of {:?}", seller.of_group("lag").await);
     assert_eq!(look().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;
@@ -175,22 +155,12 @@ async fn counts_from_the_last_rewrite(layout: LogLayout) {
     seller.sell(5_000..=5_000).await;
 
     // Each version of Redis tells that lag of a group that is said to have read what was there at the rewrite.
-    let [key, delivered] = [app.keys().log(log), text(seller.of_group("last-delivered-id").await)];
+    let [key, delivered] =
+        [app.keys().log(lane()), text(seller.of_group("last-delivered-id").await)];
     let read = ["XGROUP", "SETID", &key, GROUP, &delivered, "ENTRIESREAD", "50"];
     let _: String = app.redis(&read).await;
-    if layout == LogLayout::Claims {
-        assert_eq!(seller.of_group("lag").await, redis::Value::Int(1_501));
-    }
-    assert!((1..BOUND).contains(&look().await.unwrap()), "no more than the log has");
-    assert!(seller.process.backlog.look().bounded().await.unwrap() < BOUND);
-    seller.sell(5_001..=5_001).await;
-
-    // Unread entries are counted once a worker has looked at the group.
-    seller.worker().ensure_group().bounded().await.unwrap();
-    assert_eq!(look().await.unwrap(), 2);
-    assert_eq!(seller.of_group("lag").await, redis::Value::Int(2));
-    assert_eq!(seller.write().await, 2);
-    older.close().await.expect("it goes");
+    assert_eq!(look().await.unwrap(), 1);
+    assert_eq!(seller.write().await, 1);
 }
 
 fn text(value: redis::Value) -> String {

@@ -4,7 +4,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::LogState;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 
-use crate::support::{Bounded, TestApp, calls, eventually, lane, user, write_all};
+use crate::support::{Bounded, TestApp, eventually, lane, user, write_all};
 
 /// First order id of these entries.
 const ORDERS: i64 = 663_123_456_789_012_000;
@@ -17,27 +17,29 @@ async fn append_call(app: &TestApp, coupon: CouponId, users: std::ops::RangeIncl
     let count = users.clone().count();
     let sale = app.keys().coupon(coupon);
     let _: i64 = app.redis(&["HINCRBY", &sale, "stock", &format!("-{count}")]).await;
-    let pairs: Vec<String> = users.map(|id| format!("{id} {}", ORDERS + id)).collect();
-    append_claims(app, coupon, &pairs).await;
+    let first = ORDERS + users.start();
+    let users: Vec<String> = users.map(|id| id.to_string()).collect();
+    append_claims(app, coupon, first, &users).await;
 }
 
-/// Appends an entry with these pairs of user and order, each counted by the lane.
-async fn append_claims(app: &TestApp, coupon: CouponId, pairs: &[String]) {
+/// Appends an entry with claims of these users, by orders from this one on, each counted by the lane.
+async fn append_claims(app: &TestApp, coupon: CouponId, order: i64, users: &[String]) {
     let of_lane = app.keys().lane(lane());
-    let counted = pairs.len() as i64;
+    let counted = users.len() as i64;
     let promised: i64 = app.redis(&["HINCRBY", &of_lane, "promised", &counted.to_string()]).await;
     let first = (promised - counted + 1).to_string();
-    let fields = ["coupon", &coupon.to_string(), "epoch", "1", "first", &first];
-    app.append(lane(), &[&fields[..], &["claims", &pairs.join(" ")]].concat()).await;
+    let (coupon, order) = (coupon.to_string(), order.to_string());
+    let fields = ["coupon", &coupon, "epoch", "1", "first", &first, "order", &order];
+    app.append(lane(), &[&fields[..], &["users", &users.join(" ")]].concat()).await;
 }
 
 async fn state(app: &TestApp) -> LogState {
-    LogState::of(&app.app.stores.redis, app.keys(), calls(lane())).await.expect("Redis answers")
+    LogState::of(&app.app.stores.redis, app.keys(), lane()).await.expect("Redis answers")
 }
 
 async fn worker(app: &TestApp, batch: usize) -> LaneWorker {
     let settings = WorkerSettings { batch_orders_max: batch, ..WorkerSettings::from(&app.config) };
-    let mut worker = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
+    let mut worker = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
     worker.ensure_group().bounded().await.expect("Redis answers");
     worker
 }
@@ -94,7 +96,7 @@ async fn a_worker_that_died_within_an_entry_leaves_all_of_it_to_another() {
         take_over_idle: std::time::Duration::ZERO,
         ..WorkerSettings::from(&app.config)
     };
-    let mut next = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
+    let mut next = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
     assert_eq!(next.recover_pass().bounded().await.expect("both stores answer"), 1);
     let report = write_all(&mut next).await;
     assert_eq!((report.inserted, report.repeated), (4, 3));
@@ -129,9 +131,9 @@ async fn each_position_of_an_entry_may_become_a_letter_of_its_own() {
     app.expect_disagreements();
     let coupon = app.create_flash(20).await;
     append_call(&app, coupon, 1..=1).await;
-    let taken = format!("5 {}", ORDERS + 1);
-    let pairs = [taken.clone(), "junk 8".into(), format!("6 {}", ORDERS + 6), taken, "9".into()];
-    append_claims(&app, coupon, &pairs).await;
+    // The first order is that of user 1, and users 5 and 6 are no buyers twice.
+    let users = ["5", "junk", "6", "6", ""].map(str::to_owned);
+    append_claims(&app, coupon, ORDERS + 1, &users).await;
     let mut worker = worker(&app, 100).await;
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.dead_letters), (2, 4));

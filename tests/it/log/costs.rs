@@ -1,13 +1,12 @@
 //! Commands that looks at a log cost, on a Redis that tells them.
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::sale::log::LogState;
 use flash_sale::sale::log::backlog::Backlog;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
 
 use crate::support::played::Played;
-use crate::support::{Bounded, TestApp, calls, lane, patience};
+use crate::support::{Bounded, TestApp, lane, patience};
 
 #[tokio::test]
 async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread() {
@@ -24,42 +23,13 @@ async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread()
         } else {
             app.write_orders().await;
         }
-        let log = calls(lane());
+        let log = lane();
         let state = LogState::of(&stores.redis, &stores.keys, log).await.expect("Redis answers");
         assert_eq!(state.has_unread(), is_unread);
         let numbers = LogNumbers::look(&redis, &stores.keys, log, &state, &oldest).bounded().await;
         assert_eq!(numbers.expect("Redis answers").unread, u64::from(is_unread));
         assert_eq!(played.take_asked().len(), usize::from(is_unread));
     }
-}
-
-/// Hardly any installation has a log of claims left.
-#[tokio::test]
-async fn the_states_of_all_logs_cost_looks_at_logs_of_claims_only_if_there_is_one() {
-    let app = TestApp::with_lanes(2).await;
-    app.expect_disagreements();
-    let played = Played::hearing(app.redis_url(), "XINFO").await;
-    let redis = played.redis(patience());
-    let logs: Vec<LogId> = LogId::of_lanes(Lane::all(2)).collect();
-    app.append(lane(), &["coupon", "1024", "user", "1", "order", "77"]).await;
-    let claims = app.keys().log(LogId { lane: lane(), layout: LogLayout::Claims });
-    for has_claims in [false, true] {
-        if has_claims {
-            let _: String = app.redis(&["XADD", &claims, "1-1", "a", "b"]).await;
-        }
-        let states = LogState::of_all(&redis, app.keys(), &logs).bounded().await;
-        let unwritten: Vec<u64> =
-            states.expect("Redis answers").iter().map(|state| state.unwritten).collect();
-        assert_eq!(unwritten.iter().sum::<u64>(), 1 + u64::from(has_claims), "{unwritten:?}");
-        let asked = played.take_asked().concat();
-        for log in &logs {
-            let name = app.keys().log(*log);
-            let looks = asked.iter().filter(|word| **word == name).count();
-            let is_asked = has_claims || log.layout == LogLayout::Calls;
-            assert_eq!(looks, 2 * usize::from(is_asked), "{log:?}: {asked:?}");
-        }
-    }
-    let _: i64 = app.redis(&["DEL", &claims]).await;
 }
 
 /// Logs with unwritten entries are looked at anyway.
@@ -69,7 +39,7 @@ async fn only_logs_of_which_all_is_written_are_asked_for_a_newer_entry() {
     app.expect_disagreements();
     let played = Played::hearing(app.redis_url(), "XREAD").await;
     let backlog = Backlog::new(played.redis(patience()), app.keys().clone(), 2, 9);
-    let logs: Vec<String> = LogId::of_lanes(Lane::all(2)).map(|log| app.keys().log(log)).collect();
+    let logs: Vec<String> = Lane::all(2).map(|lane| app.keys().log(lane)).collect();
     let unwritten = app.log(lane());
     app.append(lane(), &["coupon", "1024", "user", "1", "order", "77"]).await;
     for _ in 0..2 {

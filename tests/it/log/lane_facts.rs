@@ -1,9 +1,7 @@
 //! Facts in the hash of a lane: its epoch, whether it is open, and what became of its log.
 
 use flash_sale::kit::redis::Redis;
-use flash_sale::sale::fence::scripts::{
-    FenceScripts, epoch, has_log_of_calls, has_lost_log, is_open, promised,
-};
+use flash_sale::sale::fence::scripts::{FenceScripts, epoch, has_lost_log, is_open, promised};
 use flash_sale::sale::ids::Lane;
 use private_servers::testing::RedisServer;
 
@@ -16,16 +14,16 @@ async fn facts_of_a_lane_are_those_of_its_fields() {
     let link = redis.link().await.expect("Redis answers");
     let lane = Lane::all(3).last().expect("there are three");
     let key = keys.lane(lane);
-    for (fields, epoch_is, promised_is, is_lost, has_calls, open) in [
-        (&[][..], None, 0, false, false, false),
-        (&["epoch", "7"], Some(7), 0, false, false, false),
-        (&["epoch", "7", "state", "open"], Some(7), 0, false, false, true),
-        (&["epoch", "7", "state", "recovering"], Some(7), 0, false, false, false),
-        (&["epoch", "8", "state", "open"], Some(8), 0, false, false, false),
-        (&["epoch", "x", "state", "open"], None, 0, false, false, false),
-        (&["epoch", "7", "state", "open", "promised", "5"], Some(7), 5, false, true, true),
-        (&["epoch", "7", "state", "open", "promised", "0"], Some(7), 0, false, true, true),
-        (&["epoch", "7", "state", "open", "log", "lost"], Some(7), 0, true, false, true),
+    for (fields, epoch_is, promised_is, is_lost, open) in [
+        (&[][..], None, 0, false, false),
+        (&["epoch", "7"], Some(7), 0, false, false),
+        (&["epoch", "7", "state", "open"], Some(7), 0, false, true),
+        (&["epoch", "7", "state", "recovering"], Some(7), 0, false, false),
+        (&["epoch", "8", "state", "open"], Some(8), 0, false, false),
+        (&["epoch", "x", "state", "open"], None, 0, false, false),
+        (&["epoch", "7", "state", "open", "promised", "5"], Some(7), 5, false, true),
+        (&["epoch", "7", "state", "open", "promised", "0"], Some(7), 0, false, true),
+        (&["epoch", "7", "state", "open", "log", "lost"], Some(7), 0, true, true),
     ] {
         let _: i64 = app.redis(&["DEL", &key]).await;
         if !fields.is_empty() {
@@ -34,7 +32,6 @@ async fn facts_of_a_lane_are_those_of_its_fields() {
         assert_eq!(epoch(keys, &link, lane).await.ok(), Some(epoch_is), "{fields:?}");
         assert_eq!(promised(keys, &link, lane).await.ok(), Some(promised_is), "{fields:?}");
         assert_eq!(has_lost_log(keys, &link, lane).await.ok(), Some(is_lost), "{fields:?}");
-        assert_eq!(has_log_of_calls(keys, &link, lane).await.ok(), Some(has_calls), "{fields:?}");
         assert_eq!(is_open(keys, &link, lane, 7).await.ok(), Some(open), "{fields:?}");
     }
     let _: String = app.redis(&["SET", &key, "no hash"]).await;

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::sale::log::backlog::Backlog;
-use flash_sale::sale::log::layout::begin_calls;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
 use flash_sale::sale::log::{
     self, EntryId, GroupState, LogState, OrderLog, Progress, groups, newer, progress,
@@ -15,9 +13,7 @@ use private_servers::testing::RedisServer;
 
 use crate::support::played::{Play, Played};
 use crate::support::servers::Addresses;
-use crate::support::{
-    Bounded, TestApp, bounded, calls, command_calls, done, lane, patience, shared,
-};
+use crate::support::{Bounded, TestApp, bounded, command_calls, done, lane, patience, shared};
 
 fn id(ms: u64, sequence: u64) -> EntryId {
     EntryId { ms, sequence }
@@ -29,14 +25,14 @@ async fn app() -> TestApp {
     app
 }
 
-fn log_of(app: &TestApp, log: LogId, consumer: &str) -> OrderLog {
-    OrderLog::new(app.app.stores.redis.clone(), app.keys(), log, consumer.to_owned())
+fn log_of(app: &TestApp, lane: Lane, consumer: &str) -> OrderLog {
+    OrderLog::new(app.app.stores.redis.clone(), app.keys(), lane, consumer.to_owned())
 }
 
 /// Appends a call with claims on orders of these numbers, as this entry.
-async fn append(app: &TestApp, entry: &str, first: u64, claims: &str) {
+async fn append(app: &TestApp, entry: &str, first: u64, users: &str) {
     let first = first.to_string();
-    let fields = ["coupon", "1024", "first", &first, "claims", claims];
+    let fields = ["coupon", "1024", "first", &first, "order", "7", "users", users];
     app.append_as(lane(), entry, &fields).await;
 }
 
@@ -55,7 +51,7 @@ async fn progress_is_told_up_to_the_first_entry_that_is_not_acknowledged() {
     assert_eq!(state().await, None);
     let _: String = app.redis(&["XGROUP", "CREATE", &key, "relay", "$"]).await;
     assert_eq!((found().await.map(|it| it.acknowledged), state().await), (Some(id(0, 0)), None));
-    let ours = log_of(&app, calls(lane()), "a");
+    let ours = log_of(&app, lane(), "a");
     ours.ensure_group().bounded().await.expect("Redis answers");
     let entries = ours.read_new(2).await.expect("Redis answers");
     for (acknowledged, pending) in [(id(5, 0), 2), (id(5, 1), 1), (id(5, 2), 0)] {
@@ -148,16 +144,16 @@ async fn newer_reads_at_most_one_entry_of_each_log() {
 #[tokio::test]
 async fn a_lost_entry_is_told_by_the_numbers_of_its_neighbours() {
     let app = app().await;
-    let log = log_of(&app, calls(lane()), "a");
+    let log = log_of(&app, lane(), "a");
     let told = async |entry| log.numbers_lost(entry).await.expect("Redis answers");
     let unknown = "its neighbours don't tell its orders";
     assert_eq!(told(id(5, 0)).await, unknown, "nothing was promised");
     let of_lane = app.keys().lane(lane());
     let _: i64 = app.redis(&["HSET", &of_lane, "promised", "20"]).await;
     assert_eq!(told(id(5, 0)).await, "its orders are among the numbers below 21 of the lane");
-    append(&app, "5-0", 4, "1 1 2 2").await;
-    append(&app, "7-0", 9, "3 3").await;
-    append(&app, "8-0", 10, "4 4").await;
+    append(&app, "5-0", 4, "1 2").await;
+    append(&app, "7-0", 9, "3").await;
+    append(&app, "8-0", 10, "4").await;
     app.append_as(lane(), "9-0", &["junk", "junk"]).await;
     for (entry, words) in [
         (id(4, 0), "its orders are among the numbers below 4 of the lane"),
@@ -173,61 +169,49 @@ async fn a_lost_entry_is_told_by_the_numbers_of_its_neighbours() {
 }
 
 #[tokio::test]
-async fn orders_that_wait_are_counted_by_the_lane_or_by_entries_and_the_oldest_has_its_age() {
+async fn orders_that_wait_are_counted_by_the_lane_and_the_oldest_has_its_age() {
     let app = app().await;
     let (redis, keys) = (&app.app.stores.redis, app.keys());
     let now_ms = async || {
         let (seconds, micros): (u64, u64) = app.redis(&["TIME"]).await;
         seconds * 1_000 + micros / 1_000
     };
-    let older = LogId { lane: lane(), layout: LogLayout::Claims };
-    for layout in [calls(lane()), older] {
-        let (log, oldest) = (log_of(&app, layout, "a"), Oldest::default());
-        let look = async || {
-            let state = LogState::of(redis, keys, layout).await.expect("Redis answers");
-            LogNumbers::look(redis, keys, layout, &state, &oldest).await.expect("Redis answers")
-        };
-        let none = look().await;
-        assert_eq!((none.pending, none.unread, none.oldest_entry_ms), (0, 0, 0));
-        for n in 1..=3 {
-            let (entry, number) = (format!("{n}000-0"), n.to_string());
-            match layout.layout {
-                LogLayout::Calls => {
-                    let user = ["coupon", "1024", "user", &number, "order", &number];
-                    app.append_as(lane(), &entry, &user).await;
-                }
-                LogLayout::Claims => {
-                    let key = keys.log(layout);
-                    let _: String = app.redis(&["XADD", &key, &entry, "coupon", "1024"]).await;
-                }
-            }
+    let (log, oldest) = (log_of(&app, lane(), "a"), Oldest::default());
+    let look = async || {
+        let state = LogState::of(redis, keys, lane()).await.expect("Redis answers");
+        LogNumbers::look(redis, keys, lane(), &state, &oldest).await.expect("Redis answers")
+    };
+    let none = look().await;
+    assert_eq!((none.pending, none.unread, none.oldest_entry_ms), (0, 0, 0));
+    for n in 1..=3 {
+        let (entry, number) = (format!("{n}000-0"), n.to_string());
+        let claim = ["coupon", "1024", "user", &number, "order", &number];
+        app.append_as(lane(), &entry, &claim).await;
+    }
+    log.ensure_group().bounded().await.expect("Redis answers");
+    for (read, pending, unread, oldest_ms) in [(0, 0, 3, 1_000), (1, 1, 2, 1_000), (2, 2, 1, 1_000)]
+    {
+        if read > 0 {
+            assert_eq!(log.read_new(1).await.expect("Redis answers").len(), 1);
         }
-        log.ensure_group().bounded().await.expect("Redis answers");
-        for (read, pending, unread, oldest_ms) in
-            [(0, 0, 3, 1_000), (1, 1, 2, 1_000), (2, 2, 1, 1_000)]
-        {
-            if read > 0 {
-                assert_eq!(log.read_new(1).await.expect("Redis answers").len(), 1);
-            }
-            let before = now_ms().await;
-            let found = look().await;
-            let ages = before - oldest_ms..=now_ms().await - oldest_ms;
-            assert_eq!((found.pending, found.unread), (pending, unread), "{layout:?}");
-            assert!(ages.contains(&found.oldest_entry_ms), "{found:?} {ages:?}");
-        }
-        let held = log.read_pending(9, EntryId::default()).await.expect("Redis answers");
-        log.acknowledge(&done(&held)).await.expect("Redis answers");
         let before = now_ms().await;
         let found = look().await;
-        assert_eq!((found.pending, found.unread), (0, 1), "{layout:?}");
-        assert!((before - 3_000..=now_ms().await - 3_000).contains(&found.oldest_entry_ms));
+        let ages = before - oldest_ms..=now_ms().await - oldest_ms;
+        assert_eq!((found.pending, found.unread), (pending, unread));
+        assert!(ages.contains(&found.oldest_entry_ms), "{found:?} {ages:?}");
     }
+    let held = log.read_pending(9, EntryId::default()).await.expect("Redis answers");
+    log.acknowledge(&done(&held)).await.expect("Redis answers");
+    let before = now_ms().await;
+    let found = look().await;
+    assert_eq!((found.pending, found.unread), (0, 1));
+    assert!((before - 3_000..=now_ms().await - 3_000).contains(&found.oldest_entry_ms));
 }
 
 #[tokio::test]
 async fn entries_of_other_consumers_are_told_with_the_first_of_each() {
     let app = app().await;
-    let [ours, dead, idle] = ["ours", "dead", "idle"].map(|name| log_of(&app, calls(lane()), name));
+    let [ours, dead, idle] = ["ours", "dead", "idle"].map(|name| log_of(&app, lane(), name));
     assert!(ours.ensure_group().bounded().await.expect("Redis answers").is_some());
     assert_eq!(ours.held_by_others().await.expect("Redis answers"), []);
     for entry in ["5-1", "5-2", "5-3", "5-4"] {
@@ -270,30 +254,18 @@ async fn a_backlog_is_that_of_all_known_lanes_and_an_unchanged_log_is_not_looked
     app.append(lanes[2], &claim).await;
     assert_eq!((look().await, backlog.has_room(), backlog.orders_max()), (5, false, 5));
     for lane in &lanes {
-        let log = log_of(&app, calls(*lane), "a");
+        let log = log_of(&app, *lane, "a");
         log.ensure_group().bounded().await.expect("Redis answers");
         let entries = log.read_new(9).await.expect("Redis answers");
         log.acknowledge(&done(&entries)).await.expect("Redis answers");
     }
     assert_eq!((look().await, backlog.has_room()), (0, true));
     let states = backlog.states().await.expect("Redis answers");
-    assert_eq!((states.len(), states[1].0, states[1].1.written), (6, calls(lanes[0]), 2));
+    assert_eq!((states.len(), states[1].0, states[1].1.written), (3, lanes[1], 1));
     let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
     assert_eq!(look().await, 0);
     assert_eq!(command_calls(&app, "xinfo|stream").await, 0, "nothing has changed");
     app.append(lanes[1], &claim).await;
     assert_eq!(look().await, 1);
     assert_eq!(command_calls(&app, "xinfo|stream").await, 1, "one log has");
-}
-
-#[tokio::test]
-async fn the_log_of_calls_is_begun_once_in_each_lane() {
-    let app = app().await;
-    let begin = async |lanes| {
-        let (redis, keys) = (&app.app.stores.redis, app.keys());
-        begin_calls(redis, keys, Lane::all(lanes)).await.expect("Redis answers")
-    };
-    assert_eq!([begin(1).await, begin(2).await, begin(2).await], [1, 1, 0]);
-    let promised: String = app.redis(&["HGET", &app.keys().lane(lane()), "promised"]).await;
-    assert_eq!(promised, "0");
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use flash_sale::base::limits::{BEAT_PERIOD, RECEIPT_KEPT, RECEIPT_LOOK_PERIOD};
-use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::time::Instant;
 
 use crate::support::lines::Lines;
@@ -52,50 +51,10 @@ async fn a_look_of_the_hand_in_proves_what_was_acknowledged_since_the_look_befor
     assert_eq!(app.app.receipts.lanes(), []);
 }
 
-/// Key of the log of this layout.
-fn log(app: &TestApp, layout: LogLayout) -> String {
-    app.keys().log(LogId { lane: lane(), layout })
-}
-
-/// A log of one entry by hand, which has been acknowledged or not.
-async fn write_log(app: &TestApp, key: &str, is_acknowledged: bool) {
+/// A log of one entry by hand, which has been acknowledged.
+async fn write_log(app: &TestApp, key: &str) {
     let _: String = app.redis(&["XADD", key, "1-1", "a", "b"]).await;
-    let read_to = if is_acknowledged { "1-1" } else { "0" };
-    let _: String = app.redis(&["XGROUP", "CREATE", key, "order-writers", read_to]).await;
-}
-
-/// The logs of calls and of claims, of which the second may be acknowledged; whether the lane has begun the first; and
-/// whether its receipts are proved.
-#[tokio::test]
-async fn a_look_of_the_hand_in_reads_both_logs_of_a_lane() {
-    for (has_calls, claims, has_begun, is_proved) in [
-        (true, None, true, true),
-        (true, Some(true), true, true),
-        (true, Some(false), true, false),
-        (false, None, true, false),
-        (false, None, false, false),
-        (false, Some(true), true, false),
-        (false, Some(true), false, true),
-        (false, Some(false), false, false),
-    ] {
-        let app = promised().await;
-        app.write_orders().await;
-        if !has_calls {
-            let _: i64 = app.redis(&["DEL", &log(&app, LogLayout::Calls)]).await;
-        }
-        if let Some(is_acknowledged) = claims {
-            write_log(&app, &log(&app, LogLayout::Claims), is_acknowledged).await;
-        }
-        if !has_begun {
-            let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "promised"]).await;
-        }
-        for time in [RECEIPT_LOOK_PERIOD, RECEIPT_LOOK_PERIOD] {
-            assert_eq!(receipts_after(&app, time).await, 1);
-        }
-        let left = usize::from(!is_proved);
-        let state = (has_calls, claims, has_begun);
-        assert_eq!(receipts_after(&app, RECEIPT_KEPT).await, left, "{state:?}");
-    }
+    let _: String = app.redis(&["XGROUP", "CREATE", key, "order-writers", "1-1"]).await;
 }
 
 /// A disturbance after which what was proved is doubted.
@@ -111,21 +70,21 @@ enum Disturbance {
 
 /// Disturbs the lane, or ends that.
 async fn disturb(app: &TestApp, disturbance: Disturbance, ends: bool) {
-    let (calls, of_lane) = (log(app, LogLayout::Calls), app.keys().lane(lane()));
-    let aside = format!("{calls}:aside");
+    let (log, of_lane) = (app.log(lane()), app.keys().lane(lane()));
+    let aside = format!("{log}:aside");
     let epoch = if ends { "1" } else { "2" };
     match disturbance {
         Disturbance::Nothing => {}
         Disturbance::LogIsMissing | Disturbance::LogGoesBack if ends => {
-            let _: i64 = app.redis(&["DEL", &calls]).await;
-            let _: String = app.redis(&["RENAME", &aside, &calls]).await;
+            let _: i64 = app.redis(&["DEL", &log]).await;
+            let _: String = app.redis(&["RENAME", &aside, &log]).await;
         }
         Disturbance::LogIsMissing => {
-            let _: String = app.redis(&["RENAME", &calls, &aside]).await;
+            let _: String = app.redis(&["RENAME", &log, &aside]).await;
         }
         Disturbance::LogGoesBack => {
-            let _: String = app.redis(&["RENAME", &calls, &aside]).await;
-            write_log(app, &calls, true).await;
+            let _: String = app.redis(&["RENAME", &log, &aside]).await;
+            write_log(app, &log).await;
         }
         Disturbance::EpochDiffersInRedis => {
             let _: i64 = app.redis(&["HSET", &of_lane, "epoch", epoch]).await;

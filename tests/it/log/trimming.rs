@@ -7,11 +7,11 @@ use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
 use redis::Value;
 
 use crate::support::played::{Play, Played, text};
-use crate::support::{Bounded, TestApp, bounded, calls, done, lane, patience};
+use crate::support::{Bounded, TestApp, bounded, done, lane, patience};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer.into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer.into());
     log.ensure_group().bounded().await.unwrap();
     log
 }
@@ -129,7 +129,7 @@ async fn remove_idle_consumers_keeps_one_that_has_been_idle_for_just_as_long() {
     })
     .await;
     let redis = played.redis(patience());
-    let ours = OrderLog::new(redis, app.keys(), calls(lane()), "ours".into());
+    let ours = OrderLog::new(redis, app.keys(), lane(), "ours".into());
     let removed = ours.remove_idle_consumers(Duration::from_secs(1));
     bounded("the longer one is removed", removed).await.unwrap();
     assert_eq!(consumers(&app).await, ["just as long"]);
@@ -174,7 +174,7 @@ async fn what_is_created_is_told() {
     let app = TestApp::start().await;
     let redis = &app.app.stores.redis;
     let keys = app.keys();
-    let log = OrderLog::new(redis.clone(), keys, calls(lane()), "a".into());
+    let log = OrderLog::new(redis.clone(), keys, lane(), "a".into());
     let created = async || {
         let created = log.ensure_group().bounded().await.unwrap().expect("no order was promised");
         (created.group, created.log)
@@ -191,7 +191,7 @@ async fn the_backlog_is_what_is_not_acknowledged() {
     let app = TestApp::start().await;
     let redis = &app.app.stores.redis;
     let backlog = async || {
-        let state = LogState::of(redis, app.keys(), calls(lane())).await.unwrap();
+        let state = LogState::of(redis, app.keys(), lane()).await.unwrap();
         (state.unwritten, state.pending, state.written)
     };
     assert_eq!(backlog().await, (0, 0, 0), "there is no log yet");

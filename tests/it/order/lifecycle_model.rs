@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::id_properties::for_cases;
-use crate::support::{Bounded, TestApp, calls, claims_in, lane, user, write_all};
+use crate::support::plans::for_cases;
+use crate::support::{Bounded, TestApp, claims_in, lane, user, write_all};
 
 const CASES: u32 = 24;
 const CASES_LONG: u32 = 1_000;
@@ -274,7 +274,7 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
 /// Reads the unread entries as a worker that dies then.
 async fn deliver(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().bounded().await.expect("Redis answers");
     claims_in(&log.read_new(1_000).await.expect("Redis answers"))
 }
@@ -283,7 +283,7 @@ async fn deliver(app: &TestApp) -> Vec<LoggedClaim> {
 async fn recover(app: &TestApp) {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    let mut worker = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
+    let mut worker = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
     worker.ensure_group().bounded().await.expect("Redis answers");
     worker.recover_pass().bounded().await.expect("both stores answer");
     write_all(&mut worker).await;

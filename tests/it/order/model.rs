@@ -15,7 +15,7 @@ use flash_sale::sale::order::moves::redeem::{Redeeming, Redemption};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::kit::id_properties::for_all;
+use crate::support::plans::for_all;
 use crate::support::{TestApp, moved, user};
 
 const STOCK: i64 = 3;

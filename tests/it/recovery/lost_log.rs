@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::worker;
-use sqlx::Connection;
 use tokio::time::sleep;
 
 use super::reported::figure;
 use crate::faults::recovery::{code, command, keep, sell};
-use crate::support::{
-    Bounded, TestApp, bounded, eventually, lane, older_process, patience, proxy_before,
-};
+use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, proxy_before};
 
 /// A sale of 10 units that three users have claimed; their log is deleted.
 async fn with_lost_log() -> (TestApp, CouponId) {
@@ -98,23 +94,6 @@ async fn a_log_that_another_program_begins_anew_is_lost_to_any_recovery() {
     assert!(app.reconcile().await.agrees());
 }
 
-/// The keeper was started while an older process was connected, and has taken no claim since.
-#[tokio::test]
-async fn a_keeper_that_believes_in_the_older_log_begins_a_lost_log_of_calls_anew() {
-    let (app, coupon) = with_lost_log().await;
-    let older = older_process(&app).await;
-    let other = app.another_instance().await;
-    assert_eq!(other.layout.get(), LogLayout::Claims);
-    app.app.keeper.give_up().await;
-    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
-    assert!(log_is_there(&app, coupon).await);
-    older.close().await.expect("it goes");
-    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
-    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1, "one is enough");
-    app.app.lanes.read_now().await.expect("Postgres answers");
-    assert_nothing_was_lost(&app, coupon).await;
-}
-
 #[tokio::test]
 async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
     let app = TestApp::start().await;
@@ -160,22 +139,7 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
 /// The buyers' orders are in no store then but the memory of the process that has promised them.
 #[tokio::test]
 async fn receipts_outlive_a_lost_log() {
-    receipts_outlive(false).await;
-}
-
-/// An installation that was upgraded has an older log, which is empty.
-#[tokio::test]
-async fn receipts_outlive_a_lost_log_beside_an_older_one() {
-    receipts_outlive(true).await;
-}
-
-async fn receipts_outlive(has_older_log: bool) {
     let (app, coupon) = with_lost_log().await;
-    if has_older_log {
-        let older = app.keys().log(LogId { lane: lane(), layout: LogLayout::Claims });
-        let begin = ["XGROUP", "CREATE", &older, "order-writers", "0", "MKSTREAM"];
-        let _: String = app.redis(&begin).await;
-    }
     for _ in 0..14 {
         // More than the time for which a receipt is kept after its commit.
         app.app.receipts_pass().bounded().await;
@@ -198,23 +162,20 @@ async fn a_service_comes_back_from_a_lost_log_by_itself() {
     assert!(app.app.shutdown.stop(patience()).await);
 }
 
-/// Another program's SET in the place of a log: of that of calls, whether a claim was ever promised or not, or of that
-/// of claims, which older versions append to.
+/// Another program's SET in the place of the log, whether a claim was ever promised or not.
 #[tokio::test]
 async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
-    for (layout, sold) in [(LogLayout::Calls, 3), (LogLayout::Calls, 0), (LogLayout::Claims, 3)] {
+    for sold in [3, 0] {
         let app = TestApp::start().await;
         let coupon = app.create_flash(10).await;
         app.app.receipts_pass().bounded().await;
         keep(&app).await;
         sell(&app, coupon, 1..=sold).await;
-        let log = app.keys().log(LogId { lane: lane(), layout });
+        let log = app.log(lane());
         let _: String = app.redis(&["SET", &log, "of another program"]).await;
-        if layout == LogLayout::Calls {
-            assert_eq!(app.claim(4, coupon).await.refusal(), (503, "recovering"));
-            let begun = app.workers().remove(0).ensure_group().bounded().await;
-            assert!(begun.is_err(), "{begun:?}");
-        }
+        assert_eq!(app.claim(4, coupon).await.refusal(), (503, "recovering"));
+        let begun = app.workers().remove(0).ensure_group().bounded().await;
+        assert!(begun.is_err(), "{begun:?}");
         app.recover().await;
         app.recover().await;
         assert_eq!(

@@ -8,3 +8,6 @@ mod streams;
 
 // The claim script.
 mod claim;
+
+// Order ids of the claim script.
+mod order_ids;

@@ -11,6 +11,7 @@ mod client;
 mod lifecycle;
 pub mod lines;
 pub mod load;
+pub mod plans;
 pub mod played;
 mod postponed;
 pub mod process;
@@ -26,8 +27,8 @@ pub use private_servers::testing::{
 pub use servers::{OwnServers, shared};
 pub use tables::sale;
 pub use test_app::{
-    CODE, IMPATIENT_WITH_POSTGRES, IMPATIENT_WITH_REDIS, SECRET, TestApp, admin_token_of, calls,
-    claims_in, client, done, http_state, now, older_process, scoped_token, token, user, write_all,
+    CODE, IMPATIENT_WITH_POSTGRES, IMPATIENT_WITH_REDIS, SECRET, TestApp, admin_token_of,
+    claims_in, client, done, http_state, now, scoped_token, token, user, write_all,
 };
 
 /// A proxy in front of the app's Redis that can interfere with `command`.

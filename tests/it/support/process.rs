@@ -18,7 +18,7 @@ use private_servers::testing;
 pub use private_servers::testing::{Finished, run};
 use serde_json::Value;
 
-use super::{TestApp, calls, lane, user};
+use super::{TestApp, lane, user};
 
 /// Time-outs of children, for a machine however busy, where their arguments give no others.
 const PATIENT: [(&str, &str); 3] = [
@@ -82,7 +82,7 @@ impl Process {
     /// `flash-sale serve` on the data of `app`, on a port of its own; `arguments` win.
     pub fn serve(app: &TestApp, arguments: &[&str]) -> Self {
         let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0"]);
-        command.args(["--database-connections", "5", "--order-id-block", "10"]);
+        command.args(["--database-connections", "5"]);
         command.args(app.store_arguments()).args(arguments);
         Self::spawn(command)
     }
@@ -216,7 +216,7 @@ pub async fn pending(app: &TestApp) -> i64 {
 
 /// Orders of entries that are not acknowledged.
 pub async fn in_flight(app: &TestApp) -> i64 {
-    let state = LogState::of(&app.app.stores.redis, app.keys(), calls(lane())).await;
+    let state = LogState::of(&app.app.stores.redis, app.keys(), lane()).await;
     i64::try_from(state.expect("Redis answers").unwritten).expect("a few")
 }
 

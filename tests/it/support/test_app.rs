@@ -20,7 +20,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
-use flash_sale::sale::keys::{Keys, LogId, LogLayout};
+use flash_sale::sale::keys::Keys;
 use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
 use flash_sale::sale::reconcile::pass::Asked;
 use flash_sale::sale::reconcile::runs::Run;
@@ -31,7 +31,6 @@ use private_servers::testing::{RedisProxy, ask_each_time};
 use redis::{FromRedisValue, RedisResult};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -143,7 +142,7 @@ impl TestApp {
     }
 
     fn config(arguments: &[&str]) -> Config {
-        let defaults = ["flash-sale", "--database-connections", "5", "--order-id-block", "10"];
+        let defaults = ["flash-sale", "--database-connections", "5"];
         Command::parse_from(defaults.iter().chain(&PATIENT).chain(arguments)).config
     }
 
@@ -446,13 +445,12 @@ impl TestApp {
         let &["coupon", coupon, "user", user, "order", order] = fields else {
             return self.redis(&[&["XADD", &log, id], fields].concat()).await;
         };
-        let claims = [user, order].join(" ");
-        self.redis(&["EVAL", APPEND, "2", &log, &of_lane, id, coupon, &claims]).await
+        self.redis(&["EVAL", APPEND, "2", &log, &of_lane, id, coupon, order, user]).await
     }
 
     /// Key of the log of a lane.
     pub fn log(&self, lane: Lane) -> String {
-        self.keys().log(calls(lane))
+        self.keys().log(lane)
     }
 
     /// One SQL statement of the test's, by another name than the service's (`support/updated_at.sql`).
@@ -488,19 +486,7 @@ const SETTLED_MAX: Duration = Duration::from_secs(600);
 const APPEND: &str = "
     local first = redis.call('HINCRBY', KEYS[2], 'promised', 1)
     return redis.call('XADD', KEYS[1], ARGV[1], 'coupon', ARGV[2], 'revision', 1, 'epoch', 1, 'first', first,
-        'claims', ARGV[3])";
-
-/// The log that is in use in a lane.
-pub fn calls(lane: Lane) -> LogId {
-    LogId { lane, layout: LogLayout::Calls }
-}
-
-/// A connection as a process of a version before the log of calls has it.
-pub async fn older_process(app: &TestApp) -> PgConnection {
-    let options = app.app.stores.pool.connect_options();
-    let options = options.as_ref().clone().application_name("flash-sale");
-    options.connect().await.expect("Postgres answers")
-}
+        'order', ARGV[3], 'users', ARGV[4])";
 
 /// The claims in these entries.
 pub fn claims_in(entries: &[Entry]) -> Vec<LoggedClaim> {
@@ -549,7 +535,7 @@ impl Place {
     }
 
     fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {
-        LaneWorker::new(app, calls(lane), consumer_name(), settings)
+        LaneWorker::new(app, lane, consumer_name(), settings)
     }
 
     /// Lets a new worker take over and write whatever is in flight, and compares the stores; then gives back
@@ -567,7 +553,7 @@ impl Place {
             eventually("everything is written", async || {
                 worker.recover_pass().await.expect("both stores answer");
                 write_all(&mut worker).await;
-                let state = LogState::of(&app.stores.redis, &app.stores.keys, calls(lane)).await;
+                let state = LogState::of(&app.stores.redis, &app.stores.keys, lane).await;
                 state.is_ok_and(|state| state.is_settled())
             })
             .await;

@@ -5,7 +5,7 @@
 
 CREATE FUNCTION updated_at_was_left() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('application_name') = 'flash-sale calls' THEN
+    IF current_setting('application_name') = 'flash-sale' THEN
         RAISE EXCEPTION 'an UPDATE of % leaves updated_at as it was', TG_TABLE_NAME;
     END IF;
     RETURN NEW;

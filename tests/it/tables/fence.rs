@@ -41,7 +41,7 @@ const ROWS: [Row; 8] = [
         script: "claim",
         sale: Sale::Loaded,
         keys: &[SALE, LANE, "log", "unpaid", SHARD],
-        arguments: &["5", EPOCH, "1", "1", "1", "calls", "2", "102"],
+        arguments: &["5", EPOCH, "1", "1", "1", "2", "102"],
         refusal: &["V", ""],
     },
     Row {
@@ -147,10 +147,10 @@ async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
         return;
     }
     let state = if sale == Sale::Loading { "loading" } else { "active" };
-    let facts = [
-        ["opens_ms", "0", "closes_ms", "9999999999999", "stock", "9", "total", "10"],
-        ["state", state, "opens_as", "active", "load", "load", "returns", "0"],
-        ["revision", "1", "epoch", EPOCH, "layout", "3", "shards", "1"],
+    let facts: [&[&str]; 3] = [
+        &["opens_ms", "0", "closes_ms", "9999999999999", "stock", "9", "total", "10"],
+        &["state", state, "opens_as", "active", "load", "load", "returns", "0"],
+        &["revision", "1", "epoch", EPOCH, "shards", "1"],
     ];
     let _: i64 = ask(server, &[&["HSET", SALE][..], &facts.concat()].concat()).await;
     let _: i64 = ask(server, &["HSET", SHARD, "-", "", "1", "101"]).await;

@@ -3,9 +3,7 @@
 use flash_sale::worker::{self, LaneWorker, WorkerSettings, consumer_name};
 
 use crate::support::process::{Process, pending};
-use crate::support::{
-    Bounded, TestApp, calls, eventually, lane, patience, proxy_before, write_all,
-};
+use crate::support::{Bounded, TestApp, eventually, lane, patience, proxy_before, write_all};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {
@@ -39,7 +37,7 @@ async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_th
     let proxy = proxy_before(&app, "XREADGROUP").await;
     let behind = app.another_instance_behind(&proxy).await;
     let settings = WorkerSettings::from(&app.config);
-    let mut worker = LaneWorker::new(behind, calls(lane()), consumer_name(), settings);
+    let mut worker = LaneWorker::new(behind, lane(), consumer_name(), settings);
     worker.ensure_group().bounded().await.unwrap();
     assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0, "it holds no entry");
     for user in 1..=3 {

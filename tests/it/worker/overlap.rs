@@ -6,7 +6,7 @@ use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Bounded, TestApp, calls, claims_in, done, lane, user};
+use crate::support::{Bounded, TestApp, claims_in, done, lane, user};
 
 /// Each of two workers has two thirds of the entries, so one third is in both hands.
 const THIRD: usize = 30;
@@ -24,7 +24,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
     let lane = lane();
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane), "both".into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
     log.ensure_group().bounded().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {

@@ -9,7 +9,7 @@ use flash_sale::worker;
 
 use super::bounds::{app_with_sale, late_orders, open_returns};
 use crate::support::lines::{Lines, number};
-use crate::support::{Bounded, TestApp, calls, eventually, lane, patience, tries};
+use crate::support::{Bounded, TestApp, eventually, lane, patience, tries};
 
 const PASSES: [&str; 12] = [
     "numbers",
@@ -126,7 +126,7 @@ async fn a_service_that_has_just_started_stops_at_once() {
     for _ in tries() {
         let worker = app.another_instance().await;
         worker::start(&worker, &app.config);
-        let log = worker.stores.keys.log(calls(lane()));
+        let log = worker.stores.keys.log(lane());
         let has_log = async || worker.stores.redis.query(redis::cmd("EXISTS").arg(&log)).await;
         eventually("the lane runs", async || matches!(has_log().await, Ok(true))).await;
         let began = Instant::now();

@@ -150,7 +150,7 @@ async fn a_payment_that_cannot_go_back_holds_up_no_other() {
 
 #[tokio::test]
 async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
-    for (field, value) in [("layout", "9"), ("epoch", "9"), ("returns", "many"), ("stock", "few")] {
+    for (field, value) in [("epoch", "9"), ("returns", "many"), ("stock", "few")] {
         let app = TestApp::start().await;
         let bad = app.create_flash(3).await;
         let good = app.create_flash(3).await;
@@ -183,11 +183,11 @@ async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
     let coupon = app.create_flash(3).await;
     app.changes_pass().await;
     let key = app.keys().coupon(coupon);
-    let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
+    let _: i64 = app.redis(&["HSET", &key, "epoch", "9"]).await;
     app.decide_on(coupon, CouponState::Paused).await;
     app.changes_pass().await;
     assert_eq!(app.postponed().await.len(), 1);
-    let _: i64 = app.redis(&["HSET", &key, "layout", "2"]).await;
+    let _: i64 = app.redis(&["HSET", &key, "epoch", "1"]).await;
     // The next change brings both.
     assert_eq!(app.r#move(coupon, "resume").await.status, 200);
     app.let_postponed_be_due().await;

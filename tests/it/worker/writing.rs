@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use crate::support::lines::Lines;
 use crate::support::process::pending;
 use crate::support::{
-    Bounded, TestApp, calls, claims_in, eventually, lane, later, patience, user, write_all,
+    Bounded, TestApp, claims_in, eventually, lane, later, patience, user, write_all,
 };
 
 /// Reads entries as a worker that dies then.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().bounded().await.unwrap();
     claims_in(&log.read_new(1_000).await.unwrap())
 }
@@ -37,7 +37,7 @@ async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
 fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    flash_sale::worker::LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings)
+    flash_sale::worker::LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings)
 }
 
 async fn claims(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {

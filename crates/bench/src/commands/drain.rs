@@ -29,7 +29,6 @@ use crate::service::verdict::{DRAIN_WITHIN, Judge};
 use crate::void::Void;
 use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
-use flash_sale::sale::keys::LogId;
 use flash_sale::sale::log::OrderLog;
 
 /// Time between two looks at the backlog.
@@ -213,8 +212,8 @@ async fn until_written(judge: &Judge, orders: u64) -> anyhow::Result<Duration> {
 /// Memory of Redis when no entry of the log is needed any more. The service's own script trims the log, as the worker that
 /// is gone did once a second.
 async fn settled_memory(judge: &Judge) -> anyhow::Result<f64> {
-    for log in LogId::of_lanes(judge.lanes().await?) {
-        let log = OrderLog::new(judge.redis.clone(), &judge.keys, log, "bench".to_owned());
+    for lane in judge.lanes().await? {
+        let log = OrderLog::new(judge.redis.clone(), &judge.keys, lane, "bench".to_owned());
         while log.trim().await?.trimmed > 0 {}
     }
     used_memory(judge).await

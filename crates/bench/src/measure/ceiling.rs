@@ -9,7 +9,6 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use crate::service::verdict::Judge;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::keys::LogId;
 use flash_sale::sale::log::{Entries, LoggedClaim};
 
 /// Entries that are read from the log at a time.
@@ -76,22 +75,20 @@ impl Batches {
     /// The claims on a coupon that stand in the order log, as the rows that they will become.
     pub async fn read(judge: &Judge, coupon: CouponId, batch: usize) -> anyhow::Result<Self> {
         let mut claims: Vec<LoggedClaim> = Vec::new();
-        for log in LogId::of_lanes([coupon.lane()].into_iter()) {
-            let mut from = "-".to_owned();
-            loop {
-                let mut command = redis::cmd("XRANGE");
-                command.arg(judge.keys.log(log)).arg(&from).arg("+").arg("COUNT").arg(PAGE);
-                let Entries(page) = judge.redis.query(&command).await?;
-                let Some(last) = page.last() else { break };
-                // "(": from behind this one on.
-                from = format!("({}", last.id);
-                for entry in page {
-                    anyhow::ensure!(
-                        entry.unreadable.is_empty(),
-                        "the order log holds an entry that is no claim"
-                    );
-                    claims.extend(entry.claims.iter().filter(|claim| claim.coupon_id == coupon));
-                }
+        let mut from = "-".to_owned();
+        loop {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(judge.keys.log(coupon.lane())).arg(&from).arg("+").arg("COUNT").arg(PAGE);
+            let Entries(page) = judge.redis.query(&command).await?;
+            let Some(last) = page.last() else { break };
+            // "(": from behind this one on.
+            from = format!("({}", last.id);
+            for entry in page {
+                anyhow::ensure!(
+                    entry.unreadable.is_empty(),
+                    "the order log holds an entry that is no claim"
+                );
+                claims.extend(entry.claims.iter().filter(|claim| claim.coupon_id == coupon));
             }
         }
         let batches = claims.chunks(batch).map(|batch| batch.iter().map(row).collect()).collect();

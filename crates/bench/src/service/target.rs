@@ -301,7 +301,7 @@ impl Target {
         let now = Clock::System.now();
         let opens_at = now - TimeDelta::minutes(1);
         let closes_at = now + TimeDelta::days(1);
-        let sale = json!({"stock": stock, "opens_at": opens_at, "closes_at": closes_at});
+        let sale = json!({"total": stock, "opens_at": opens_at, "closes_at": closes_at});
         let coupon = json!({"kind": "flash", "title": "Bench", "pay_cents": 1, "value_cents": 2, "sale": sale});
         let token = admin_header(&self.tokens);
         let path = Uri::from_static("/v1/coupons");

@@ -15,7 +15,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::buyers::census::census;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::installation;
-use flash_sale::sale::keys::{Keys, LogId};
+use flash_sale::sale::keys::Keys;
 use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile;
 
@@ -155,8 +155,8 @@ impl Judge {
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
         let mut in_flight = 0;
         let mut appended = 0;
-        for log in LogId::of_lanes(self.lanes().await?) {
-            let log = LogState::of(&self.redis, &self.keys, log).await?;
+        for lane in self.lanes().await? {
+            let log = LogState::of(&self.redis, &self.keys, lane).await?;
             in_flight += log.unwritten;
             appended += log.unwritten + log.written;
         }

@@ -166,7 +166,7 @@ impl Service {
         let now = Clock::System.now();
         let (opens_at, closes_at) =
             (now - chrono::TimeDelta::seconds(1), now + chrono::TimeDelta::hours(1));
-        let sale = json!({"stock": stock, "opens_at": opens_at, "closes_at": closes_at});
+        let sale = json!({"total": stock, "opens_at": opens_at, "closes_at": closes_at});
         let coupon =
             json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
         let request = self.client.post(format!("{}/v1/coupons", self.url));

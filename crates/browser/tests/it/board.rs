@@ -175,7 +175,7 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     let coupon = shop.sale(5, -1).await;
     let tab = shop.operator(Device::Phone).await;
     sentence(&tab, "well").await;
-    servers.redis(&["XADD", "fs:{0}:calls", "*", "coupon", "x"]);
+    servers.redis(&["XADD", "fs:{0}:log", "*", "coupon", "x"]);
     sentence(&tab, "letters").await;
     tab.reads("undecodable").await;
     servers.redis(&["HINCRBY", &format!("fs:{{0}}:coupon:{coupon}"), "stock", "-1"]);
@@ -198,7 +198,7 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     check(&tab, "discard").await;
     tab.click("#dialog-do").await;
     tab.reads("Discarded.").await;
-    servers.redis(&["XADD", "fs:{0}:calls", "*", "coupon", "y"]);
+    servers.redis(&["XADD", "fs:{0}:log", "*", "coupon", "y"]);
     eventually("the next letter", async || {
         tab.text("#panel-waiting").await.contains("undecodable")
     })

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::collect::{self, GROUP, LANES, keys};
@@ -231,6 +230,5 @@ impl Breaker {
 
 /// The order logs.
 fn logs() -> Vec<String> {
-    let log = |lane| keys().log(LogId { lane, layout: LogLayout::Calls });
-    Lane::all(LANES).map(log).collect()
+    Lane::all(LANES).map(|lane| keys().log(lane)).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use flash_sale::sale::ids::{CouponId, Lane};
-use flash_sale::sale::keys::{Keys, LogId, LogLayout};
+use flash_sale::sale::keys::Keys;
 use redis::RedisResult;
 use serde::Deserialize;
 use sqlx::types::Json;
@@ -211,7 +211,7 @@ async fn lane_in_redis(node: &RedisNode, lane: Lane) -> anyhow::Result<LaneFacts
         node.ask(&[&["HMGET", hash.as_str()], fields.as_slice()].concat()).await?;
     let text = |index: usize| found.get(index).cloned().flatten();
     let number = |index: usize| text(index).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let log = keys().log(LogId { lane, layout: LogLayout::Calls });
+    let log = keys().log(lane);
     let (pending, pending_deleted) = pending(node, &log).await;
     Ok(LaneFacts {
         redis: (number(0), text(1).unwrap_or_default()),

@@ -24,8 +24,6 @@ const SECRET: &str = "an explorer's secret, which guards nothing at all";
 const TOKEN_DAYS: i64 = 365;
 /// Lanes of the installation.
 const LANES: &str = "2";
-/// Order ids that a process takes at a time: few, so that a loss of data reaches back behind several blocks.
-const ID_BLOCK: &str = "10";
 /// Time zones of the processes, by place, as POSIX has them. In the first two it is never the same day.
 const ZONES: [&str; PROCESSES] = ["<-12>12", "<+14>-14", "UTC0", "<+0530>-5:30"];
 
@@ -174,7 +172,7 @@ fn arguments(plan: &Plan, place: usize) -> Vec<String> {
     let window = plan.payment_window_s.to_string();
     let mut words =
         vec!["serve", "--roles", role, "--listen", "127.0.0.1:0", "--key-prefix", PREFIX];
-    words.extend(["--lanes", LANES, "--database-connections", "6", "--order-id-block", ID_BLOCK]);
+    words.extend(["--lanes", LANES, "--database-connections", "6"]);
     // A busy machine is no fault of the plan.
     words.extend(["--redis-timeout-ms", "2000", "--claim-wait-ms", "1500"]);
     words.extend(["--database-timeout-ms", "3000"]);

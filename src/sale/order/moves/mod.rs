@@ -54,7 +54,6 @@ mod bound;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::shutdown::Shutdown;
@@ -368,18 +367,17 @@ pub(in crate::sale) async fn keep_charged_back(
 pub(in crate::sale) async fn cancel_unwritten(
     tx: &mut PgConnection,
     claim: StockReturn,
-    claimed_at: DateTime<Utc>,
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
-         SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons
+         SELECT $1, id, kind, $3, least($4, now()), 'cancelled', now() FROM coupons
          WHERE id = $2 AND kind = 'flash'
            AND NOT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $2 AND archived_at IS NOT NULL)
          ON CONFLICT DO NOTHING",
         claim.order_id.get(),
         claim.coupon_id.get(),
         claim.user_id.get(),
-        claimed_at,
+        claim.order_id.time(),
     )
     .execute(&mut *tx)
     .await?;
@@ -408,7 +406,7 @@ pub(in crate::sale) async fn cancel_letters(
         Closed,
         r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
            SELECT order_id, coupon_id, 'flash', user_id,
-                  to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0), 'cancelled', now()
+                  least(to_timestamp(1640995200 + (order_id >> 32)), now()), 'cancelled', now()
            FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
            ON CONFLICT DO NOTHING
            RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use real::Real;
 
-use crate::kit::id_properties::for_all;
+use crate::support::plans::for_all;
 use crate::support::{TestApp, user};
 
 /// Times far enough away to be no race with Redis's clock.
@@ -19,6 +19,11 @@ const FAR: i64 = 9_999_999_999_999;
 
 /// Shards of the sale, for a dozen users.
 const SHARDS: u32 = 3;
+
+/// Second of the lane's order ids, which no clock has reached: so the model knows the next id.
+const SECOND: i64 = 2_000_000_000;
+/// The first order id of a case: in this second, of lane 0 under epoch 1.
+const FIRST_ORDER: i64 = (SECOND << 32) | (1 << 20);
 
 /// Commands on the sale. All but `Claim` and `Create` have no effect while the sale isn't there.
 #[derive(Clone, Debug)]
@@ -30,16 +35,16 @@ enum Command {
         shards: u32,
         has_room: bool,
         unpaid_max: usize,
-        claims: Vec<(i64, i64)>,
+        claims: Vec<i64>,
     },
-    /// Units of these users and orders come back, including units that never existed.
+    /// Units of these users come back, by the order that each holds, or by another one.
     GiveBack {
         epoch: i64,
         shards: u32,
-        units: Vec<(i64, i64)>,
+        units: Vec<(i64, bool)>,
     },
-    /// Orders of these users that are unpaid no longer.
-    FreePlaces(Vec<(i64, i64)>),
+    /// An order of each of these users is unpaid no longer: the first on their list, or another one.
+    FreePlaces(Vec<(i64, bool)>),
     /// The hash is written anew, around the existing buyers, with all of its shards.
     Create(Sale),
     Delete,
@@ -48,7 +53,6 @@ enum Command {
     Epoch(i64),
     /// Whether the lane is open.
     Lane(bool),
-    Layout(i64),
     /// Written by hand.
     AddStock(i64),
     /// Written by hand.
@@ -78,8 +82,10 @@ struct Sale {
     stock: i64,
     total: i64,
     epoch: i64,
-    layout: i64,
 }
+
+/// An order that nobody holds.
+const ANOTHER_ORDER: i64 = 7;
 
 /// The promise of `lua/claim.lua`.
 #[derive(Default)]
@@ -99,8 +105,9 @@ struct Model {
 }
 
 fn commands() -> impl Strategy<Value = Vec<Command>> {
-    // Few of each, so that they come again: in one call, and in later ones.
-    let claims = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 1..=8);
+    // Few users, so that they come again: in one call, and in later ones.
+    let claims = prop::collection::vec(1..=12_i64, 1..=8);
+    let of_users = || prop::collection::vec((1..=12_i64, prop::bool::weighted(0.8)), 1..=6);
     let has_room = prop::bool::weighted(0.9);
     let unpaid_max = prop_oneof![1 => Just(0_usize), 2 => 1..=2_usize];
     let claim = (ones(), shards(), has_room, unpaid_max, claims).prop_map(
@@ -112,21 +119,18 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
             claims,
         },
     );
-    // Most have a pair among them that is there, since there are few of each.
-    let units = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 60..=120);
-    let give_back = (ones(), shards(), units)
+    let give_back = (ones(), shards(), of_users())
         .prop_map(|(epoch, shards, units)| Command::GiveBack { epoch, shards, units });
     let command = prop_oneof![
         20 => claim,
         6 => give_back,
-        6 => prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 40..=80).prop_map(Command::FreePlaces),
+        6 => of_users().prop_map(Command::FreePlaces),
         3 => sales().prop_map(Command::Create),
         1 => Just(Command::Delete),
         4 => states().prop_map(Command::State),
         4 => windows().prop_map(Command::Window),
         1 => ones().prop_map(Command::Epoch),
         1 => prop::bool::weighted(0.7).prop_map(Command::Lane),
-        1 => layouts().prop_map(Command::Layout),
         1 => prop_oneof![Just(-1), Just(1)].prop_map(Command::AddStock),
         1 => (0..SHARDS).prop_map(Command::LoseShard),
     ];
@@ -135,22 +139,15 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 }
 
 fn sales() -> impl Strategy<Value = Sale> {
-    (states(), windows(), 0..=12_i64, ones(), layouts()).prop_map(
-        |(state, window, stock, epoch, layout)| {
-            // The total depends on the buyers, and is set with them.
-            Sale { state, window, stock, total: 0, epoch, layout }
-        },
-    )
+    (states(), windows(), 0..=12_i64, ones()).prop_map(|(state, window, stock, epoch)| {
+        // The total depends on the buyers, and is set with them.
+        Sale { state, window, stock, total: 0, epoch }
+    })
 }
 
 /// An epoch: 1, which is ours, and 2 now and then.
 fn ones() -> impl Strategy<Value = i64> {
     prop_oneof![15 => Just(1_i64), 1 => Just(2)]
-}
-
-/// A layout: 2 or 3, which are ours, and 1 now and then.
-fn layouts() -> impl Strategy<Value = i64> {
-    prop_oneof![10 => Just(2_i64), 5 => Just(3), 1 => Just(1)]
 }
 
 /// The right number, and another one now and then.
@@ -209,15 +206,15 @@ impl Model {
         shards: u32,
         has_room: bool,
         unpaid_max: usize,
-        claims: &[(i64, i64)],
+        claims: &[i64],
     ) -> Vec<(String, String)> {
         let refusal = self.unusable(epoch);
-        let reply = |&(user, order): &(i64, i64)| {
+        let reply = |&user: &i64| {
             let (code, detail) = match refusal {
                 Some(code) => (code, String::new()),
                 None if shards != SHARDS => ("RESHARDED", SHARDS.to_string()),
                 None if self.lost.contains(&shard_of(user)) => ("LOST", String::new()),
-                None => self.decide(user, order, has_room, unpaid_max),
+                None => self.decide(user, has_room, unpaid_max),
             };
             (code.to_owned(), detail)
         };
@@ -231,9 +228,7 @@ impl Model {
             None => Some("NOT_LOADED"),
             Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
             // The lane has the epoch 1.
-            Some(sale) if sale.epoch != epoch || epoch != 1 || ![2, 3].contains(&sale.layout) => {
-                Some("STALE")
-            }
+            Some(sale) if sale.epoch != epoch || epoch != 1 => Some("STALE"),
             Some(_) => None,
         }
     }
@@ -273,13 +268,7 @@ impl Model {
     }
 
     /// One claim on a sale that is in order.
-    fn decide(
-        &mut self,
-        user: i64,
-        order: i64,
-        has_room: bool,
-        unpaid_max: usize,
-    ) -> (&'static str, String) {
+    fn decide(&mut self, user: i64, has_room: bool, unpaid_max: usize) -> (&'static str, String) {
         let unpaid = self.unpaid.get(&user).map_or(0, Vec::len);
         let sale = self.sale.as_mut().expect("it is in order");
         if let Some(first) = self.buyers.get(&user) {
@@ -293,6 +282,7 @@ impl Model {
             _ if unpaid_max > 0 && unpaid >= unpaid_max => "TOO_MANY_UNPAID",
             _ if !has_room => "OVERLOADED",
             _ => {
+                let order = FIRST_ORDER + self.log.len() as i64;
                 sale.stock -= 1;
                 self.buyers.insert(user, order);
                 if unpaid_max > 0 {
@@ -316,10 +306,20 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
             prop_assert_eq!(replies, expected);
         }
         (Command::GiveBack { epoch, shards, units }, _) => {
+            let order = |&(user, is_own): &(i64, bool)| {
+                let own = model.buyers.get(&user).filter(|_| is_own);
+                (user, own.copied().unwrap_or(ANOTHER_ORDER))
+            };
+            let units: Vec<(i64, i64)> = units.iter().map(order).collect();
             let expected = model.give_back(epoch, shards, &units);
             prop_assert_eq!(real.give_back(epoch, shards, &units).await, expected);
         }
-        (Command::FreePlaces(orders), _) => {
+        (Command::FreePlaces(of_users), _) => {
+            let order = |&(user, is_own): &(i64, bool)| {
+                let own = model.unpaid.get(&user).and_then(|held| held.first());
+                (user, own.filter(|_| is_own).copied().unwrap_or(ANOTHER_ORDER))
+            };
+            let orders: Vec<(i64, i64)> = of_users.iter().map(order).collect();
             prop_assert_eq!(real.free_places(&orders).await, model.free_places(&orders));
         }
         (Command::Create(sale), there) => {
@@ -350,10 +350,6 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
         (Command::Epoch(epoch), Some(sale)) => {
             real.set(&[("epoch", &epoch.to_string())]).await;
             sale.epoch = epoch;
-        }
-        (Command::Layout(layout), Some(sale)) => {
-            real.set(&[("layout", &layout.to_string())]).await;
-            sale.layout = layout;
         }
         (Command::AddStock(units), Some(sale)) => {
             let add = ["HINCRBY", &real.hash, "stock", &units.to_string()];

@@ -8,7 +8,7 @@ use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
 use flash_sale::sale::ids::CouponId;
 use redis::FromRedisValue;
 
-use super::{SHARDS, Sale, Window};
+use super::{SECOND, SHARDS, Sale, Window};
 use crate::support::{TestApp, user};
 
 /// The same on Redis.
@@ -38,7 +38,9 @@ impl<'a> Real<'a> {
         let lane = keys.lane(coupon.lane());
         let unpaid = keys.unpaid(coupon.lane());
         let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
-        let _: i64 = app.redis(&["HSET", &lane, "epoch", "1", "state", "open"]).await;
+        let second = SECOND.to_string();
+        let _: i64 =
+            app.redis(&["HSET", &lane, "epoch", "1", "state", "open", "second", &second]).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
         let hash = keys.coupon(coupon);
         let scripts = Scripts {
@@ -57,21 +59,26 @@ impl<'a> Real<'a> {
         shards: u32,
         has_room: bool,
         unpaid_max: usize,
-        claims: &[(i64, i64)],
+        claims: &[i64],
     ) -> Vec<(String, String)> {
         let own = [&self.hash, &self.lane, &self.log, &self.unpaid].map(String::clone);
-        let keys = [&own[..], &self.shards_of(shards, claims)].concat();
+        let keys = [&own[..], &self.shards_of(shards, claims.iter().copied())].concat();
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
         let has_room = u8::from(has_room).to_string();
         let unpaid_max = unpaid_max.to_string();
-        let layout = "calls".to_owned();
-        let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string(), layout];
-        let replies: Vec<String> = self.run(&self.scripts.claim, &keys, &arguments, claims).await;
-        let [letters, number, first_orders @ ..] = &replies[..] else { panic!("{replies:?}") };
+        let lane = self.coupon.lane().to_string();
+        let terms = [coupon, lane, epoch, has_room, unpaid_max, shards.to_string()];
+        let users = claims.iter().map(i64::to_string);
+        let arguments: Vec<String> = terms.into_iter().chain(users).collect();
+        let replies: Vec<String> = self.run(&self.scripts.claim, &keys, &arguments, &[]).await;
+        let [letters, number, first, first_orders @ ..] = &replies[..] else {
+            panic!("{replies:?}")
+        };
         let mut first_orders = first_orders.iter();
-        let readable = |(letter, (_, order)): (char, &(i64, i64))| match letter {
-            'A' => ("ACCEPTED", order.to_string()),
+        let mut accepted = first.parse::<i64>().into_iter().flat_map(|first| first..);
+        let readable = |letter: char| match letter {
+            'A' => ("ACCEPTED", accepted.next().expect("an order").to_string()),
             'D' => ("ALREADY_CLAIMED", first_orders.next().expect("an order").clone()),
             'N' if number.parse().is_ok_and(|ms: i64| ms > 0) => ("NOT_STARTED", "ms".to_owned()),
             'P' => ("PAUSED", String::new()),
@@ -86,14 +93,14 @@ impl<'a> Real<'a> {
             'X' => ("LOST", String::new()),
             letter => panic!("{letter}: {replies:?}"),
         };
-        let readable = letters.chars().zip(claims).map(readable);
-        readable.map(|(code, detail)| (code.to_owned(), detail)).collect()
+        letters.chars().map(readable).map(|(code, detail)| (code.to_owned(), detail)).collect()
     }
 
     /// A code for each unit, or one for all.
     pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
         let of_sale = vec![self.hash.clone(), self.lane.clone()];
-        let keys = [of_sale, self.shards_of(shards, units)].concat();
+        let users = units.iter().map(|(user, _)| *user);
+        let keys = [of_sale, self.shards_of(shards, users)].concat();
         let channel = self.app.keys().additions_channel();
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
@@ -102,10 +109,10 @@ impl<'a> Real<'a> {
     }
 
     /// The shard of each of these users, for a caller that believes in so many shards.
-    fn shards_of(&self, shards: u32, pairs: &[(i64, i64)]) -> Vec<String> {
+    fn shards_of(&self, shards: u32, users: impl Iterator<Item = i64>) -> Vec<String> {
         let shards = Shards::new(shards).expect("there are some");
         let shard_of = |id: i64| self.app.keys().buyers(self.coupon, shards.of(user(id)));
-        pairs.iter().map(|(id, _)| shard_of(*id)).collect()
+        users.map(shard_of).collect()
     }
 
     /// Number of orders that were on a list.
@@ -152,7 +159,7 @@ impl<'a> Real<'a> {
             ("stock", sale.stock),
             ("total", sale.total),
             ("epoch", sale.epoch),
-            ("layout", sale.layout),
+            ("revision", 1),
             ("shards", SHARDS.into()),
         ] {
             self.set(&[(field, &number.to_string())]).await;

@@ -7,7 +7,6 @@ use anyhow::Context;
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::redis::Redis;
-use flash_sale::sale::schema;
 use private_servers::testing::RedisServer;
 use sqlx::PgPool;
 
@@ -32,8 +31,6 @@ pub struct Stores {
 impl Stores {
     pub async fn open(servers: &Servers) -> anyhow::Result<Self> {
         let pool = PgPool::connect(servers.database_url()).await?;
-        // The service's own tables: ceilings of the sequences.
-        schema::migrate(&pool).await?;
         let tables = "CREATE SCHEMA ladder;
             CREATE TABLE ladder.numbered (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
             CREATE TABLE ladder.segments (last bigint NOT NULL);

@@ -37,11 +37,7 @@ pub async fn making(stores: &Stores, facts: &str) -> anyhow::Result<(String, Str
             made += u64::from(generator.next().await.is_ok());
         }
         let rate = made as f64 / began.elapsed().as_secs_f64();
-        let trips = match kind {
-            Kind::Blocks => made.div_ceil(u64::from(crate::generator::BLOCK)),
-            _ => generator.round_trips(),
-        };
-        let each = trips as f64 * 1_000.0 / made.max(1) as f64;
+        let each = generator.round_trips() as f64 * 1_000.0 / made.max(1) as f64;
         println!("{}: {rate:.0} ids/s", kind.name());
         let has_duplicates =
             |line: &str| line.starts_with(&format!("| {} |", kind.name())) && line.contains("**");

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use anyhow::bail;
-use chrono::{DateTime, TimeDelta, Utc};
+use anyhow::{Context, bail};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use flash_sale::base::clock::Clock;
-use flash_sale::kit::id::{Ceilings, IdGenerator};
-use flash_sale::kit::redis::{Link, Redis};
+use flash_sale::kit::redis::Redis;
 use sqlx::PgPool;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 use uuid::{Builder, Uuid};
 
 use crate::snowflake::{Snowflake, WhenSetBack};
@@ -31,10 +29,11 @@ pub enum Kind {
     Incr,
     Blocks,
     Segments,
+    Script,
 }
 
 impl Kind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AutoIncrement,
         Self::UuidV4,
         Self::UuidV7,
@@ -43,6 +42,7 @@ impl Kind {
         Self::Incr,
         Self::Blocks,
         Self::Segments,
+        Self::Script,
     ];
 
     pub fn name(self) -> &'static str {
@@ -53,8 +53,9 @@ impl Kind {
             Self::Snowflake => "Snowflake",
             Self::SnowflakeThatWaits => "Snowflake that waits",
             Self::Incr => "Redis INCR, a key for each local day",
-            Self::Blocks => "blocks (this service)",
+            Self::Blocks => "blocks of Redis INCRBY",
             Self::Segments => "segments of a table (Leaf)",
+            Self::Script => "counter of a second, in the claim script (this service)",
         }
     }
 
@@ -83,9 +84,8 @@ pub struct Generator {
     kind: Kind,
     server: Server,
     snowflake: Snowflake,
-    blocks: IdGenerator,
-    /// Connection over which blocks come.
-    link: OnceCell<Arc<Link>>,
+    /// Day of the block, and its numbers that are left.
+    block: Mutex<(NaiveDate, std::ops::Range<i64>)>,
     /// Numbers of the segment that are left.
     segment: Mutex<std::ops::Range<i64>>,
     round_trips: Arc<AtomicU64>,
@@ -94,15 +94,11 @@ pub struct Generator {
 impl Generator {
     pub fn new(kind: Kind, server: Server) -> Self {
         let when = if kind == Kind::Snowflake { WhenSetBack::GoOn } else { WhenSetBack::Wait };
-        let ceilings = Ceilings::new(server.pool.clone(), Duration::from_secs(10));
-        let blocks =
-            IdGenerator::new("ladder:ids".to_owned(), BLOCK, server.clock.clone(), ceilings);
         Self {
             kind,
             // Two servers that were set up alike have the same number.
             snowflake: Snowflake::new(1, when),
-            blocks,
-            link: OnceCell::new(),
+            block: Mutex::new((NaiveDate::default(), 0..0)),
             segment: Mutex::new(0..0),
             server,
             round_trips: Arc::default(),
@@ -130,8 +126,9 @@ impl Generator {
             },
             Kind::AutoIncrement => self.auto_increment().await?,
             Kind::Incr => self.incr(now).await?,
-            Kind::Blocks => self.block().await?,
+            Kind::Blocks => self.block(now).await?,
             Kind::Segments => self.segment().await?,
+            Kind::Script => self.script(now).await?,
         };
         Ok(u128::from(number.cast_unsigned()))
     }
@@ -156,9 +153,27 @@ impl Generator {
         Ok((now.timestamp() - EPOCH_SECONDS) << 32 | count)
     }
 
-    async fn block(&self) -> anyhow::Result<i64> {
-        let link = self.link.get_or_try_init(|| self.server.redis.link()).await?;
-        Ok(self.blocks.next(link).await?)
+    /// The same numbers, a thousand at a time; the day is that of UTC, and a block counts only for its day.
+    async fn block(&self, now: DateTime<Utc>) -> anyhow::Result<i64> {
+        let mut block = self.block.lock().await;
+        if block.0 != now.date_naive() || block.1.is_empty() {
+            self.count_round_trip();
+            let key = format!("ladder:ids:{}", now.format("%Y:%m:%d"));
+            let mut command = redis::cmd("INCRBY");
+            let last: i64 = self.server.redis.query(command.arg(key).arg(BLOCK)).await?;
+            *block = (now.date_naive(), last - i64::from(BLOCK) + 1..last + 1);
+        }
+        let number = block.1.next().ok_or_else(|| anyhow::anyhow!("a block has numbers"))?;
+        Ok((now.timestamp() - EPOCH_SECONDS) << 32 | number)
+    }
+
+    /// The function of the claim script, by the clock of this program in place of Redis's.
+    async fn script(&self, now: DateTime<Utc>) -> anyhow::Result<i64> {
+        self.count_round_trip();
+        let mut command = redis::cmd("EVAL");
+        command.arg(next_id()?).arg(1).arg("ladder:lane").arg(now.timestamp() - EPOCH_SECONDS);
+        let id: String = self.server.redis.query(&command).await?;
+        Ok(id.parse()?)
     }
 
     async fn segment(&self) -> anyhow::Result<i64> {
@@ -174,6 +189,20 @@ impl Generator {
         }
         segment.next().ok_or_else(|| anyhow::anyhow!("a segment has numbers"))
     }
+}
+
+/// A script that makes one id, with the function of the claim script.
+fn next_id() -> anyhow::Result<String> {
+    let claim = include_str!("../../../../../lua/claim.lua");
+    let begin = claim.find("local function next_ids(").context("the function is there")?;
+    let length = claim[begin..].find("\nend\n").context("it has an end")?;
+    let function = &claim[begin..begin + length + "\nend\n".len()];
+    let call = "
+        local was = redis.call('HMGET', KEYS[1], 'second', 'used')
+        local second, used, id = next_ids(tonumber(ARGV[1]), tonumber(was[1] or 0), tonumber(was[2] or 0), 0, 1, 1)
+        redis.call('HSET', KEYS[1], 'second', string.format('%d', second), 'used', string.format('%d', used))
+        return id(0)";
+    Ok([function, call].concat())
 }
 
 /// Milliseconds, and random bytes.
@@ -193,5 +222,6 @@ pub fn told(kind: Kind, first: u128, second: u128) -> String {
         Kind::UuidV7 | Kind::Snowflake | Kind::SnowflakeThatWaits => "the times".to_owned(),
         Kind::AutoIncrement | Kind::Segments => (second - first).to_string(),
         Kind::Incr | Kind::Blocks => ((second & sequence) - (first & sequence)).to_string(),
+        Kind::Script => "the times, and the sales within a second".to_owned(),
     }
 }

@@ -6,7 +6,6 @@ mod waits;
 use std::sync::LazyLock;
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::keys::LogLayout;
 
 use super::{
     BY_HAND, SWITCH, add_stock, close_lanes, damage, end_of, fate, no_process_keeps, outcomes,
@@ -15,7 +14,7 @@ use super::{
 use crate::faults::recovery::{keep, sell};
 use crate::support::lines::{Lines, number};
 use crate::support::played::hash;
-use crate::support::{TestApp, bounded, lane, older_process, proxy_before};
+use crate::support::{TestApp, bounded, lane, proxy_before};
 
 static OPEN: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../../lua/open_lane.lua")));
@@ -216,41 +215,6 @@ async fn tell_says_that_a_lane_is_open_only_once_redis_has_opened_it() {
     assert_eq!(app.texts(reasons).await, ["x", "a recovery was cut off"]);
     // Redis has an older beat than the one that was noted.
     assert_eq!(fate(&app, sale).await, "built 7 [1, 2]");
-}
-
-/// The process was started while an older one was connected.
-#[tokio::test]
-async fn begin_log_begins_a_log_of_calls_only_in_a_lane_that_has_had_one() {
-    let app = TestApp::with_lanes(2).await;
-    app.expect_disagreements();
-    let sales = sold_to_two::<2>(&app).await;
-    let older = older_process(&app).await;
-    let other = app.another_instance().await;
-    let key = app.keys().lane(sales[0].lane());
-    let _: i64 = app.redis(&["HDEL", &key, "promised", "written"]).await;
-    for (lane, layout, there, unknown) in
-        [(0, LogLayout::Claims, 0, "-"), (1, LogLayout::Calls, 1, "0")]
-    {
-        damage(&app, sales[lane]).await;
-        let log = app.log(sales[lane].lane());
-        let _: i64 = app.redis(&["DEL", &log]).await;
-        app.execute(&format!(
-            "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = 2 WHERE lane = {lane}"
-        ))
-        .await;
-        no_process_keeps(&app).await;
-        bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
-        assert_eq!(other.layout.get(), layout, "{lane}");
-        assert_eq!(app.redis::<i64>(&["EXISTS", &log]).await, there, "{lane}");
-        let told = "SELECT coalesce(unknown::text, '-') FROM recoveries ORDER BY id DESC LIMIT 1";
-        assert_eq!(app.texts(told).await, [unknown], "{lane}");
-    }
-    // An open lane gets further beats while the other one is recovered.
-    let hashes = hashes(&app, 2).await;
-    for (hash, counts) in hashes.iter().zip(["- - - -", "2 2 - -"]) {
-        assert!(hash.starts_with("3 open ") && hash.ends_with(&format!(" {counts}")), "{hashes:?}");
-    }
-    drop(older);
 }
 
 /// A sale that is whole is compared later, once for all: its lane is noted, and no other.
