@@ -49,8 +49,8 @@ faults: ## Run the long fault tests, one after the other, and print what they sa
 explore: ## Break the service in ways that seeds decide, and prove that nothing is lost: SEEDS=N, MINUTES=M (docs/explorer.md).
 	@scripts/setup && cargo build --locked --bin flash-sale && cargo build --locked --package flash-sale-explorer && exec "$(target_dir)/debug/flash-sale-explorer" $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-model: ## Search the model of fence and recovery: all guards, each one left out, weak points (crates/recovery-model; a minute).
-	@scripts/setup && exec cargo test --locked --package recovery-model --test model -- --nocapture $(ARGS)
+model: ## Search the model of fence and recovery: all guards, and each one left out (crates/recovery-model; minutes).
+	@scripts/setup && exec cargo test --locked --package recovery-model --test model -- --nocapture --include-ignored $(ARGS)
 
 load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
 	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)

@@ -1,176 +1,137 @@
-//! Steps of the API process, and of the users who call it.
+//! The API process and its receipts.
 
 use crate::settings::{Guard, Settings};
-use crate::state::{Broken, CEILING_STEP, Call, LogLook, Orders, State};
+use crate::state::{Call, Set, State, one, only_if};
 
-/// `lua/claim.lua` for one claim, with the epoch that the process knows.
-pub fn claim(settings: &Settings, state: &State, user: u8) -> Option<State> {
-    let mut next = *state;
-    let (epoch, is_open, life) = state.api.known;
-    let is_approved = life == state.life || !settings.has(Guard::LifeCompared);
-    let (lane, sale) = (state.redis.lane?, state.redis.whole_sale()?);
-    let is_known = lane.epoch == epoch && sale.epoch == epoch;
-    if state.api.call.is_some()
-        || !(is_open && is_approved)
-        || !lane.open && settings.has(Guard::ClaimReadsState)
-        || !is_known && settings.has(Guard::ClaimReadsEpoch)
-    {
-        return None;
-    }
-    let call = |order| Call { order, epoch, life: state.life, noted: false, answered: false };
-    let held = state.of_user(state.redis.buyers(), user);
-    if let Some(order) = held.ids().next() {
-        next.api.call = Some(call(order));
-        return (!state.answered.has(order)).then_some(next);
-    }
-    if sale.stock < 1 || state.next_order >= settings.claims {
-        return None;
-    }
-    let order = take_number(settings, &mut next);
-    if order < state.next_order {
-        // A process that has had no number of the lost ones can't know, and is promised nothing.
-        next.break_promise(Broken::IdRepeated);
-        let is_promised = state.api.had == state.next_order;
-        return is_promised.then_some(next);
-    }
-    if !lane.open {
-        next.break_promise(Broken::SoldWhileClosed);
-    }
-    if !is_known {
-        next.break_promise(Broken::OlderEpoch);
-    }
-    next.users[usize::from(order)] = user;
-    next.next_order += 1;
-    next.redis.sale.as_mut()?.stock -= 1;
-    next.redis.buyers_mut()?.insert(order);
-    next.redis.log.insert(order);
-    next.redis.last = order + 1;
-    next.api.call = Some(call(order));
-    Some(next)
+/// Attempts of recoveries after which Postgres's clock has moved on. Ids carry the epoch modulo this, in the service 64.
+const EPOCHS: u8 = 2;
+/// Ids of a second.
+const IDS: u8 = 4;
+
+/// The second of Postgres's clock.
+pub fn second_of(epoch: u8) -> u8 {
+    epoch / EPOCHS
 }
 
-/// `lua/id_block.lua`, for a block of one number. Numbers that were granted and never given are left out of the count,
-/// so an order id is the number of the orders before.
-fn take_number(settings: &Settings, state: &mut State) -> u8 {
-    let origin = (state.life, state.replication_id);
-    let (redis, stored) = (&mut state.redis, &mut state.postgres);
-    let remembers = settings.has(Guard::NumbersRemembered);
-    let is_believed = redis.origin == origin && (redis.sequence >= state.api.had || !remembers);
-    if !is_believed || redis.sequence >= redis.ceiling {
-        // Postgres notes the higher ceiling first.
-        if settings.has(Guard::SequenceAboveCeiling) {
-            redis.sequence = stored.ceiling.min(state.next_order);
-        }
-        stored.ceiling = redis.sequence + CEILING_STEP;
-        (redis.ceiling, redis.origin) = (stored.ceiling, origin);
-    }
-    let number = redis.sequence;
-    redis.sequence += 1;
-    state.api.had = redis.sequence;
-    number
+/// The second of an id.
+pub fn second_in(id: u8) -> u8 {
+    id / (EPOCHS * IDS)
 }
 
-/// The reply is read, and its receipt noted.
-pub fn note_receipt(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let call = state.api.call.filter(|call| !call.noted)?;
-    if !settings.has(Guard::ReceiptBeforeAnswer) && !call.answered {
-        return None;
-    }
-    next.api.book.insert(call.order);
-    next.api.call = (!call.answered).then_some(Call { noted: true, ..call });
-    Some(next)
+/// Rule 2, but for the log: what each script asks of its lane.
+pub fn is_open_for(rules: &Settings, s: &State, epoch: u8) -> bool {
+    let lane = &s.redis.lane;
+    let has_replid = lane.replid == s.replid || !rules.has(Guard::ScriptsCompareReplid);
+    lane.open && lane.epoch == epoch && has_replid
 }
 
-/// The lane is looked at again, and the user is told.
-pub fn answer(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let call = state.api.call.filter(|call| !call.answered)?;
-    if !settings.has(Guard::ReceiptBeforeAnswer) {
-        next.answered.insert(call.order);
-        next.api.call = Some(Call { answered: true, ..call });
-        return Some(next);
+/// Rule 2: and of its sale.
+pub fn sells_to(rules: &Settings, s: &State, epoch: u8, sale: usize) -> bool {
+    is_open_for(rules, s, epoch) && s.redis.sales[sale].epoch == epoch
+}
+
+/// The claim script, for one claim.
+pub fn claim(rules: &Settings, s: &mut State, user: u8, sale: usize) -> Option<()> {
+    let (lane, found, epoch) = (s.redis.lane, s.redis.sales[sale], s.api.epoch);
+    let buyers = found.buyers?;
+    only_if(s.api.call.is_none() && s.api.open && found.load != 0 && !found.loading)?;
+    only_if(lane.replid == s.replid || !rules.has(Guard::ScriptsCompareReplid))?;
+    only_if((lane.epoch, found.epoch) == (epoch, epoch) || !rules.has(Guard::ClaimReadsEpoch))?;
+    only_if(lane.open || !rules.has(Guard::ClaimReadsState))?;
+    only_if(s.redis.log.is_some() || !rules.has(Guard::ClaimNeedsLog))?;
+    let call = Call { order: 0, epoch, noted: false, answered: false };
+    let held = s.of_user(user, sale) & buyers;
+    if held != 0 {
+        s.api.call = Some(Call { order: held.trailing_zeros() as usize, ..call });
+        return only_if(s.answered & held == 0);
     }
-    if !call.noted {
-        return None;
+    only_if(!found.ended && found.stock > 0 && s.granted < rules.claims)?;
+    s.require(s.pg.archived & one(sale) == 0, "an archived sale sells nothing");
+    let order = usize::from(s.granted);
+    let id = if rules.ids { make_id(rules, s) } else { s.granted };
+    (s.users[order], s.of[order], s.ids[order]) = (user, sale as u8, id);
+    s.granted += 1;
+    let rivals = s.rivals(order);
+    let is_fine =
+        |earlier: usize| s.ids[earlier] < id || s.ids[earlier] != id && rivals & one(earlier) == 0;
+    s.require((0..order).all(is_fine), "ids are unique, and rise for each user");
+    s.redis.sales[sale].stock -= 1;
+    s.redis.sales[sale].buyers = Some(buyers | one(order));
+    s.redis.log = Some(s.redis.log.unwrap_or(0) | one(order));
+    s.redis.appended = s.granted;
+    s.redis.unpaid |= one(order);
+    s.api.call = Some(Call { order, ..call });
+    Some(())
+}
+
+/// An id: second, epoch, and count.
+fn make_id(rules: &Settings, s: &mut State) -> u8 {
+    let now = second_of(s.pg.epoch).saturating_add_signed(s.clock);
+    let lane = &mut s.redis.lane;
+    if now > lane.second {
+        (lane.second, lane.used) = (now, 0);
     }
-    let (epoch, is_open, life) = state.api.known;
-    let is_approved = life == call.life || !settings.has(Guard::LifeCompared);
-    if epoch == call.epoch && is_open && is_approved {
-        next.answered.insert(call.order);
+    if lane.used == IDS {
+        (lane.second, lane.used) = (lane.second + 1, 0);
     }
-    next.api.call = None;
-    Some(next)
+    lane.used += 1;
+    let epoch = if rules.has(Guard::EpochInIds) { lane.epoch % EPOCHS } else { 0 };
+    (lane.second * EPOCHS + epoch) * IDS + lane.used - 1
+}
+
+/// Rule 8: the reply is read, and its receipt noted.
+pub fn note_receipt(rules: &Settings, s: &mut State) -> Option<()> {
+    let call = s.api.call.filter(|call| !call.noted)?;
+    only_if(call.answered || rules.has(Guard::ReceiptBeforeAnswer))?;
+    s.api.book |= one(call.order);
+    s.api.call = (!call.answered).then_some(Call { noted: true, ..call });
+    Some(())
+}
+
+/// Rule 8: the user is told, if the lane is as it was at the call.
+pub fn answer(rules: &Settings, s: &mut State) -> Option<()> {
+    let call = s.api.call.filter(|call| !call.answered)?;
+    let is_late = !rules.has(Guard::ReceiptBeforeAnswer);
+    only_if(call.noted || is_late)?;
+    if is_late || s.api.epoch == call.epoch && s.api.open {
+        s.answered |= one(call.order);
+    }
+    s.api.call = is_late.then_some(Call { answered: true, ..call });
+    Some(())
 }
 
 /// The state of the lane is read from Postgres.
-pub fn refresh(state: &State) -> Option<State> {
-    let mut next = *state;
-    let stored = &state.postgres;
-    next.api.known = (stored.epoch, stored.open, stored.life);
-    (next.api.known != state.api.known).then_some(next)
+pub fn refresh(_: &Settings, s: &mut State) -> Option<()> {
+    let before = s.api;
+    (s.api.epoch, s.api.open) = (s.pg.epoch, s.pg.open);
+    only_if(s.api != before)
 }
 
-/// Receipts are handed in for an epoch that is new to the process.
-pub fn hand_in(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let epoch = state.api.known.0;
-    if state.api.handed_in == epoch {
-        return None;
+/// Rule 9: receipts are handed in until Postgres has noted that for the epoch.
+pub fn hand_in(rules: &Settings, s: &mut State) -> Option<()> {
+    only_if(s.pg.handed_in < s.api.epoch)?;
+    if rules.has(Guard::ReceiptsHandedIn) {
+        s.pg.receipts |= s.api.book & !s.pg.known();
     }
-    if settings.has(Guard::ReceiptsHandedIn) {
-        let receipts = state.api.book.less(state.postgres.rows());
-        next.postgres.receipts = state.postgres.receipts.and(receipts);
-    }
-    next.postgres.handed_in = epoch.max(state.postgres.handed_in);
-    next.api.handed_in = epoch;
-    next.api.look = None;
-    Some(next)
+    (s.pg.handed_in, s.api.seen) = (s.api.epoch, 0);
+    Some(())
 }
 
-/// A look at the order log; then the finding that all of its entries are acknowledged; then, two beats later, the
-/// receipts are dropped. The beats stand for the time for which receipts are kept.
-pub fn look_at_log(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    if !settings.receipts_dropped || state.api.book.is_empty() {
-        return None;
-    }
-    let Some(look) = state.api.look else {
-        let (last, covers) = (state.redis.last, state.api.book);
-        next.api.look = Some(LogLook { last, covers, committed_at: None });
-        return Some(next);
-    };
-    let Some(committed_at) = look.committed_at else {
-        let acknowledged = state.redis.log.ids().next().unwrap_or(state.redis.last);
-        let committed_at = Some(state.postgres.beat);
-        next.api.look = Some(LogLook { committed_at, ..look });
-        return (look.last <= acknowledged).then_some(next);
-    };
-    let stored = &state.postgres;
-    if stored.beat < committed_at + 2
-        || state.api.known != (stored.epoch, stored.open, stored.life)
-        || state.api.handed_in != stored.epoch
-    {
-        return None;
-    }
-    if !stored.committed().and(stored.superseded).holds(look.covers.common(state.answered)) {
-        next.break_promise(Broken::ReceiptDropped);
-    }
-    next.api.book = state.api.book.less(look.covers);
-    next.api.look = None;
-    Some(next)
+/// Rule 9: the log is seen acknowledged past receipts.
+pub fn see_log(rules: &Settings, s: &mut State) -> Option<()> {
+    let (log, before) = (s.redis.log?, s.api);
+    let past = !log & ((1u16 << s.redis.appended) - 1) as Set;
+    s.api.seen |= s.api.book & past;
+    only_if(rules.drops && s.api != before)
 }
 
-/// A user cancels an unpaid order: one transaction.
-pub fn cancel(state: &State, order: u8) -> Option<State> {
-    let mut next = *state;
-    if state.cancels_left == 0 || !state.postgres.live.has(order) {
-        return None;
-    }
-    next.cancels_left -= 1;
-    let stored = &mut next.postgres;
-    stored.live = stored.live.less(Orders::one(order));
-    stored.closed.insert(order);
-    stored.returns.insert(order);
-    Some(next)
+/// Rule 9: they are dropped, if rule 2 still holds, asked afterwards.
+pub fn drop_receipts(rules: &Settings, s: &mut State) -> Option<()> {
+    only_if(is_open_for(rules, s, s.api.epoch) || !rules.has(Guard::ServerAskedLast))?;
+    only_if(s.api.seen != 0 && s.pg.handed_in >= s.api.epoch)?;
+    let safe = s.pg.known() | s.pg.receipts | s.superseded | s.ended | !s.answered;
+    s.require(s.api.seen & !safe == 0 || s.went_back, "a dropped receipt is in a table");
+    s.api.book &= !s.api.seen;
+    s.api.seen = 0;
+    Some(())
 }

@@ -1,102 +1,69 @@
-//! Faults, and the moments of which Redis keeps an older state.
+//! Faults, and the moments of which an older state is kept.
 
 use crate::settings::{Fault, Settings};
-use crate::state::{Api, Keeper, Orders, Redis, Saved, Stage, State, Worker};
+use crate::state::{Api, Recovery, Redis, Sale, State, Worker, only_if};
 
 /// An older state of Redis begins: a file, or a replica that lags from here on.
-pub fn save(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let going_back = [Fault::RestartedOlder, Fault::Resynchronised, Fault::MemoryWentBack];
-    let goes_back = going_back.iter().any(|fault| settings.kinds.contains(fault));
-    if state.faults_left == 0 || state.saved.is_some() || !goes_back {
-        return None;
-    }
-    next.saved = Some(Saved { redis: state.redis, age: 0 });
-    Some(next)
+pub fn save(rules: &Settings, s: &mut State) -> Option<()> {
+    let kinds = [Fault::RestartedOlder, Fault::MemoryWentBack];
+    only_if(s.faults > 0 && s.saved.is_none() && rules.knows(&kinds))?;
+    s.saved = Some(s.redis);
+    Some(())
 }
 
-/// A fault, if it is one of the model's, and one is left.
-pub fn happen(settings: &Settings, state: &State, fault: Fault) -> Option<State> {
-    if state.faults_left == 0 || !settings.kinds.contains(&fault) {
-        return None;
-    }
-    let mut next = *state;
-    next.faults_left -= 1;
+/// Postgres is dumped.
+pub fn dump(rules: &Settings, s: &mut State) -> Option<()> {
+    let kinds = [Fault::PostgresWentBack, Fault::PostgresReplaced];
+    only_if(s.faults > 0 && s.dump.is_none() && rules.knows(&kinds))?;
+    s.dump = Some(s.pg);
+    Some(())
+}
+
+/// A fault, if one is left.
+pub fn happen(s: &mut State, fault: Fault) -> Option<()> {
+    only_if(s.faults > 0)?;
+    s.faults -= 1;
     match fault {
-        Fault::ApiDies => api_dies(&mut next),
-        Fault::WorkerDies => next.worker = Worker::default(),
-        Fault::KeeperDies => {
-            next.keepers[usize::from(state.keeper)] = Keeper::default();
-            change_keeper(&mut next);
+        Fault::ApiDies => api_dies(s),
+        Fault::ApiPaused => s.recoveries[s.leader].impatient = true,
+        Fault::WorkerDies => s.worker = Worker::default(),
+        Fault::LeaderDies => s.recoveries[s.leader] = Recovery::default(),
+        Fault::SecondLeader => s.leader = 1 - s.leader,
+        Fault::Closed => {
+            s.pg.epoch += 1;
+            s.pg.open = false;
         }
-        Fault::KeeperPaused => {
-            let paused = &state.keepers[usize::from(state.keeper)];
-            if *paused == Keeper::default() {
-                return None;
-            }
-            change_keeper(&mut next);
+        Fault::Restart => s.replid += 1,
+        Fault::RestartedOlder => (s.replid, s.redis) = (s.replid + 1, s.saved.take()?),
+        Fault::MemoryWentBack => (s.unseen, s.redis) = (true, s.saved.take()?),
+        Fault::Flushed => s.redis = Redis::default(),
+        Fault::SaleLost => s.redis.sales[0] = Sale::default(),
+        Fault::ShardLost => s.redis.sales[0].buyers = None,
+        Fault::LogLost => s.redis.log = None,
+        Fault::PostgresWentBack | Fault::PostgresReplaced => {
+            let before = std::mem::replace(&mut s.pg, s.dump.take()?);
+            s.life += u8::from(fault == Fault::PostgresReplaced);
+            s.lost = before.known() & !s.pg.known();
+            s.ended = s.pg.closed | s.pg.discarded;
+            (s.unseen, s.went_back) = (true, true);
         }
-        Fault::ApiPaused => {
-            let keeper = &mut next.keepers[usize::from(state.keeper)];
-            if keeper.stage != Stage::Fenced || state.postgres.handed_in >= keeper.epoch {
-                return None;
-            }
-            crate::recovery::read_receipts(&state.postgres, keeper);
-            keeper.stage = Stage::Receipts;
-        }
-        Fault::Restart => next.life += 1,
-        Fault::RestartedOlder => {
-            next.redis = next.saved.take()?.redis;
-            next.life += 1;
-        }
-        Fault::Resynchronised => {
-            next.redis = next.saved.take()?.redis;
-            next.replication_id += 1;
-        }
-        Fault::MemoryWentBack => {
-            next.redis = next.saved.take().filter(|saved| saved.age == 2)?.redis;
-        }
-        Fault::Flushed => next.redis = empty(state.redis.shards.map(|_| Orders::default())),
-        Fault::SaleLost => {
-            let none = state.redis.shards.map(|_| Orders::default());
-            next.redis = Redis { sale: None, shards: none, made: 0, ..state.redis };
-        }
+        Fault::ClockAhead => s.clock = 3,
+        Fault::ClockBehind => s.clock = -3,
     }
-    if next.faults_left == 0 {
-        next.saved = None;
+    if s.unseen {
+        s.recoveries.iter_mut().for_each(|recovery| recovery.is_fresh = false);
     }
-    excuse(&mut next);
-    Some(next)
-}
-
-fn empty(shards: [Orders; crate::state::EPOCH_MAX as usize + 1]) -> Redis {
-    let log = Orders::default();
-    let (last, sequence, ceiling, origin) = (0, 0, 0, (0, 0));
-    let (lane, sale, made, given_back) = (None, None, 0, log);
-    Redis { lane, sale, shards, made, given_back, log, last, sequence, ceiling, origin }
-}
-
-/// Its receipts die with it; the process that follows has promised nothing.
-fn api_dies(state: &mut State) {
-    let stored = &state.postgres;
-    state.orphans = state.orphans.and(state.answered.less(stored.committed()));
-    let known = (stored.epoch, stored.open, stored.life);
-    let book = Orders::default();
-    state.api = Api { known, handed_in: 0, book, had: 0, call: None, look: None };
-}
-
-/// The lease of the keeper runs out: that takes longer than a second.
-fn change_keeper(state: &mut State) {
-    state.keeper = 1 - state.keeper;
-    state.gap = true;
-    if let Some(saved) = &mut state.saved {
-        saved.age = 2;
+    if s.faults == 0 {
+        (s.saved, s.dump) = (None, None);
     }
+    let in_redis = s.redis.log.unwrap_or(0) | s.redis.buyers();
+    s.excused |= s.orphans & !(in_redis | s.pg.receipts | s.pg.known());
+    Some(())
 }
 
-/// No store and no process has these promises any more.
-fn excuse(state: &mut State) {
-    let in_redis = state.redis.log.and(state.redis.buyers());
-    let known = in_redis.and(state.postgres.receipts).and(state.postgres.committed());
-    state.excused = state.excused.and(state.orphans.less(known));
+/// Its receipts die with it.
+fn api_dies(s: &mut State) {
+    s.orphans |= s.answered & !s.pg.known();
+    let Api { epoch, open, .. } = s.api;
+    s.api = Api { epoch, open, ..Api::default() };
 }

@@ -1,34 +1,38 @@
-#![doc = include_str!("../README.md")]
+//! A model of the fence and the recovery: Redis sells, Postgres approves the Redis that sells, and both may fail or go
+//! back in time. It uses nothing of the service. A search looks at every order in which the steps can happen.
+//!
+//! A step is a function that changes the state, or says `None` where it isn't possible. The numbers of rules in these
+//! files are those of the README, which has the rules in words.
 
-// Exhaustive search.
-pub mod search;
+// The size of a model, its faults, and its guards.
+pub mod settings;
 
-// All steps by name.
-pub mod model;
-
-// Faults of processes and of Redis.
-mod faults;
-
-// Steps of a recovery.
-mod recovery;
-
-// Looks of the keeper.
-mod keeper;
-
-// Steps of the API process.
-mod api;
-
-// A dead letter that is tried again.
-mod retry;
-
-// Steps of the worker.
-mod worker;
-
-// Promises of moments.
-mod promises;
-
-// The state of all.
+// Both stores, the processes, and what an onlooker remembers.
 mod state;
 
-// Size, guards, weak points and faults.
-pub mod settings;
+// Claims and receipts (rules 2, 3, 8 and 9).
+mod api;
+
+// The order log becomes orders, and units come back (rules 7, 11 and 16).
+mod worker;
+
+// What users and operators do to orders and dead letters (rules 7 and 14).
+mod people;
+
+// A sale is loaded, archived and deleted (rules 2 and 17).
+mod sale;
+
+// Closing, and the recovery (rules 4 to 6, 10 to 15, and 19).
+mod recovery;
+
+// Faults.
+mod faults;
+
+// What must hold.
+mod promises;
+
+// All steps by name.
+mod model;
+
+// The search.
+pub mod search;

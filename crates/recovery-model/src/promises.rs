@@ -1,72 +1,65 @@
-//! Promises that hold at certain moments; those of single steps stand with the steps.
+//! Promises that hold in each state, and at rest. Those of single steps stand with the steps.
 
-use crate::settings::{Fault, Guard, Settings};
-use crate::state::{Broken, Lane, Orders, Postgres, State};
+use crate::recovery;
+use crate::settings::Settings;
+use crate::state::{State, Trust, count};
 
 /// Promises that hold in each state.
-pub fn always(settings: &Settings, state: &mut State) {
-    let live = state.postgres.live;
-    if live.count() > settings.units as i8 {
-        state.break_promise(Broken::Oversold);
+pub fn always(rules: &Settings, s: &mut State) {
+    s.ended |= s.pg.closed | s.pg.discarded;
+    s.require(s.pg.live & s.ended == 0, "a closed or deleted order stays closed");
+    for sale in 0..rules.sales {
+        let sold = count(s.pg.live & s.of_sale(sale));
+        s.require(sold <= rules.units, "live orders are at most the units");
+        let has_one = (0..rules.users).all(|user| count(s.pg.live & s.of_user(user, sale)) <= 1);
+        s.require(has_one, "a user has one live order of a sale");
     }
-    let is_as_noted =
-        state.redis.lane.is_some_and(|lane| lane.open && lane.epoch == state.postgres.epoch);
-    let is_believed = state.postgres.open && state.postgres.replication_id == state.replication_id;
-    // A memory that went back sells units twice until a look notices; the next recovery takes them from letters.
-    let may_have_gone_back = settings.kinds.contains(&Fault::MemoryWentBack);
-    let is_open = is_as_noted && is_believed && !may_have_gone_back;
-    if is_open && owed(&state.postgres).count() > settings.units as i8 {
-        state.break_promise(Broken::Oversold);
-    }
-    let has_two = |user: u8| state.of_user(live, user).count() > 1;
-    if (0..settings.users).any(has_two) {
-        state.break_promise(Broken::TwoLiveOrders);
+    if is_open(s) && !s.unseen {
+        s.broken = s.broken.or(disagreement(rules, s));
     }
 }
 
-/// Orders that hold a unit by Postgres: live ones, and dead letters with a unit that didn't become orders after all.
-fn owed(stored: &Postgres) -> Orders {
-    stored.live.and(stored.holding.less(stored.rows()))
+/// True when the lane is open in both stores, and the Redis is the approved one.
+fn is_open(s: &State) -> bool {
+    let lane = &s.redis.lane;
+    let is_ours = (lane.epoch, lane.open, lane.replid) == (s.pg.epoch, true, s.replid);
+    s.pg.open && is_ours && s.redis.log.is_some()
 }
 
-/// Promises that hold when a lane is opened.
-pub fn at_opening(settings: &Settings, state: &mut State) {
-    let stored = &state.postgres;
-    let units = settings.units as i8;
-    let owed = owed(stored);
-    if owed.count() > units {
-        state.break_promise(Broken::Oversold);
-        return;
+/// What isn't in Redis as Postgres says. A sale that is lost, loading or of another epoch sells nothing.
+fn disagreement(rules: &Settings, s: &State) -> Option<&'static str> {
+    let sells = |sale: usize| {
+        let found = &s.redis.sales[sale];
+        let is_whole = found.load != 0 && !found.loading && found.buyers.is_some();
+        is_whole && found.epoch == s.pg.epoch && recovery::is_on(s, sale)
+    };
+    let all = rules.with_all_guards();
+    let is_kept = |sale| !sells(sale) || recovery::is_kept(&all, s, sale, 0);
+    if !(0..rules.sales).all(is_kept) {
+        return Some("an open sale agrees with Postgres");
     }
-    let buyers = state.redis.buyers();
-    let retried = state.retry.map_or(Orders::default(), |retry| Orders::one(retry.letter));
-    let known = owed.and(state.redis.log).and(stored.returns).and(retried);
-    // A sale that has just been lost sells nothing.
-    let Some(sale) = state.redis.whole_sale() else { return };
-    let is_conserved = sale.stock + buyers.count() == units;
-    if !(is_conserved && buyers.holds(owed) && known.holds(buyers)) {
-        state.break_promise(Broken::OpenedWrong);
-    }
+    let unpaid = s.pg.live & !s.pg.paid | s.redis.log.unwrap_or(0) & !s.pg.known();
+    let leaving = s.pg.places | s.pg.returns | s.retry.map_or(0, |(letter, _)| 1 << letter);
+    let has_all = unpaid & !s.pg.places & !s.redis.unpaid == 0;
+    let has_no_other = s.redis.unpaid & !(unpaid | leaving) == 0;
+    (rules.lists && !(has_all && has_no_other)).then_some("lists of unpaid orders agree")
 }
 
 /// Promises that hold at rest: when no process has anything to do, and no further fault comes.
-pub fn at_rest(settings: &Settings, state: &State) -> Option<Broken> {
-    let stored = &state.postgres;
-    let is_approved = stored.life == state.life || !settings.has(Guard::LifeCompared);
-    let is_open = |lane: Lane| lane.open && lane.epoch == stored.epoch;
-    if !(stored.open && is_approved && state.redis.lane.is_some_and(is_open)) {
-        return Some(Broken::StaysClosed);
+pub fn at_rest(rules: &Settings, s: &State) -> Option<&'static str> {
+    let sells = |sale: usize| {
+        let found = &s.redis.sales[sale];
+        let is_there = found.load != 0 && !found.loading && found.buyers.is_some();
+        is_there && found.epoch == s.pg.epoch || s.pg.archived & (1 << sale) != 0
+    };
+    if !is_open(s) || s.pg.trust != Trust::Both || !(0..rules.sales).all(sells) {
+        return Some("nothing stays closed");
     }
-    let kept = stored.committed().and(stored.superseded).and(state.excused);
-    if !kept.holds(state.answered) {
-        return Some(Broken::PromiseLost);
+    // A memory that went back unseen: its receipts are handed in at the next closing.
+    let remembered = if s.unseen { s.api.book } else { 0 };
+    let kept = s.pg.known() | s.superseded | s.excused | s.ended | remembered;
+    if s.answered & !kept != 0 {
+        return Some("each answered claim is an order, a letter, or reported");
     }
-    let owed = owed(stored);
-    if owed.count() > settings.units as i8 {
-        return Some(Broken::Oversold);
-    }
-    let buyers = state.redis.buyers();
-    let stock = state.redis.whole_sale().map(|sale| sale.stock + buyers.count());
-    let agrees = stock == Some(settings.units as i8) && buyers == owed;
-    (!agrees).then_some(Broken::StoresDiffer)
+    disagreement(rules, s)
 }

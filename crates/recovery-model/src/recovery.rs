@@ -1,296 +1,295 @@
-//! Steps of a recovery, in the order of `Recoverer::recover`.
+//! Closing a lane, and the steps of a recovery.
 
-use crate::keeper;
-use crate::settings::{Guard, Hole, Settings};
-use crate::state::{Broken, Keeper, Lane, Orders, Postgres, Sale, Stage, State};
-use crate::worker;
+use crate::settings::{Guard, Settings};
+use crate::state::{Recovery, Sale, Set, State, Trust, count, one, only_if};
+use crate::{api, worker};
+
+/// Highest epoch; no run may need more.
+const EPOCH_MAX: u8 = 20;
+
+/// A step of a recovery. Returns the place of the next one, 0 for the end; or None while it has to wait.
+type Step = fn(&Settings, &mut State, &mut Recovery) -> Option<usize>;
+
+/// Rule 10, in order.
+const STEPS: [Step; 9] =
+    [begin, fence, assess, drain, harvest, fill, switch, open_in_postgres, open_in_redis];
+const OVER: usize = 0;
+const ASSESS: usize = 2;
+const FILL: usize = 5;
+const OPEN_IN_POSTGRES: usize = 7;
+const OPEN_IN_REDIS: usize = 8;
+
+/// Rule 4: the epoch is raised in Postgres.
+fn raise(s: &mut State) {
+    s.pg.epoch += 1;
+    s.pg.open = false;
+    s.require(s.pg.epoch < EPOCH_MAX, "recoveries come to an end");
+}
+
+/// Rule 5: a process closes an open lane that it finds in disorder.
+pub fn close(rules: &Settings, s: &mut State) -> Option<()> {
+    let leading = &s.recoveries[s.leader];
+    let is_opening = leading.step == OPEN_IN_REDIS && leading.epoch == s.pg.epoch;
+    only_if(s.pg.open && !is_opening && !is_in_order(rules, s))?;
+    raise(s);
+    Some(())
+}
+
+/// Rules 5 and 6: what a look sees in INFO, in the lane's hash and in Postgres, and what scripts tell.
+fn is_in_order(rules: &Settings, s: &State) -> bool {
+    let lane = &s.redis.lane;
+    let has_sale = |number: usize| {
+        let Sale { load, epoch, buyers, .. } = s.redis.sales[number];
+        let has_load = load == s.pg.loads[number] || !rules.has(Guard::LoadIdCompared);
+        !is_on(s, number) || load != 0 && has_load && epoch == s.pg.epoch && buyers.is_some()
+    };
+    let late = s.pg.receipts & !s.pg.known() & !s.redis.buyers() & !s.redis.log.unwrap_or(0);
+    let has_late = late & !s.superseded_among(late) != 0;
+    let went_back = s.pg.life != s.life || worker::is_missing(s, lane.last);
+    (lane.epoch, lane.open, lane.replid) == (s.pg.epoch, true, s.replid)
+        && s.redis.log.is_some()
+        && (0..2).all(has_sale)
+        && !(has_late && rules.has(Guard::LateReceiptCloses))
+        && !(went_back && rules.has(Guard::LookAsksLast))
+}
+
+/// True for a sale that Postgres has noted as loaded, and not as archived.
+pub fn is_on(s: &State, sale: usize) -> bool {
+    s.pg.loads[sale] != 0 && s.pg.archived & one(sale) == 0
+}
+
+/// Late receipts that are in a store or superseded are done with.
+pub fn settle_receipts(rules: &Settings, s: &mut State) -> Option<()> {
+    only_if(s.pg.open && s.pg.receipts != 0 && is_in_order(rules, s))?;
+    s.superseded |= s.superseded_among(s.pg.receipts & !s.pg.known());
+    s.pg.receipts = 0;
+    Some(())
+}
+
+/// Rule 19: a comparison that finds a sale in disorder closes the lane.
+pub fn compare(rules: &Settings, s: &mut State) -> Option<()> {
+    let is_kept = |sale| !is_on(s, sale) || is_kept(rules, s, sale, 0);
+    only_if(s.pg.open && is_in_order(rules, s) && !(0..2).all(is_kept))?;
+    only_if(rules.has(Guard::ComparisonCloses))?;
+    raise(s);
+    Some(())
+}
 
 /// The next step of the recovery of this process.
-pub fn step(settings: &Settings, state: &State, number: u8) -> Option<State> {
-    let mut next = *state;
-    let mut recovery = state.keepers[usize::from(number)];
-    let goes_on = match recovery.stage {
-        Stage::Idle => begin(settings, &mut next, &mut recovery, number)?,
-        Stage::Raised => fence(settings, &mut next, &mut recovery),
-        Stage::Fenced => receipts(&mut next, &mut recovery)?,
-        Stage::Receipts => look(settings, &mut next, &mut recovery),
-        Stage::Damaged => harvest(settings, &mut next, &mut recovery)?,
-        Stage::Harvested => {
-            if settings.has(Guard::SnapshotAfterFence) {
-                snapshot(settings, state, &mut recovery);
-            }
-            Some(Stage::Snapped)
+pub fn step(rules: &Settings, s: &mut State, number: usize) -> Option<()> {
+    let mut recovery = s.recoveries[number];
+    only_if(recovery.step != OVER || s.leader == number)?;
+    let next = STEPS[recovery.step](rules, s, &mut recovery)?;
+    recovery.step = next;
+    s.recoveries[number] = if next == OVER { Recovery::default() } else { recovery };
+    Some(())
+}
+
+fn begin(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    only_if(!s.pg.open && s.pg.trust != Trust::Asked)?;
+    raise(s);
+    recovery.epoch = s.pg.epoch;
+    recovery.place = if rules.has(Guard::EpochInShardNames) { s.leader } else { 0 };
+    Some(OVER + 1)
+}
+
+/// The script that closes the lane in Redis, begins its log, and notes the replication ID.
+fn fence(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    recovery.replid = s.replid;
+    recovery.is_fresh = true;
+    let before = s.redis.lane;
+    let is_undecided = s.pg.trust == Trust::Both;
+    let is_missing = is_undecided && worker::is_missing(s, before.last);
+    if before.epoch >= recovery.epoch && rules.has(Guard::EpochAheadAsked)
+        || is_missing && rules.has(Guard::RecoveryAsksLast)
+    {
+        // Another recovery has begun; or Postgres went back, and an operator decides which store is right.
+        if s.pg.epoch == recovery.epoch {
+            s.pg.trust = Trust::Asked;
+            s.require(s.went_back, "an operator is asked only if Postgres went back");
         }
-        Stage::Snapped => {
-            let built = &mut next.redis.shards[generation(settings, &recovery)];
-            *built = built.and(recovery.buyers);
-            next.redis.made |= 1 << generation(settings, &recovery);
-            Some(Stage::Filled)
+        return Some(OVER);
+    }
+    let unasked = s.lost & !s.pg.known() & s.redis.buyers() & !s.redis.log.unwrap_or(0);
+    let is_asked = !is_undecided || unasked == 0 || before.last == 0;
+    s.require(is_asked, "an operator is asked if Postgres went back");
+    if rules.has(Guard::FenceInRedis) {
+        s.redis.lane.epoch = recovery.epoch;
+        s.redis.lane.open = false;
+        s.redis.lane.replid = s.replid;
+        s.redis.lane.last = if is_undecided { before.last } else { 0 };
+        s.redis.log.get_or_insert(0);
+    }
+    if rules.has(Guard::EpochInShardNames) {
+        s.redis.beside = [None; 2];
+    }
+    Some(ASSESS)
+}
+
+/// True while the lane is fenced by this recovery.
+fn is_ours(rules: &Settings, s: &State, recovery: &Recovery) -> bool {
+    let lane = &s.redis.lane;
+    lane.epoch == recovery.epoch && !lane.open || !rules.has(Guard::FenceInRedis)
+}
+
+/// Waits for the process that lives; then compares each sale with one snapshot of Postgres. Where it differs, the log is
+/// written and promises are harvested; then once more.
+fn assess(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    let is_overtaken = s.pg.epoch != recovery.epoch || !is_ours(rules, s, recovery);
+    only_if(s.pg.handed_in >= recovery.epoch || recovery.impatient || is_overtaken)?;
+    if is_overtaken {
+        return Some(OVER);
+    }
+    if !recovery.drained {
+        recovery.receipts = s.pg.receipts;
+    }
+    if !recovery.drained || rules.has(Guard::SnapshotAfterDrain) {
+        recovery.snapshot = snapshot(rules, s);
+    }
+    adopt(rules, s, recovery);
+    Some(match recovery.damaged {
+        0 => OPEN_IN_POSTGRES,
+        _ if recovery.drained => FILL,
+        _ => ASSESS + 1,
+    })
+}
+
+/// Sales that are kept take the epoch; the others are damaged.
+fn adopt(rules: &Settings, s: &mut State, recovery: &mut Recovery) {
+    recovery.damaged = 0;
+    for sale in 0..rules.sales {
+        let is_kept = s.pg.trust != Trust::Postgres && is_kept(rules, s, sale, recovery.receipts);
+        if is_on(s, sale) && is_kept {
+            s.redis.sales[sale].epoch = recovery.epoch;
+        } else if is_on(s, sale) {
+            recovery.damaged |= one(sale);
         }
-        Stage::Filled => note_units(settings, &mut next, &recovery),
-        Stage::Noted => switch(settings, &mut next, &recovery),
-        Stage::Ready => open_in_postgres(settings, &mut next, &mut recovery),
-        Stage::OpenInPostgres => {
-            open_in_redis(settings, &mut next, &recovery);
-            None
-        }
+    }
+}
+
+/// Rule 12: the sale in Redis is what Postgres says.
+pub fn is_kept(rules: &Settings, s: &State, sale: usize, receipts: Set) -> bool {
+    let Sale { load, stock, buyers: Some(buyers), .. } = s.redis.sales[sale] else {
+        return false;
     };
-    // A step of a recovery may take longer than a second.
-    if let Some(saved) = &mut next.saved {
-        saved.age = 2;
-    }
-    next.keepers[usize::from(number)] = match goes_on {
-        Some(stage) => Keeper { stage, ..recovery },
-        // Over, or another one has begun.
-        None => Keeper::default(),
-    };
-    Some(next)
+    let unwritten = s.redis.log.unwrap_or(0) & !s.pg.known();
+    let unknown = receipts & !s.pg.known() & !s.superseded_among(receipts);
+    let promised = if rules.has(Guard::ReceiptsCompared) { unknown } else { 0 };
+    let over = s.pg.closed | s.pg.discarded;
+    let returning = if rules.has(Guard::ReturnOpenAsked) { over & s.pg.returns } else { over };
+    (load == s.pg.loads[sale] || !rules.has(Guard::LoadIdCompared))
+        && stock + count(buyers) == rules.units
+        && (s.pg.live | unwritten | promised) & s.of_sale(sale) & !buyers == 0
+        && buyers & !(s.pg.live | unwritten | s.pg.letters | returning) == 0
 }
 
-fn generation(settings: &Settings, recovery: &Keeper) -> usize {
-    let names_epoch = settings.has(Guard::EpochInShardNames);
-    if names_epoch { usize::from(recovery.epoch) } else { 0 }
+/// The recovery writes the log and acknowledges it: nobody else does while the lane is closed.
+fn drain(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    let log = s.redis.log.unwrap_or(0);
+    if !rules.has(Guard::RecoveryDrains) {
+        return Some(recovery.step + 1);
+    }
+    if s.pg.epoch != recovery.epoch && rules.has(Guard::WriterHoldsEpoch) {
+        return Some(OVER);
+    }
+    worker::write(rules, s, log);
+    worker::take_off(s, log, recovery.epoch);
+    Some(recovery.step + 1)
 }
 
-/// Raises the epoch. None while the lane is open, or kept by the other process.
-fn begin(
-    settings: &Settings,
-    state: &mut State,
-    recovery: &mut Keeper,
-    number: u8,
-) -> Option<Option<Stage>> {
-    if state.keeper != number || state.postgres.open || recovery.note.is_some() {
-        return None;
+/// Rule 11: buyers and receipts that Postgres doesn't know become orders, in one transaction.
+fn harvest(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    if s.pg.epoch != recovery.epoch && rules.has(Guard::WriterHoldsEpoch) {
+        return Some(OVER);
     }
-    keeper::close(state);
-    recovery.epoch = state.postgres.epoch;
-    if !settings.has(Guard::SnapshotAfterFence) {
-        snapshot(settings, state, recovery);
-    }
-    Some(Some(Stage::Raised))
-}
-
-/// `lua/fence.lua`. From here on one connection is used.
-fn fence(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option<Stage> {
-    (recovery.life, recovery.replication_id) = (state.life, state.replication_id);
-    let epoch = recovery.epoch;
-    if !settings.has(Guard::EpochRaisedInRedis) {
-        return Some(Stage::Fenced);
-    }
-    let before = state.redis.lane;
-    if before.is_some_and(|lane| lane.epoch > epoch) {
-        return None;
-    }
-    let lost = Lane { epoch, open: false, beat: None, beat_since: 0, mark: false };
-    state.redis.lane = Some(Lane { epoch, open: false, mark: false, ..before.unwrap_or(lost) });
-    Some(Stage::Fenced)
-}
-
-/// Waits for the process that lives; then reads its receipts and the noted beat.
-fn receipts(state: &mut State, recovery: &mut Keeper) -> Option<Option<Stage>> {
-    if state.postgres.handed_in < recovery.epoch {
-        return None;
-    }
-    read_receipts(&state.postgres, recovery);
-    Some(Some(Stage::Receipts))
-}
-
-/// Reads what was handed in and noted.
-pub fn read_receipts(stored: &Postgres, recovery: &mut Keeper) {
-    recovery.receipts = stored.receipts;
-    (recovery.beat, recovery.beat_since) = (stored.beat, stored.beat_since);
-}
-
-/// `lua/adopt_sale.lua`, the count of the sale, and the comparison of recent orders and receipts with its buyers.
-fn look(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option<Stage> {
-    let lane = state.redis.lane.filter(|_| state.life == recovery.life)?;
-    if !state.redis.is_recovered_by(recovery.epoch) {
-        return (!settings.has(Guard::EpochRaisedInRedis)).then_some(Stage::Damaged);
-    }
-    let buyers = state.redis.buyers();
-    let has_shards = state.redis.whole_sale().is_some();
-    let Some(sale) = &mut state.redis.sale else {
-        return Some(Stage::Damaged);
-    };
-    sale.epoch = recovery.epoch;
-    let is_unfinished = sale.generation > state.postgres.opened;
-    if is_unfinished && settings.repairs(Hole::BuiltByUnfinished) {
-        return Some(Stage::Damaged);
-    }
-    let is_whole = has_shards && sale.stock + buyers.count() == settings.units as i8;
-    let is_present = lane.beat == Some(recovery.beat) || lane.beat == Some(recovery.beat + 1);
-    let letters = state.postgres.holding.common(without_live_order(state));
-    let recent = state.postgres.live.and(letters).common(Orders::since(recovery.beat_since));
-    if !(is_whole && is_present && buyers.holds(recent.and(recovery.receipts))) {
-        return Some(Stage::Damaged);
-    }
-    if settings.repairs(Hole::UnitsOfKeptSale) {
-        if state.postgres.epoch != recovery.epoch {
-            return None;
+    let believes = s.pg.trust != Trust::Postgres;
+    let buyers = if believes { s.redis.buyers() & !s.archived() } else { 0 };
+    for order in s.by_id(buyers | recovery.receipts) {
+        let is_superseded = s.superseded_among(one(order) & !s.pg.known()) != 0;
+        if is_superseded && rules.has(Guard::Superseded) {
+            s.superseded |= one(order);
+            continue;
         }
-        let letters = without_live_order(state);
-        let holding = state.postgres.holding.less(letters);
-        state.postgres.holding = holding.and(letters.common(buyers));
+        worker::write(rules, s, one(order));
+        let came_back = is_superseded && s.pg.live & one(order) != 0;
+        s.require(!came_back, "a claim is no order when its user has a newer one");
     }
-    mark(settings, state);
-    let stored = &mut state.postgres;
-    stored.returns = stored.returns.and(stored.returned);
-    stored.returned = Orders::default();
-    Some(Stage::Ready)
+    recovery.drained = true;
+    Some(ASSESS)
 }
 
-/// `dead_letter::without_live_order`.
-fn without_live_order(state: &State) -> Orders {
-    let stored = &state.postgres;
-    let has_none = |letter: &u8| state.of_user(stored.live, state.user(*letter)).is_empty();
-    let letters = stored.letters.less(stored.rows()).ids().filter(has_none);
-    Orders(letters.fold(0, |set, letter| set | 1 << letter))
-}
-
-fn mark(settings: &Settings, state: &mut State) {
-    if let Some(lane) = &mut state.redis.lane {
-        lane.mark = settings.repairs(Hole::RolledBackWhileClosed);
-    }
-}
-
-/// Waits for the log; then buyers and receipts that Postgres doesn't know become orders.
-fn harvest(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option<Option<Stage>> {
-    if settings.has(Guard::LogDrained) && !state.redis.log.is_empty() {
-        // The wait has an end, and is in vain when the worker takes this Redis for an older one.
-        let is_ours = state.redis.is_recovered_by(recovery.epoch);
-        return (!is_ours).then_some(None);
-    }
-    let before = state.postgres;
-    for promised in [state.redis.buyers(), recovery.receipts] {
-        let stored = &state.postgres;
-        let knows_closed = settings.has(Guard::HarvestKnowsClosed);
-        let known = if knows_closed { stored.committed() } else { stored.live.and(stored.letters) };
-        let unknown = promised.less(known);
-        let is_superseded = |order: &u8| {
-            let newer = Orders::since(order + 1).common(state.postgres.rows());
-            !state.of_user(newer, state.user(*order)).is_empty()
-        };
-        let superseded = unknown.ids().filter(is_superseded);
-        let superseded = Orders(superseded.fold(0, |set, order| set | 1 << order));
-        let left_out = settings.has(Guard::SupersededLeftOut);
-        let kept = if left_out { unknown.less(superseded) } else { unknown };
-        let is_held = state.postgres.epoch == recovery.epoch;
-        if !kept.is_empty() && !is_held && settings.has(Guard::WriterHoldsEpoch) {
-            return Some(None);
-        }
-        state.postgres.superseded = state.postgres.superseded.and(unknown.less(kept));
-        let closed = state.postgres.closed;
-        worker::write(settings, state, kept);
-        worker::write_again(settings, state, kept.common(closed));
-        if !superseded.and(closed).common(state.postgres.live).is_empty() {
-            state.break_promise(Broken::CameBack);
+/// Rule 13: live orders; then open letters, one for each user, as far as units go.
+fn snapshot(rules: &Settings, s: &State) -> Set {
+    let mut buyers = s.pg.live;
+    for letter in s.by_id(s.pg.letters) {
+        let has_room = count(buyers & s.of_sale(s.sale_of(letter))) < rules.units;
+        let has_unit = buyers & s.rivals(letter) != 0;
+        if !has_unit && (has_room || !rules.has(Guard::LettersWithinRoom)) {
+            buyers |= one(letter);
         }
     }
-    if state.postgres.epoch != recovery.epoch && state.postgres.committed() != before.committed() {
-        state.break_promise(Broken::OlderEpoch);
-    }
-    Some(Some(Stage::Harvested))
+    buyers
 }
 
-/// Live orders are buyers, and of the open dead letters as many as there is room for, one for each user.
-fn snapshot(settings: &Settings, state: &State, recovery: &mut Keeper) {
-    let stored = &state.postgres;
-    let mut buyers = stored.live;
-    let letters = match settings.repairs(Hole::LetterOfOrder) {
-        true => stored.letters.less(stored.rows()),
-        false => stored.letters,
-    };
-    for letter in letters.ids() {
-        let has_unit = !state.of_user(buyers, state.user(letter)).is_empty();
-        let has_room = buyers.count() < settings.units as i8;
-        if !has_unit && (has_room || !settings.has(Guard::LettersWithinRoom)) {
-            buyers.insert(letter);
-        }
-    }
-    recovery.buyers = buyers;
-    recovery.holding = buyers.less(stored.live);
+/// Buyers of the first damaged sale.
+fn planned(s: &State, recovery: &Recovery) -> Set {
+    recovery.snapshot & s.of_sale(recovery.damaged.trailing_zeros() as usize)
 }
 
-/// Which dead letters hold a unit. Holds no epoch in the code.
-fn note_units(settings: &Settings, state: &mut State, recovery: &Keeper) -> Option<Stage> {
-    let is_current = state.postgres.epoch == recovery.epoch;
-    if settings.repairs(Hole::UnitsNotedLate) && !is_current {
-        return None;
-    }
-    if !is_current && state.postgres.holding != recovery.holding {
-        state.break_promise(Broken::OlderEpoch);
-    }
-    state.postgres.holding = recovery.holding;
-    Some(Stage::Noted)
+/// Shards are filled beside those in use.
+fn fill(_: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    let planned = planned(s, recovery);
+    *s.redis.beside[recovery.place].get_or_insert(0) |= planned;
+    Some(recovery.step + 1)
 }
 
-/// `lua/switch_sale.lua`.
-fn switch(settings: &Settings, state: &mut State, recovery: &Keeper) -> Option<Stage> {
-    let is_ours = state.redis.is_recovered_by(recovery.epoch);
-    if state.life != recovery.life || !is_ours && settings.has(Guard::SwitchComparesEpoch) {
-        return None;
+/// Rule 15: the sale that was built takes the place of the one in use.
+fn switch(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    if !is_ours(rules, s, recovery) && rules.has(Guard::SwitchComparesEpoch) {
+        return Some(OVER);
     }
-    if !is_ours {
-        state.break_promise(Broken::OlderEpoch);
-    }
-    let generation = generation(settings, recovery);
-    let is_made = state.redis.made >> generation & 1 == 1;
-    let is_filled = is_made && state.redis.shards[generation].holds(recovery.buyers);
-    if settings.repairs(Hole::RolledBackWhileClosed) && !is_filled {
-        return None;
-    }
-    let before = state.redis.sale.map(|sale| usize::from(sale.generation));
-    if let Some(before) = before.filter(|before| *before != generation) {
-        state.redis.shards[before] = Orders::default();
-        state.redis.made &= !(1 << before);
-    }
-    let stock = settings.units as i8 - recovery.buyers.count();
-    state.redis.sale = Some(Sale { epoch: recovery.epoch, generation: generation as u8, stock });
-    state.redis.given_back = Orders::default();
-    mark(settings, state);
-    Some(Stage::Ready)
+    let sale = recovery.damaged.trailing_zeros() as usize;
+    let built = Sale::new(recovery.epoch, s.pg.loads[sale], rules.units, planned(s, recovery));
+    s.redis.sales[sale] = Sale { buyers: s.redis.beside[recovery.place].take(), ..built };
+    recovery.damaged &= !one(sale);
+    Some(if recovery.damaged == 0 { OPEN_IN_POSTGRES } else { FILL })
 }
 
-fn open_in_postgres(
-    settings: &Settings,
-    state: &mut State,
-    recovery: &mut Keeper,
-) -> Option<Stage> {
-    let origin = (recovery.life, recovery.replication_id);
-    if (state.life, state.replication_id) != origin && settings.has(Guard::ReplicationIdCompared) {
-        return None;
+/// Lists of unpaid orders are built, and the lane is opened in Postgres.
+fn open_in_postgres(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    let has_epoch = s.pg.epoch == recovery.epoch || !rules.has(Guard::OpeningComparesEpoch);
+    if !has_epoch || s.pg.open {
+        return Some(OVER);
     }
-    let stored = &mut state.postgres;
-    let is_ours = stored.epoch == recovery.epoch || !settings.has(Guard::OpeningComparesEpoch);
-    if !is_ours || stored.open {
-        return None;
+    if rules.lists && rules.has(Guard::ListsBuilt) && is_ours(rules, s, recovery) {
+        s.redis.unpaid = s.pg.live & !s.pg.paid | s.redis.log.unwrap_or(0) & !s.pg.known();
     }
-    (stored.open, stored.life) = (true, recovery.life);
-    stored.opened = recovery.epoch;
-    stored.replication_id = recovery.replication_id;
-    if settings.repairs(Hole::BeatUsedTwice) {
-        recovery.beat += 2;
-        stored.beat = recovery.beat;
+    (s.pg.open, s.pg.life, s.pg.trust) = (true, s.life, Trust::Both);
+    s.pg.receipts &= !recovery.receipts;
+    if recovery.is_fresh {
+        (s.unseen, s.lost) = (false, 0);
     }
-    stored.receipts = stored.receipts.less(recovery.receipts);
-    Some(Stage::OpenInPostgres)
+    Some(OPEN_IN_REDIS)
 }
 
-/// `lua/open_lane.lua`.
-fn open_in_redis(settings: &Settings, state: &mut State, recovery: &Keeper) {
-    let Some(lane) = state.redis.lane.filter(|_| state.life == recovery.life) else {
-        return;
-    };
-    let is_ours = lane.epoch == recovery.epoch || !settings.has(Guard::OpeningComparesEpoch);
-    let is_marked = lane.mark || !settings.repairs(Hole::RolledBackWhileClosed);
-    let is_another = settings.repairs(Hole::OriginComparedEarly)
-        && settings.has(Guard::ReplicationIdCompared)
-        && state.replication_id != recovery.replication_id;
-    if !is_ours || lane.open || !is_marked || is_another {
-        return;
+/// Rule 15: the lane is opened in Redis, and its second set above all that was seen.
+fn open_in_redis(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
+    let is_same = s.replid == recovery.replid || !rules.has(Guard::OpeningComparesReplid);
+    if !rules.has(Guard::FenceInRedis) {
+        (s.redis.lane.epoch, s.redis.lane.replid) = (recovery.epoch, s.replid);
+    } else if s.redis.lane.open {
+        return Some(OVER);
     }
-    if lane.epoch != recovery.epoch {
-        state.break_promise(Broken::OlderEpoch);
+    let has_epoch = s.redis.lane.epoch == recovery.epoch;
+    if !is_same || !has_epoch && rules.has(Guard::OpeningComparesEpoch) {
+        return Some(OVER);
     }
-    keeper::open(settings, state, (recovery.beat, recovery.beat_since));
+    s.redis.lane.open = true;
+    if rules.ids && rules.has(Guard::OpeningRaisesSecond) {
+        let seen = s.pg.known() | recovery.receipts | s.redis.log.unwrap_or(0);
+        let newest = s.by_id(seen).pop().map_or(0, |order| api::second_in(s.ids[order]));
+        let above = newest.max(s.redis.lane.second).max(api::second_of(s.pg.epoch));
+        (s.redis.lane.second, s.redis.lane.used) = (above + 1, 0);
+    }
+    Some(OVER)
 }

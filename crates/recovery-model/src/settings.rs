@@ -1,177 +1,137 @@
-//! Size of a model, its guards, and the weak points of the code.
+//! Size of a model, its faults, and its guards.
 
-/// A guard of the protocol. A model without one has a bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// `lua/claim.lua` compares its caller's epoch with that of lane and sale.
+/// An enum that knows all of its values.
+macro_rules! listed {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$value_doc])* $value,)* }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$value,)*];
+        }
+    };
+}
+
+listed! {
+/// A guard of the protocol. A model without one breaks a promise.
+Guard {
+    /// Rule 2: the claim script compares its caller's epoch with that of lane and sale.
     ClaimReadsEpoch,
-    /// `lua/claim.lua` refuses while the lane is recovering.
+    /// Rule 2: the claim script refuses while the lane is closed.
     ClaimReadsState,
-    /// Each transaction that writes orders holds the epoch in which its claims were read.
+    /// Rule 2: the scripts compare the replication ID of the lane's hash with the server's.
+    ScriptsCompareReplid,
+    /// Rule 2: a claim needs the log.
+    ClaimNeedsLog,
+    /// Rule 2: a load leaves a sale that is there as it is.
+    LoadRefusesExisting,
+    /// Rule 7: each transaction that writes orders requires the epoch in which its claims were read.
     WriterHoldsEpoch,
-    /// A recovery raises the epoch in Redis too.
-    EpochRaisedInRedis,
-    /// A receipt is noted before the answer, and the epoch is looked at again in between.
+    /// Rule 7: ... and an open lane.
+    WriterRequiresOpen,
+    /// Rule 7: closing a stock return requires the epoch in which the unit came back.
+    ReturnClosedUnderEpoch,
+    /// Rule 8: a receipt is noted before the answer, and the lane is looked at once more.
     ReceiptBeforeAnswer,
-    /// A process hands its receipts in when a lane has a new epoch.
+    /// Rule 9: receipts are handed in at each new epoch.
     ReceiptsHandedIn,
-    /// A claim whose user has a newer order doesn't become an order in a recovery.
-    SupersededLeftOut,
-    /// The snapshot of Postgres begins after the fence.
-    SnapshotAfterFence,
-    /// The names of built shards carry the epoch of the recovery.
+    /// Rule 9: before a receipt is dropped, the server is asked whether it is the approved one.
+    ServerAskedLast,
+    /// Rule 5: a late receipt that is in no store closes the lane.
+    LateReceiptCloses,
+    /// Rule 10: a recovery closes the lane in Redis, under its epoch.
+    FenceInRedis,
+    /// Rule 10: a recovery writes the log before it builds a sale.
+    RecoveryDrains,
+    /// Rule 11: a buyer or receipt whose user has a newer row is superseded.
+    Superseded,
+    /// Rules 11 and 16: a promise whose order is closed is known.
+    ClosedKnown,
+    /// Rules 11 and 17: a claim on an archived sale never becomes an order.
+    ArchivedStays,
+    /// Rule 12: the load id of a sale is compared.
+    LoadIdCompared,
+    /// Rule 12: receipts have to be buyers.
+    ReceiptsCompared,
+    /// Rule 12: a closed order may be a buyer only while its return is open.
+    ReturnOpenAsked,
+    /// Rule 13: the snapshot of Postgres is taken after the log was drained.
+    SnapshotAfterDrain,
+    /// Rule 13: shards are named by the epoch of the recovery.
     EpochInShardNames,
-    /// `lua/switch_sale.lua` compares the epoch.
-    SwitchComparesEpoch,
-    /// The opening compares the epoch, in Postgres and in `lua/open_lane.lua`.
-    OpeningComparesEpoch,
-    /// `lua/beat.lua` compares the beat with the noted one.
-    BeatCompared,
-    /// Processes compare the life of Redis with the approved one.
-    LifeCompared,
-    /// The keeper compares the replication ID of Redis with the approved one.
-    ReplicationIdCompared,
-    /// The order log is written before a sale is built.
-    LogDrained,
-    /// `lua/give_back.lua` compares the order by which a user is a buyer.
-    GiveBackComparesOrder,
-    /// Under another origin of Redis's data, `lua/id_block.lua` goes on above the ceiling that Postgres has noted.
-    SequenceAboveCeiling,
-    /// `lua/id_block.lua` believes no sequence below a number that its caller has had.
-    NumbersRemembered,
-    /// A recovery takes no order that Postgres has for an unknown one, whatever its status.
-    HarvestKnowsClosed,
-    /// Dead letters hold units only while live orders leave room.
+    /// Rule 13: dead letters hold units only while live orders leave room.
     LettersWithinRoom,
-    /// A dead letter that is retried takes its unit in Redis before it is written (`lua/admit.lua`).
+    /// Rule 13: lists of unpaid orders are always built.
+    ListsBuilt,
+    /// Rule 14: a dead letter takes its unit in Redis before it becomes an order.
     RetryAdmitted,
+    /// Rule 15: the switch compares the epoch.
+    SwitchComparesEpoch,
+    /// Rule 15: the opening compares the epoch, in Postgres and in Redis.
+    OpeningComparesEpoch,
+    /// Rule 15: the opening in Redis compares the replication ID.
+    OpeningComparesReplid,
+    /// Rule 16: a unit comes back only from the order that was closed.
+    GiveBackComparesOrder,
+    /// Rule 17: rows are deleted only of sales that are archived and gone from Redis.
+    DeletedWhenGone,
+    /// Rule 19: a comparison that finds a difference closes the lane.
+    ComparisonCloses,
+    /// Postgres that went back: each look asks it for the newest acknowledged order.
+    LookAsksLast,
+    /// ... so does each recovery, which leaves a Postgres without it to the operator.
+    RecoveryAsksLast,
+    /// ... and each transaction that writes orders.
+    WriterAsksLast,
+    /// ... and the fence refuses a lane whose epoch isn't lower, which is left to the operator.
+    EpochAheadAsked,
+    /// Ids carry the epoch.
+    EpochInIds,
+    /// An opening sets the lane's second above all that was seen.
+    OpeningRaisesSecond,
+}
 }
 
-impl Guard {
-    /// All guards.
-    pub const ALL: [Self; 21] = [
-        Self::ClaimReadsEpoch,
-        Self::ClaimReadsState,
-        Self::WriterHoldsEpoch,
-        Self::EpochRaisedInRedis,
-        Self::ReceiptBeforeAnswer,
-        Self::ReceiptsHandedIn,
-        Self::SupersededLeftOut,
-        Self::SnapshotAfterFence,
-        Self::EpochInShardNames,
-        Self::SwitchComparesEpoch,
-        Self::OpeningComparesEpoch,
-        Self::BeatCompared,
-        Self::LifeCompared,
-        Self::ReplicationIdCompared,
-        Self::LogDrained,
-        Self::GiveBackComparesOrder,
-        Self::SequenceAboveCeiling,
-        Self::NumbersRemembered,
-        Self::HarvestKnowsClosed,
-        Self::LettersWithinRoom,
-        Self::RetryAdmitted,
-    ];
-}
-
-/// A weak point of the code as it is, each with a repair that the model knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hole {
-    /// A memory that goes back during a recovery isn't noticed. Repair: the switch counts the buyers and leaves a
-    /// mark, without which the lane isn't opened.
-    RolledBackWhileClosed,
-    /// A lane that Postgres calls open and Redis calls recovering is opened, although Redis may have gone back into
-    /// the recovery. Repair: it is closed once more.
-    OpenedUnseen,
-    /// A recovery that another one has overtaken still notes which dead letters hold a unit. Repair: it holds the
-    /// epoch.
-    UnitsNotedLate,
-    /// A new keeper believes the beat although none was noted for seconds, and a memory that went back meanwhile may
-    /// have it. Repair: it closes the lane, and looks.
-    BeatAfterGap,
-    /// The return of a unit is closed after a recovery, for a script that ran before it. Repair: the closing holds the
-    /// epoch of the script.
-    ReturnClosedLate,
-    /// A dead letter that became an order after all stays open, and gets a unit when that order is closed. Repair: a
-    /// recovery leaves letters with a row out.
-    LetterOfOrder,
-    /// Entries that are read between the raising of the epoch and the fence are written under the new epoch, although
-    /// Redis may lose them before it is looked at. Repair: the epoch of a batch is that of the lane in Redis.
-    ReadBeforeFence,
-    /// An opening sets the beat back to the noted one, so a number that wasn't noted is used a second time. Repair: the
-    /// opening raises the noted beat by two.
-    BeatUsedTwice,
-    /// A Redis that is synchronised anew between a recovery's last look at its replication ID and `lua/open_lane.lua`
-    /// is opened as it is, with the new beat. Repair: the script compares the replication ID. Without
-    /// [`RolledBackWhileClosed`](Self::RolledBackWhileClosed) the missing mark stops it, too.
-    OriginComparedEarly,
-    /// A sale that a recovery has built before it was broken off is kept by the next one, although a memory that went back
-    /// has entries again whose claims were no buyers when the sale was built. Repair: it is built once more.
-    BuiltByUnfinished,
-    /// A recovery notes which dead letters hold a unit, and is broken off before the switch; the next one keeps the sale as
-    /// it is. Repair: letters of a sale that is kept hold a unit where Redis says so.
-    UnitsOfKeptSale,
-}
-
-impl Hole {
-    /// All weak points.
-    pub const ALL: [Self; 11] = [
-        Self::RolledBackWhileClosed,
-        Self::OpenedUnseen,
-        Self::UnitsNotedLate,
-        Self::BeatAfterGap,
-        Self::ReturnClosedLate,
-        Self::LetterOfOrder,
-        Self::ReadBeforeFence,
-        Self::BeatUsedTwice,
-        Self::OriginComparedEarly,
-        Self::BuiltByUnfinished,
-        Self::UnitsOfKeptSale,
-    ];
-}
-
+listed! {
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+Fault {
     /// The API process dies, and another begins.
     ApiDies,
+    /// A recovery no longer waits for the API process, which is paused.
+    ApiPaused,
     /// The worker dies, and another begins.
     WorkerDies,
-    /// The keeper dies, and another process keeps the lanes.
-    KeeperDies,
-    /// The keeper is paused for longer than its lease, and another process keeps the lanes.
-    KeeperPaused,
-    /// Recoveries no longer wait for the API process, which is paused.
-    ApiPaused,
+    /// The leader dies, and another begins.
+    LeaderDies,
+    /// Another process becomes the leader, while this one's recovery goes on.
+    SecondLeader,
+    /// An operator closes the lane.
+    Closed,
     /// Redis starts anew, and has all it had.
     Restart,
-    /// Redis starts anew with an older state.
+    /// Redis starts anew with an older state; or goes back to one as a replica, and keeps its run and connections.
     RestartedOlder,
-    /// Redis goes back to an older state as a replica, and keeps its life and its connections.
-    Resynchronised,
-    /// The memory of Redis goes back by more than a beat, with its life and its replication ID: a snapshot of a machine.
-    MemoryWentBack,
     /// FLUSHALL.
     Flushed,
-    /// A sale and its buyers are gone.
+    /// A sale is gone.
     SaleLost,
+    /// The buyers of a sale are gone.
+    ShardLost,
+    /// The order log is gone.
+    LogLost,
+    /// The memory of Redis goes back with all of its ids: a snapshot of a running machine.
+    MemoryWentBack,
+    /// A dump of Postgres is restored in place: system identifier, timeline and database stay.
+    PostgresWentBack,
+    /// A dump of Postgres is restored elsewhere: another system identifier, timeline or database.
+    PostgresReplaced,
+    /// The clock of Redis is set ahead.
+    ClockAhead,
+    /// The clock of Redis is set back.
+    ClockBehind,
 }
-
-impl Fault {
-    /// All kinds.
-    pub const ALL: [Self; 11] = [
-        Self::ApiDies,
-        Self::WorkerDies,
-        Self::KeeperDies,
-        Self::KeeperPaused,
-        Self::ApiPaused,
-        Self::Restart,
-        Self::RestartedOlder,
-        Self::Resynchronised,
-        Self::MemoryWentBack,
-        Self::Flushed,
-        Self::SaleLost,
-    ];
 }
 
 /// Size of a model, and the guards that it has.
@@ -179,26 +139,32 @@ impl Fault {
 pub struct Settings {
     /// Users.
     pub users: u8,
-    /// Units on sale.
-    pub units: u8,
-    /// Claims that are accepted, at most.
+    /// Sales in the lane: 1 or 2.
+    pub sales: usize,
+    /// Units of each sale.
+    pub units: i8,
+    /// Claims that are granted, at most.
     pub claims: u8,
     /// Cancellations, at most.
     pub cancels: u8,
-    /// Dead letters that an operator retries, at most.
-    pub retries: u8,
-    /// Beats, at most.
-    pub beats: u8,
+    /// Retries and discards of dead letters, at most.
+    pub decisions: u8,
     /// Faults in one run, at most.
     pub faults: u8,
     /// Kinds of faults.
     pub kinds: Vec<Fault>,
-    /// Receipts are dropped when the order log has been written.
-    pub receipts_dropped: bool,
+    /// Receipts are dropped.
+    pub drops: bool,
+    /// Orders are paid, and users have lists of unpaid orders.
+    pub lists: bool,
+    /// The sale isn't loaded at first.
+    pub loads: bool,
+    /// The sale may be archived, and its orders deleted.
+    pub archives: bool,
+    /// Ids are made of second, epoch and count; without this they are the numbers of the claims.
+    pub ids: bool,
     /// Guards that are left out.
     pub without: Vec<Guard>,
-    /// Weak points that the model shares with the code; the others are repaired.
-    pub holes: Vec<Hole>,
 }
 
 impl Settings {
@@ -207,8 +173,13 @@ impl Settings {
         !self.without.contains(&guard)
     }
 
-    /// True for a weak point that is repaired.
-    pub fn repairs(&self, hole: Hole) -> bool {
-        !self.holes.contains(&hole)
+    /// These settings with all guards, and without faults.
+    pub(crate) fn with_all_guards(&self) -> Self {
+        Self { kinds: Vec::new(), without: Vec::new(), ..*self }
+    }
+
+    /// True for a kind of fault that may happen.
+    pub fn knows(&self, kinds: &[Fault]) -> bool {
+        self.faults > 0 && kinds.iter().any(|kind| self.kinds.contains(kind))
     }
 }

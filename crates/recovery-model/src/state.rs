@@ -2,411 +2,298 @@
 
 use crate::settings::Settings;
 
-/// Highest epoch; no run may need more.
-pub const EPOCH_MAX: u8 = 12;
 /// Highest number of claims.
 pub const CLAIMS_MAX: usize = 4;
-/// Numbers that Postgres grants at a time.
-pub const CEILING_STEP: u8 = 2;
 
-/// A set of orders, by their ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Orders(pub u8);
+/// A set of orders, or of sales: one bit for each.
+pub type Set = u8;
 
-impl Orders {
-    /// The set of one order.
-    pub fn one(order: u8) -> Self {
-        Self(1 << order)
-    }
-
-    /// The orders with these ids or higher ones.
-    pub fn since(order: u8) -> Self {
-        Self(u8::MAX.checked_shl(u32::from(order)).unwrap_or(0))
-    }
-
-    pub fn has(self, order: u8) -> bool {
-        self.0 >> order & 1 == 1
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub fn count(self) -> i8 {
-        self.0.count_ones() as i8
-    }
-
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub fn less(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    pub fn common(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    pub fn holds(self, other: Self) -> bool {
-        other.less(self).is_empty()
-    }
-
-    pub fn insert(&mut self, order: u8) {
-        *self = self.and(Self::one(order));
-    }
-
-    /// The ids, lowest first.
-    pub fn ids(self) -> impl Iterator<Item = u8> {
-        (0..8).filter(move |order| self.has(*order))
-    }
+/// The set of one.
+pub fn one(number: usize) -> Set {
+    1 << number
 }
 
-/// The lane's hash in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The orders of a set.
+pub fn members(set: Set) -> impl Iterator<Item = usize> {
+    (0..CLAIMS_MAX).filter(move |order| set & one(*order) != 0)
+}
+
+/// The number of orders in a set.
+pub fn count(set: Set) -> i8 {
+    set.count_ones() as i8
+}
+
+/// Ends a step that isn't possible.
+pub fn only_if(is_possible: bool) -> Option<()> {
+    is_possible.then_some(())
+}
+
+/// The lane's hash in Redis. A lost one has epoch 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lane {
     pub epoch: u8,
     pub open: bool,
-    /// None after a loss, until the opening.
-    pub beat: Option<u8>,
-    /// Id of the first order that was claimed after this beat.
-    pub beat_since: u8,
-    /// Mark of the last step of a recovery; only where that weak point is repaired.
-    pub mark: bool,
+    /// `master_replid` of the server in which the lane was closed last.
+    pub replid: u8,
+    /// Number of the newest acknowledged order; counted from 1, so 0 is none.
+    pub last: u8,
+    /// Second of the newest id, and ids of that second.
+    pub second: u8,
+    pub used: u8,
 }
 
-/// The sale's hash in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A sale in Redis. A lost one has load 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sale {
     pub epoch: u8,
-    /// Generation of the shards in use.
-    pub generation: u8,
+    pub load: u8,
+    pub loading: bool,
+    pub ended: bool,
     pub stock: i8,
+    /// None when shards are lost.
+    pub buyers: Option<Set>,
 }
 
-/// Redis. The shards of each generation name their buyers by the orders that these hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Redis {
-    pub lane: Option<Lane>,
-    pub sale: Option<Sale>,
-    pub shards: [Orders; EPOCH_MAX as usize + 1],
-    /// Generations whose shards have their sentinels.
-    pub made: u16,
-    /// Orders whose units have come back.
-    pub given_back: Orders,
-    /// Entries that aren't acknowledged.
-    pub log: Orders,
-    /// Number of orders up to the last entry that was ever appended.
-    pub last: u8,
-    /// Numbers that were taken, and the one below which numbers may be taken while Redis's data has this origin.
-    pub sequence: u8,
-    pub ceiling: u8,
-    pub origin: (u8, u8),
+    pub lane: Lane,
+    /// Claims that aren't acknowledged; None for a lost log.
+    pub log: Option<Set>,
+    /// Number of the newest entry, which its position tells.
+    pub appended: u8,
+    pub sales: [Sale; 2],
+    /// Shards that the recovery of each leader fills.
+    pub beside: [Option<Set>; 2],
+    /// Lists of unpaid orders.
+    pub unpaid: Set,
 }
 
 impl Redis {
-    /// The buyers of the sale.
-    pub fn buyers(&self) -> Orders {
-        self.sale.map_or(Orders::default(), |sale| self.shards[usize::from(sale.generation)])
-    }
-
-    pub fn buyers_mut(&mut self) -> Option<&mut Orders> {
-        Some(&mut self.shards[usize::from(self.sale?.generation)])
-    }
-
-    /// The sale in Redis, unless it or one of its shards is lost: then every script refuses.
-    pub fn whole_sale(&self) -> Option<Sale> {
-        self.sale.filter(|sale| self.made >> sale.generation & 1 == 1)
-    }
-
-    /// True for a lane that is there, recovering, and under this epoch.
-    pub fn is_recovered_by(&self, epoch: u8) -> bool {
-        self.lane.is_some_and(|lane| lane.epoch == epoch && !lane.open)
+    pub fn buyers(&self) -> Set {
+        self.sales.iter().fold(0, |all, sale| all | sale.buyers.unwrap_or(0))
     }
 }
 
-/// Postgres.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What an operator has decided after Postgres went back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// There is nothing to decide.
+    #[default]
+    Both,
+    /// The lane waits for a decision.
+    Asked,
+    Redis,
+    Postgres,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Postgres {
     pub epoch: u8,
     pub open: bool,
-    /// Epoch of the last recovery that has opened the lane.
-    pub opened: u8,
-    /// Approved life of Redis.
+    pub trust: Trust,
+    /// The life of Postgres in which the lane was opened.
     pub life: u8,
-    /// Approved replication ID of Redis.
-    pub replication_id: u8,
-    pub beat: u8,
-    pub beat_since: u8,
-    /// Number below which Redis gives out numbers.
-    pub ceiling: u8,
-    pub live: Orders,
-    /// Cancelled orders.
-    pub closed: Orders,
-    /// Open dead letters.
-    pub letters: Orders,
-    /// Dead letters that hold a unit.
-    pub holding: Orders,
-    /// Units on their way back.
-    pub returns: Orders,
-    pub returned: Orders,
-    pub receipts: Orders,
-    /// Epoch up to which the API process has handed in.
+    /// Orders.
+    pub live: Set,
+    pub closed: Set,
+    pub paid: Set,
+    /// Dead letters.
+    pub letters: Set,
+    pub discarded: Set,
+    /// Units on their way back to Redis, and places on lists of unpaid orders.
+    pub returns: Set,
+    pub places: Set,
+    /// Receipts, and the epoch for which the API process has handed in.
+    pub receipts: Set,
     pub handed_in: u8,
-    /// Claims that a recovery has reported as superseded.
-    pub superseded: Orders,
+    /// The noted load of each sale; 0 before the first.
+    pub loads: [u8; 2],
+    /// Sales that are archived, and those that are gone from Redis.
+    pub archived: Set,
+    pub gone: Set,
 }
 
 impl Postgres {
     /// Orders in any status.
-    pub fn rows(&self) -> Orders {
-        self.live.and(self.closed)
+    pub fn rows(&self) -> Set {
+        self.live | self.closed
     }
 
-    /// Claims that are orders or dead letters.
-    pub fn committed(&self) -> Orders {
-        self.rows().and(self.letters)
+    /// Orders and letters, open or closed.
+    pub fn known(&self) -> Set {
+        self.rows() | self.letters | self.discarded
     }
 }
 
 /// A claim under way, after the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    pub order: u8,
+    pub order: usize,
     pub epoch: u8,
-    pub life: u8,
     pub noted: bool,
     pub answered: bool,
 }
 
-/// A look at the order log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LogLook {
-    pub last: u8,
-    pub covers: Orders,
-    /// Noted beat when all of them were found to be acknowledged.
-    pub committed_at: Option<u8>,
-}
-
-/// The API process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Api {
-    /// The lane as this process knows it: epoch, whether it is open, approved life.
-    pub known: (u8, bool, u8),
-    /// Epoch for which it has handed in.
-    pub handed_in: u8,
-    /// Receipts.
-    pub book: Orders,
-    /// Numbers below one that this process has had.
-    pub had: u8,
+    /// The lane as this process knows it.
+    pub epoch: u8,
+    pub open: bool,
+    /// Receipts, and those whose entries were seen acknowledged.
+    pub book: Set,
+    pub seen: Set,
     pub call: Option<Call>,
-    pub look: Option<LogLook>,
 }
 
-/// The worker: writes the log, and returns units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worker {
-    pub batch: Orders,
-    /// Epoch in which the batch was read.
+    pub batch: Set,
+    /// Epoch and newest acknowledged order of the lane when the batch was read.
     pub epoch: u8,
+    pub last: u8,
     pub committed: bool,
-    /// An order whose unit has come back in Redis, and the epoch of that.
-    pub returned: Option<(u8, u8)>,
+    /// An order that has come back in Redis: whether its unit or else its place, and the epoch.
+    pub returned: Option<(usize, bool, u8)>,
 }
 
-/// A dead letter that an operator retries until there is an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Retry {
-    pub letter: u8,
-    /// Epoch in which Redis has given a unit.
-    pub admitted: Option<u8>,
-}
-
-/// Last step of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Stage {
-    #[default]
-    Idle,
-    Raised,
-    Fenced,
-    Receipts,
-    Damaged,
-    Harvested,
-    Snapped,
-    Filled,
-    Noted,
-    Ready,
-    OpenInPostgres,
-}
-
-/// A process that keeps lanes: a look's note that is to come, and a recovery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Keeper {
-    /// Beat that Redis has confirmed and Postgres hasn't noted, and the first order after it.
-    pub note: Option<(u8, u8)>,
-    pub stage: Stage,
+pub struct Recovery {
+    /// The next step, a place in `recovery::STEPS`.
+    pub step: usize,
     pub epoch: u8,
-    pub life: u8,
-    pub replication_id: u8,
-    pub beat: u8,
-    pub beat_since: u8,
-    pub receipts: Orders,
-    pub buyers: Orders,
-    pub holding: Orders,
-}
-
-/// An older state of Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Saved {
-    pub redis: Redis,
-    /// Looks of a keeper since, up to two, between which lies at least a second.
-    pub age: u8,
-}
-
-/// Broken promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Broken {
-    /// Live orders and dead letters with a unit are more than there are units.
-    Oversold,
-    /// A buyer has two live orders.
-    TwoLiveOrders,
-    /// A step under an older epoch had an effect.
-    OlderEpoch,
-    /// A lane that is recovering sold a unit.
-    SoldWhileClosed,
-    /// The lane was opened, and stock and buyers aren't the total, or the buyers aren't those of Postgres.
-    OpenedWrong,
-    /// An acknowledged entry isn't committed.
-    AcknowledgedUnwritten,
-    /// An order returned a second unit.
-    ReturnedTwice,
-    /// A receipt was dropped whose claim isn't committed.
-    ReceiptDropped,
-    /// A claim became an order although its user has a newer one, or it was closed before.
-    CameBack,
-    /// An order id was given out twice.
-    IdRepeated,
-    /// A promise is neither order nor dead letter, nor reported as superseded.
-    PromiseLost,
-    /// At rest, the lane is closed.
-    StaysClosed,
-    /// At rest, the stores differ.
-    StoresDiffer,
-    /// Recoveries go on for ever.
-    Unbounded,
+    pub replid: u8,
+    /// True when it no longer waits for the API process.
+    pub impatient: bool,
+    /// True once the log is written and promises are harvested.
+    pub drained: bool,
+    pub receipts: Set,
+    /// True unless a store went back unseen since the fence.
+    pub is_fresh: bool,
+    /// Where its shards are filled.
+    pub place: usize,
+    /// Sales that have to be built, and what was read for them.
+    pub damaged: Set,
+    pub snapshot: Set,
 }
 
 /// State of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
-    pub life: u8,
-    pub replication_id: u8,
+    /// `master_replid` of Redis: changes at each start, and whenever a replica is promoted.
+    pub replid: u8,
     pub redis: Redis,
-    pub saved: Option<Saved>,
-    pub postgres: Postgres,
+    /// An older file, or what a lagging replica has.
+    pub saved: Option<Redis>,
+    /// The clock of Redis, less that of Postgres.
+    pub clock: i8,
+    pub pg: Postgres,
+    pub dump: Option<Postgres>,
+    /// System identifier, timeline and database of Postgres.
+    pub life: u8,
     pub api: Api,
     pub worker: Worker,
-    pub retry: Option<Retry>,
-    pub keepers: [Keeper; 2],
-    /// Number of the process that keeps the lanes.
-    pub keeper: u8,
-    /// True until a beat is noted after another process began to keep the lanes.
-    pub gap: bool,
-    /// User of each order.
+    /// A letter that is retried, and the epoch in which Redis has given it a unit.
+    pub retry: Option<(usize, Option<u8>)>,
+    pub recoveries: [Recovery; 2],
+    pub leader: usize,
+    /// Processes that load the sale: epoch, and the load id that the script has told.
+    pub loaders: [Option<(u8, Option<u8>)>; 2],
+    /// User, sale and id of each order.
     pub users: [u8; CLAIMS_MAX],
-    pub next_order: u8,
-    pub cancels_left: u8,
-    pub retries_left: u8,
-    pub beats_left: u8,
-    pub faults_left: u8,
-    /// Orders that users were told.
-    pub answered: Orders,
-    /// Promises of API processes that died before the commit.
-    pub orphans: Orders,
-    /// Orphans that Redis has lost, too.
-    pub excused: Orders,
-    pub broken: Option<Broken>,
+    pub of: [u8; CLAIMS_MAX],
+    pub ids: [u8; CLAIMS_MAX],
+    pub granted: u8,
+    pub last_load: u8,
+    /// Cancellations, decisions about letters, and faults that are still possible.
+    pub cancels: u8,
+    pub decisions: u8,
+    pub faults: u8,
+    /// Claims that were answered; of those, that no living process remembers; and whose loss is excused.
+    pub answered: Set,
+    pub orphans: Set,
+    pub excused: Set,
+    /// Claims that a recovery has reported as superseded.
+    pub superseded: Set,
+    /// Orders that were closed, and letters that were discarded.
+    pub ended: Set,
+    /// A store went back and the lane was not opened since; and Postgres has ever gone back.
+    pub unseen: bool,
+    pub went_back: bool,
+    /// What Postgres knew before it went back.
+    pub lost: Set,
+    pub broken: Option<&'static str>,
 }
 
 impl State {
-    /// A lane that is open, with one sale.
-    pub fn begin(settings: &Settings) -> Self {
-        let lane = Lane { epoch: 1, open: true, beat: Some(0), beat_since: 0, mark: false };
-        let sale = Sale { epoch: 1, generation: 0, stock: settings.units as i8 };
-        let none = Orders::default();
-        Self {
-            life: 0,
-            replication_id: 0,
-            redis: Redis {
-                lane: Some(lane),
-                sale: Some(sale),
-                shards: [none; EPOCH_MAX as usize + 1],
-                made: 1,
-                given_back: none,
-                log: none,
-                last: 0,
-                sequence: 0,
-                ceiling: CEILING_STEP,
-                origin: (0, 0),
-            },
-            saved: None,
-            postgres: Postgres {
-                epoch: 1,
-                open: true,
-                opened: 1,
-                life: 0,
-                replication_id: 0,
-                beat: 0,
-                beat_since: 0,
-                ceiling: CEILING_STEP,
-                live: none,
-                closed: none,
-                letters: none,
-                holding: none,
-                returns: none,
-                returned: none,
-                receipts: none,
-                handed_in: 1,
-                superseded: none,
-            },
-            api: Api {
-                known: (1, true, 0),
-                handed_in: 1,
-                book: none,
-                had: 0,
-                call: None,
-                look: None,
-            },
-            worker: Worker::default(),
-            retry: None,
-            keepers: [Keeper::default(); 2],
-            keeper: 0,
-            gap: false,
-            users: [0; CLAIMS_MAX],
-            next_order: 0,
-            cancels_left: settings.cancels,
-            retries_left: settings.retries,
-            beats_left: settings.beats,
-            faults_left: settings.faults,
-            answered: none,
-            orphans: none,
-            excused: none,
-            broken: None,
+    /// The state in which each run begins: an open lane, and nothing sold.
+    pub fn begin(rules: &Settings) -> Self {
+        let mut s = Self::default();
+        (s.cancels, s.decisions, s.faults) = (rules.cancels, rules.decisions, rules.faults);
+        (s.redis.lane.epoch, s.redis.lane.open, s.redis.log) = (1, true, Some(0));
+        (s.pg.epoch, s.pg.open, s.pg.handed_in) = (1, true, 1);
+        (s.api.epoch, s.api.open) = (1, true);
+        if !rules.loads {
+            s.last_load = 1;
+            for sale in 0..rules.sales {
+                s.pg.loads[sale] = 1;
+                s.redis.sales[sale] = Sale::new(1, 1, rules.units, 0);
+            }
         }
+        s
     }
 
-    /// The orders of a user among these.
-    pub fn of_user(&self, orders: Orders, user: u8) -> Orders {
-        let ids = orders.ids().filter(|order| self.users[usize::from(*order)] == user);
-        Orders(ids.fold(0, |set, order| set | 1 << order))
+    fn those(&self, is_one: impl Fn(usize) -> bool) -> Set {
+        (0..usize::from(self.granted))
+            .filter(|order| is_one(*order))
+            .fold(0, |all, order| all | one(order))
     }
 
-    pub fn user(&self, order: u8) -> u8 {
-        self.users[usize::from(order)]
+    pub fn of_sale(&self, sale: usize) -> Set {
+        self.those(|order| usize::from(self.of[order]) == sale)
+    }
+
+    /// All claims of a user on a sale.
+    pub fn of_user(&self, user: u8, sale: usize) -> Set {
+        self.of_sale(sale) & self.those(|order| self.users[order] == user)
+    }
+
+    pub fn sale_of(&self, order: usize) -> usize {
+        usize::from(self.of[order])
+    }
+
+    /// All claims of the same user on the same sale.
+    pub fn rivals(&self, order: usize) -> Set {
+        self.of_user(self.users[order], self.sale_of(order))
+    }
+
+    /// Orders of archived sales.
+    pub fn archived(&self) -> Set {
+        self.those(|order| self.pg.archived & one(self.sale_of(order)) != 0)
+    }
+
+    /// The orders of a set, lowest id first.
+    pub fn by_id(&self, set: Set) -> Vec<usize> {
+        let mut orders: Vec<usize> = members(set).collect();
+        orders.sort_by_key(|order| self.ids[*order]);
+        orders
+    }
+
+    /// Those of these claims whose user has a row of the sale with a higher id.
+    pub fn superseded_among(&self, claims: Set) -> Set {
+        let is_higher = |order, rival: usize| self.ids[rival] > self.ids[order];
+        claims & self.those(|o| members(self.rivals(o) & self.pg.rows()).any(|r| is_higher(o, r)))
     }
 
     /// Notes the first broken promise.
-    pub fn break_promise(&mut self, broken: Broken) {
-        self.broken = self.broken.or(Some(broken));
+    pub fn require(&mut self, holds: bool, promise: &'static str) {
+        self.broken = self.broken.or((!holds).then_some(promise));
+    }
+}
+
+impl Sale {
+    /// A sale with these buyers.
+    pub fn new(epoch: u8, load: u8, units: i8, buyers: Set) -> Self {
+        let stock = units - count(buyers);
+        Self { epoch, load, stock, buyers: Some(buyers), ..Self::default() }
     }
 }

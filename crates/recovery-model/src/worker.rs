@@ -1,120 +1,113 @@
-//! Steps of the worker: it writes what is in the order log, and returns units.
+//! The worker: the order log becomes orders, and units come back.
 
-use crate::settings::{Guard, Hole, Settings};
-use crate::state::{Broken, Orders, State, Worker};
+use crate::api;
+use crate::settings::{Guard, Settings};
+use crate::state::{Set, State, Worker, count, one, only_if};
 
-/// Entries are read, under the epoch of Postgres; with the repair, under that of Redis.
-pub fn read(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    if !state.worker.batch.is_empty() || state.redis.log.is_empty() {
-        return None;
-    }
-    next.worker.batch = state.redis.log;
-    let epoch = state.postgres.epoch;
-    // Such a batch would be refused: nothing is lost if it isn't read.
-    if settings.repairs(Hole::ReadBeforeFence) && state.redis.lane?.epoch != epoch {
-        return None;
-    }
-    next.worker.epoch = epoch;
-    next.worker.committed = false;
-    Some(next)
+/// Entries are read, with the epoch of the lane's hash.
+pub fn read(rules: &Settings, s: &mut State) -> Option<()> {
+    let (batch, lane, returned) = (s.redis.log?, s.redis.lane, s.worker.returned);
+    only_if(s.worker.batch == 0 && batch != 0 && lane.epoch == s.pg.epoch)?;
+    only_if(s.pg.open || !rules.has(Guard::WriterRequiresOpen))?;
+    only_if(!is_missing(s, lane.last) || !rules.has(Guard::WriterAsksLast))?;
+    s.worker = Worker { batch, epoch: lane.epoch, last: lane.last, committed: false, returned };
+    Some(())
 }
 
-/// One transaction, which holds the epoch.
-pub fn commit(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let Worker { batch, epoch, committed, .. } = state.worker;
-    if batch.is_empty() || committed {
-        return None;
+/// Rule 7: one transaction, which holds the lane's row.
+pub fn commit(rules: &Settings, s: &mut State) -> Option<()> {
+    let Worker { batch, epoch, last, committed, .. } = s.worker;
+    only_if(batch != 0 && !committed)?;
+    let is_refused = epoch != s.pg.epoch && rules.has(Guard::WriterHoldsEpoch)
+        || !s.pg.open && rules.has(Guard::WriterRequiresOpen)
+        || is_missing(s, last) && rules.has(Guard::WriterAsksLast);
+    if is_refused {
+        s.worker.batch = 0;
+        return Some(());
     }
-    let is_current = epoch == state.postgres.epoch;
-    if !is_current && settings.has(Guard::WriterHoldsEpoch) {
-        next.worker.batch = Orders::default();
-        return Some(next);
-    }
-    write(settings, &mut next, batch);
-    if !is_current && next.postgres != state.postgres {
-        next.break_promise(Broken::OlderEpoch);
-    }
-    next.worker.committed = true;
-    Some(next)
+    write(rules, s, batch);
+    s.worker.committed = true;
+    Some(())
 }
 
-/// Rows for these claims in the order of their ids; dead letters where the user has a live order, or no unit is left.
-pub fn write(settings: &Settings, state: &mut State, claims: Orders) {
-    for order in claims.less(state.postgres.rows()).ids() {
-        let has_order = !state.of_user(state.postgres.live, state.user(order)).is_empty();
-        let stored = &mut state.postgres;
-        if !has_order && stored.live.count() < settings.units as i8 {
-            stored.live.insert(order);
-        } else if !stored.letters.has(order) {
-            stored.letters.insert(order);
-            stored.holding.insert(order);
+/// True if Postgres lacks the newest acknowledged order, although its sale isn't archived: Postgres went back.
+pub fn is_missing(s: &State, last: u8) -> bool {
+    last != 0 && one(usize::from(last) - 1) & !s.pg.known() & !s.archived() != 0
+}
+
+/// Rule 11: claims become orders; dead letters where the sale is archived, the user has a live order, or no unit is
+/// left.
+pub fn write(rules: &Settings, s: &mut State, claims: Set) {
+    for order in s.by_id(claims) {
+        let closed_too = rules.has(Guard::ClosedKnown);
+        let known = if closed_too { s.pg.known() } else { s.pg.live | s.pg.letters };
+        let is_archived = s.archived() & one(order) != 0 && rules.has(Guard::ArchivedStays);
+        if known & one(order) != 0 {
+            continue;
+        } else if is_archived || !has_room(rules, s, order) {
+            s.pg.letters |= one(order);
+            s.pg.places |= one(order);
+        } else {
+            s.pg.live |= one(order);
         }
     }
 }
 
-/// Closed orders that were taken for unknown ones become live again. No guard lets one come here.
-pub fn write_again(settings: &Settings, state: &mut State, closed: Orders) {
-    for order in closed.ids() {
-        if state.postgres.live.count() < settings.units as i8 {
-            state.postgres.live.insert(order);
-        }
-    }
+/// Postgres's constraints: the user has no live order, and a unit is left.
+pub fn has_room(rules: &Settings, s: &State, order: usize) -> bool {
+    let sold = count(s.of_sale(s.sale_of(order)) & s.pg.live);
+    s.rivals(order) & s.pg.live == 0 && sold < rules.units
 }
 
-/// The entries of a committed batch leave the group.
-pub fn acknowledge(state: &State) -> Option<State> {
-    let mut next = *state;
-    let Worker { batch, committed, .. } = state.worker;
-    if batch.is_empty() || !committed {
-        return None;
-    }
-    if !state.postgres.committed().holds(batch) {
-        next.break_promise(Broken::AcknowledgedUnwritten);
-    }
-    next.redis.log = state.redis.log.less(batch);
-    next.worker.batch = Orders::default();
-    next.worker.committed = false;
-    Some(next)
+/// The entries of a committed batch leave the log.
+pub fn acknowledge(_: &Settings, s: &mut State) -> Option<()> {
+    only_if(s.worker.batch != 0 && s.worker.committed)?;
+    take_off(s, s.worker.batch, s.worker.epoch);
+    (s.worker.batch, s.worker.committed) = (0, false);
+    Some(())
 }
 
-/// `lua/give_back.lua` for the order that has waited longest.
-pub fn give_back(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let order = state.postgres.returns.ids().next()?;
-    let (lane, sale) = (state.redis.lane?, state.redis.sale?);
-    let epoch = state.postgres.epoch;
-    if state.worker.returned.is_some() || !lane.open || (lane.epoch, sale.epoch) != (epoch, epoch) {
-        return None;
+/// The script that acknowledges: it compares the epoch, and notes the newest order.
+pub fn take_off(s: &mut State, batch: Set, epoch: u8) {
+    let taken = s.redis.log.unwrap_or(0) & batch;
+    if s.redis.lane.epoch != epoch || taken == 0 {
+        return;
     }
-    let compares = settings.has(Guard::GiveBackComparesOrder);
-    let held = match compares {
-        true => Orders::one(order).common(state.redis.buyers()),
-        false => state.of_user(state.redis.buyers(), state.user(order)),
-    };
-    if !held.is_empty() {
-        if state.redis.given_back.has(order) {
-            next.break_promise(Broken::ReturnedTwice);
-        }
-        let buyers = next.redis.buyers_mut()?;
-        *buyers = buyers.less(held);
-        next.redis.sale.as_mut()?.stock += 1;
-        next.redis.given_back.insert(order);
-    }
-    next.worker.returned = Some((order, epoch));
-    Some(next)
+    s.redis.log = s.redis.log.map(|log| log & !taken);
+    s.redis.lane.last = s.redis.lane.last.max(8 - taken.leading_zeros() as u8);
+    let safe = s.pg.known() | s.archived();
+    s.require(taken & !safe == 0 || s.went_back, "an acknowledged claim is in a table");
 }
 
-/// The return of a unit is closed in Postgres.
-pub fn close_return(settings: &Settings, state: &State) -> Option<State> {
-    let mut next = *state;
-    let (order, epoch) = state.worker.returned?;
-    next.worker.returned = None;
-    if settings.repairs(Hole::ReturnClosedLate) && epoch != state.postgres.epoch {
-        return Some(next);
+/// The script that returns a unit, or the place of an order that is no longer unpaid: units first.
+pub fn give_back(rules: &Settings, s: &mut State) -> Option<()> {
+    let is_unit = s.pg.returns != 0;
+    let waiting = if is_unit { s.pg.returns } else { s.pg.places };
+    only_if(s.pg.open && waiting != 0 && s.worker.returned.is_none())?;
+    let order = waiting.trailing_zeros() as usize;
+    let (epoch, number) = (s.pg.epoch, s.sale_of(order));
+    only_if(api::is_open_for(rules, s, epoch))?;
+    let compares = rules.has(Guard::GiveBackComparesOrder);
+    let held = if compares { one(order) } else { s.rivals(order) };
+    let sale = &mut s.redis.sales[number];
+    if is_unit && sale.load != 0 {
+        only_if(sale.epoch == epoch)?;
+        let buyers = sale.buyers?;
+        sale.stock += count(buyers & held);
+        sale.buyers = Some(buyers & !held);
     }
-    next.postgres.returns = state.postgres.returns.less(Orders::one(order));
-    next.postgres.returned.insert(order);
-    Some(next)
+    s.redis.unpaid &= !one(order);
+    s.worker.returned = Some((order, is_unit, epoch));
+    Some(())
+}
+
+/// Rule 7: the return of this unit, or of this place, is closed in Postgres.
+pub fn close_return(rules: &Settings, s: &mut State) -> Option<()> {
+    let (order, is_unit, epoch) = s.worker.returned.take()?;
+    let is_ours = epoch == s.pg.epoch && s.pg.open;
+    if is_ours || !rules.has(Guard::ReturnClosedUnderEpoch) {
+        let waiting = if is_unit { &mut s.pg.returns } else { &mut s.pg.places };
+        *waiting &= !one(order);
+    }
+    Some(())
 }

@@ -28,8 +28,7 @@
 //!
 //! A Redis whose memory goes back (a snapshot of a running machine) keeps its life and its replication ID. If it has
 //! the noted beat, because it went back by less than a second, or because no process kept the lanes or Postgres was
-//! away, that is not noticed here (`crates/recovery-model`, `BeatAfterGap`). The comparison of the stores names what
-//! differs then.
+//! away, that is not noticed here. The comparison of the stores names what differs then.
 
 // The approved states, as this process knows them.
 pub mod states;
