@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz bench instructions locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -66,9 +66,6 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
 	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
-
-problems: ## Write docs/problems.md anew, after a change of the table of problems.
-	@scripts/setup && exec cargo test --quiet --locked --lib http::problem::kinds::tests::write_the_document -- --ignored
 
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run

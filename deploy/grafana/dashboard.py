@@ -75,9 +75,8 @@ ROWS = [
     ("Processes", [
         ("Connections", "short", "Open ones of each process.",
          [("flash_sale_connections", "{{instance}}")]),
-        ("Connections refused and closed", "cps", "By reason.",
-         [(f"sum by (reason) (rate(flash_sale_connections_refused_total[{RANGE}]))", "refused: {{reason}}"),
-          (f"sum by (reason) (rate(flash_sale_connections_closed_total[{RANGE}]))", "closed: {{reason}}")]),
+        ("Connections closed", "cps", "By reason.",
+         [(f"sum by (reason) (rate(flash_sale_connections_closed_total[{RANGE}]))", "{{reason}}")]),
         ("Lanes closed", "short", "After a start or a loss of Redis; they open by themselves.",
          [("sum(flash_sale_lanes_closed_total)", "closures")]),
         ("Lanes that are closed", "short", "They take no claims until Redis has been compared with Postgres.",

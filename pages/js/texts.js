@@ -100,7 +100,7 @@ export default {
   "face.refunding.more": ["The money is being handed back.", "款项正在退回。"],
   "face.refunded": ["Refunded", "已退款"],
   "face.refunded.more": ["You have your money back.", "款项已退回给您。"],
-  "deed.too_many_closed_orders": ["You have given up too many orders of this coupon within an hour. Pay for this one, or let it expire.", "您一小时内放弃的此券订单过多。请支付这个订单，或等它自动过期。"],
+  "deed.too_many_closed_orders": ["You have given up too many orders of this coupon within an hour. Try again later, or let this one expire.", "您一小时内放弃的此券订单过多。请稍后再试，或等它自动过期。"],
   "deed.rate_limited": ["That was too often. Try again in a moment.", "操作太频繁。请稍后再试。"],
   "deed.unavailable": ["No answer. The page looks up what became of it.", "没有答复。页面正在查询结果。"],
   "deed.invalid_transition": ["The order had moved on meanwhile.", "订单状态已经变化。"],

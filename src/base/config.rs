@@ -149,7 +149,7 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_DURABILITY")]
     pub durability: Option<Level>,
 
-    /// Connections to a listener at one time, at most; then idle ones are closed for new ones, and if none is idle, requests are told overloaded
+    /// Connections to a listener at one time, at most; then idle ones are closed for new ones, and if none is idle, new clients wait
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
@@ -163,11 +163,6 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
 
-    /// Connections of one address (IPv6: of one /64) at one time, at most; 0 for no bound. Those of --trusted-proxies don't count [default: half of --connections-max, and no bound for loopback addresses]
-    #[arg(long, env = "FLASH_SALE_ADDRESS_CONNECTIONS_MAX",
-        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub address_connections_max: Option<u32>,
-
     /// Time for which an idle connection is kept, in seconds; longer than a balancer in front keeps it
     #[arg(long, env = "FLASH_SALE_KEEP_ALIVE_S", default_value_t = 75,
         value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -176,10 +171,6 @@ pub struct Config {
     /// Proxies that are believed about the addresses of their clients, as addresses and networks: 10.0.0.0/8,2001:db8::7
     #[arg(long, env = "FLASH_SALE_TRUSTED_PROXIES", value_delimiter = ',', value_name = "NETWORK,...", value_parser = network)]
     pub trusted_proxies: Vec<IpNet>,
-
-    /// Connections of --trusted-proxies begin with a header of the PROXY protocol, version 2
-    #[arg(long, env = "FLASH_SALE_PROXY_PROTOCOL")]
-    pub proxy_protocol: bool,
 
     /// Time to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
     #[arg(long, env = "FLASH_SALE_STOP_DELAY_MS", default_value_t = 0,
@@ -545,11 +536,6 @@ impl Config {
                 "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
             );
         }
-        if self.proxy_protocol && self.trusted_proxies.is_empty() {
-            return invalid(
-                "--proxy-protocol is given without --trusted-proxies: give the addresses of the proxies that send its header, as in 10.0.0.0/8",
-            );
-        }
         Ok(())
     }
 
@@ -575,12 +561,6 @@ impl Config {
     /// Connections that may watch a sale at one time.
     pub fn watchers_max(&self) -> u32 {
         self.watchers_max.unwrap_or(self.connections_max / 2)
-    }
-
-    /// Connections that one address may have at one time; `None` for no bound. By default no address can take all of them.
-    pub fn address_connections_max(&self) -> Option<u32> {
-        let max = self.address_connections_max.unwrap_or((self.connections_max / 2).max(1));
-        (max > 0).then_some(max)
     }
 
     /// Waiting time after which a claim without a call is refused.
@@ -831,8 +811,6 @@ mod tests {
         ] {
             assert!(bound > 0, "0 is no bound");
         }
-        // No address can take all connections.
-        assert_eq!(config.address_connections_max(), Some(config.connections_max / 2));
         // Watchers leave half of the connections for claims.
         assert_eq!((config.connections_max, config.watchers_max()), (10_000, 5_000));
         assert_eq!(config.keep_alive(), Duration::from_secs(75));
@@ -854,7 +832,6 @@ mod tests {
             ["--further-token-secrets", "too short"],
             ["--further-token-secrets", "a=too short"],
             ["--further-token-secrets", "=0123456789abcdef0123456789abcdef"],
-            ["--proxy-protocol", "--keep-alive-s=75"],
             ["--administration-apart", "--keep-alive-s=75"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();

@@ -16,6 +16,10 @@ pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest body of a request, in bytes: the longest coupon fits, with each character as two escapes of six bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Faults of a body or a query that are told.
+pub const FAULTS_TOLD_MAX: usize = 10;
+/// Characters of an unknown parameter's name that are told.
+pub const NAME_TOLD_CHARS_MAX: usize = 100;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Headers of a request: as many as hyper takes over HTTP/1.1.
@@ -27,27 +31,36 @@ pub const HTTP2_HEADER_BYTES_READ: usize = 4 * HEADER_BYTES_MAX;
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a client may take no byte at all of what is sent to it.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time in which a client has to read a reply; longer if a connection is kept for longer.
-pub const REPLY_READ_MAX: Duration = Duration::from_secs(60);
-/// Time in which a client has to take a part of a reply that goes on for ever. Such a reply says something more often.
-pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
-/// Room that the kernel has for a reply that goes on for ever, in bytes; it takes twice as much for its own notes. Without
+/// Time in which a client has to take a part of a reply, at least; at most twice as long.
+pub const REPLY_TURN_MS: u64 = 30_000;
+/// Part of a reply that is handed to a connection at a time, and room that HTTP/2 has for each of its replies, in bytes.
+pub const REPLY_PART_BYTES: usize = 16 * 1024;
+/// Bytes of replies that were made for one client each and that the clients of a listener have not asked for. Beyond it, a
+/// connection is closed that has more than [`UNREAD_CONNECTION_BYTES_MAX`] of them when it gets another reply.
+pub const UNREAD_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Such bytes of one connection that are always borne.
+pub const UNREAD_CONNECTION_BYTES_MAX: usize = 128 * 1024;
+/// Length from which on a reply counts there.
+pub const UNREAD_REPLY_BYTES_MIN: usize = 1024;
+/// Requests under way on a connection of HTTP/2.
+pub const HTTP2_STREAMS_MAX: u32 = 32;
+/// Bytes of a body that a client of HTTP/2 may send before any of it is read.
+pub const HTTP2_STREAM_WINDOW: u32 = 64 * 1024;
+/// The same for all bodies of a connection.
+pub const HTTP2_CONNECTION_WINDOW: u32 = 128 * 1024;
+/// Room that the kernel has for what a client has not read, in bytes; it takes twice as much for its own notes. Without
 /// a bound it would keep megabytes for each client that doesn't read, and hide for hours that the client doesn't.
-pub const STREAM_SEND_BUFFER: usize = 32 * 1024;
-/// Time in which a client has to take a part of such a reply when the service stops.
+pub const SEND_BUFFER: u32 = 32 * 1024;
+/// Time in which a client has to take a part of a reply when the service stops.
 pub const STREAM_STOP_MAX: Duration = Duration::from_millis(200);
 /// Period in which connections are searched for those that are overdue.
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
-/// Period of the looks whether a client is gone that has closed its half of the connection and waits for a reply.
-pub const HALF_CLOSED_LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Time in which a connection that is overdue has to have ended by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Longest key of a request (`Idempotency-Key`).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// Lines of the access log that may wait to be written; further ones are left out.
 pub const ACCESS_LINES_MAX: usize = 10_000;
-/// Connections beyond the bound, on which only liveness and readiness are answered.
-pub const CONNECTIONS_RESERVED: usize = 8;
 /// Idle time after which a connection may be closed to make room: a client between two requests comes back sooner.
 pub const EVICTED_AFTER: Duration = Duration::from_secs(1);
 /// The same for a connection on which there has been no request.

@@ -1,6 +1,7 @@
 //! Telemetry: log lines for people, metrics for machines.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use siphasher::sip128::{Hasher128, SipHasher13};
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
@@ -51,21 +53,23 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
 /// follows.
 #[derive(Debug)]
 pub struct RequestIds {
-    process: u64,
+    key: SipHasher13,
     next: AtomicU64,
 }
 
 impl RequestIds {
-    /// A name that no other request has, in any process.
+    /// A name that no other request has, in any process, and that tells nothing of the others.
     pub fn next(&self) -> Uuid {
-        Uuid::from_u64_pair(self.process, self.next.fetch_add(1, Ordering::Relaxed))
+        let mut name = self.key;
+        name.write_u64(self.next.fetch_add(1, Ordering::Relaxed));
+        Uuid::from_u128(name.finish128().as_u128())
     }
 }
 
 impl Default for RequestIds {
     fn default() -> Self {
-        let (process, first) = Uuid::new_v4().as_u64_pair();
-        Self { process, next: first.into() }
+        let key = SipHasher13::new_with_key(Uuid::new_v4().as_bytes());
+        Self { key, next: AtomicU64::default() }
     }
 }
 
@@ -107,19 +111,6 @@ impl ConnectionEnd {
         (Self::Unread, "unread"),
         (Self::Room, "room"),
     ];
-}
-
-impl ConnectionRefusal {
-    const NAMES: [(Self, &'static str); 2] = [(Self::Full, "full"), (Self::Address, "address")];
-}
-
-/// Reason for which a connection is closed as soon as it comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConnectionRefusal {
-    /// All places are taken, the reserved ones too.
-    Full,
-    /// The address has as many connections as it may.
-    Address,
 }
 
 /// Fate of a claim that a recovery found in neither store, or without a unit.
@@ -209,8 +200,6 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections that the service closed, by reason.
     connections_closed: HashMap<ConnectionEnd, Counter>,
-    /// Connections that were refused, by reason.
-    connections_refused: HashMap<ConnectionRefusal, Counter>,
     /// Claims by outcome.
     claims: HashMap<&'static str, (Counter, Count)>,
     /// Failures by pass: runs that broke off, and items that were postponed.
@@ -276,9 +265,9 @@ impl Metrics {
         let now = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || gauge!(format!("flash_sale_{name}")))
         };
-        let by_reason = |name: &'static str, reason: &'static str| {
-            let name = format!("flash_sale_connections_{name}_total");
-            metrics::with_local_recorder(&recorder, || counter!(name, "reason" => reason))
+        let closed = |reason: &'static str| {
+            let counter = || counter!("flash_sale_connections_closed_total", "reason" => reason);
+            metrics::with_local_recorder(&recorder, counter)
         };
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
@@ -301,10 +290,7 @@ impl Metrics {
             claim_to_row_seconds: metrics::with_local_recorder(&recorder, claim_to_row),
             connections: now("connections"),
             connections_closed: ConnectionEnd::NAMES
-                .map(|(reason, name)| (reason, by_reason("closed", name)))
-                .into(),
-            connections_refused: ConnectionRefusal::NAMES
-                .map(|(reason, name)| (reason, by_reason("refused", name)))
+                .map(|(reason, name)| (reason, closed(name)))
                 .into(),
             claims: claim_outcomes.map(claims).collect(),
             pass_failures: passes.map(pass_failures).collect(),
@@ -353,11 +339,6 @@ impl Metrics {
     /// Counts a connection that the service closes.
     pub fn count_closed_connection(&self, reason: ConnectionEnd) {
         self.connections_closed[&reason].increment(1);
-    }
-
-    /// Counts a connection that is refused.
-    pub fn count_refused_connection(&self, reason: ConnectionRefusal) {
-        self.connections_refused[&reason].increment(1);
     }
 
     /// Counts a request that a bound refused.

@@ -131,8 +131,10 @@ fn wrong_members<T: Body>(read: &Read, broken_rules: Vec<(Path, Error)>) -> Vec<
         pointer: pointer.clone(),
         detail: "stands there twice".to_owned(),
     };
-    let mut wrong: Vec<WrongMember> = read.repeated.iter().map(twice).collect();
+    let mut wrong: Vec<WrongMember> =
+        read.repeated.iter().take(limits::FAULTS_TOLD_MAX).map(twice).collect();
     wrong.extend(check::wrong_members::<T>(&read.value));
+    wrong.truncate(limits::FAULTS_TOLD_MAX);
     if wrong.is_empty() {
         // Rules between members. For single members the schemas say the same as the rules.
         wrong.extend(broken_rules.into_iter().map(|(path, error)| {

@@ -82,11 +82,10 @@ use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
 use crate::kit::rate_limit::TooOften;
 use frame::access_log::{Access, AccessLog};
-use frame::bounds::is_anonymous;
 use frame::reply;
 use frame::routes::{Route, Routes};
 use frame::security::{self, Kind};
-use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
+use problem::{Problem, ProblemBody, REQUEST_ID};
 use state::HttpState;
 use tags::Held;
 
@@ -161,9 +160,9 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, document) = routes.split_for_parts();
-    let names = paths_of(&document).chain([no_op::PATH.to_owned(), OPENAPI.to_owned()]).collect();
+    let names = Routes::new(&document, &[no_op::PATH, OPENAPI]);
     let docs = pages::docs::routes(OPENAPI, contract::document(&document));
-    let router = router.merge(problem::pages::routes());
+    let router = router.merge(problem::kinds::routes());
     // Not in the document: this route is no part of the API.
     let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
@@ -174,15 +173,11 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
 
 const OPENAPI: &str = "/openapi.json";
 
-fn paths_of(document: &utoipa::openapi::OpenApi) -> impl Iterator<Item = String> {
-    document.paths.paths.keys().cloned()
-}
-
-/// The operations and the pages of problems alone, for a listener of their own.
+/// The operations and the document of problems alone, for a listener of their own.
 pub fn operations(http: &HttpState) -> Door {
     let (router, document) = operation_routes().split_for_parts();
-    // Refusals of this listener name pages of their own, too.
-    Door::new(router.merge(problem::pages::routes()), paths_of(&document).collect(), http)
+    // Refusals of this listener link to it, too.
+    Door::new(router.merge(problem::kinds::routes()), Routes::new(&document, &[]), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -203,7 +198,7 @@ pub struct Door {
 impl Door {
     /// No layer: each one would put every route into a box of its own, and every body that it may change. The frame of a
     /// request is [`answer`](Self::answer).
-    fn new(router: Router<HttpState>, paths: Vec<String>, http: &HttpState) -> Self {
+    fn new(router: Router<HttpState>, names: Routes, http: &HttpState) -> Self {
         let router = router
             .fallback(|| async { Problem::nothing_here() })
             .method_not_allowed_fallback(|| async {
@@ -214,8 +209,8 @@ impl Door {
                 )
             })
             .with_state(http.clone());
-        let names = Arc::new(Routes::new(paths));
-        Self { http: http.clone(), routes: TowerToHyperService::new(router), names }
+        let routes = TowerToHyperService::new(router);
+        Self { http: http.clone(), routes, names: Arc::new(names) }
     }
 
     /// The frame of every request: its id, its limits, its problem body, its duration.
@@ -237,14 +232,14 @@ impl Door {
             request.extensions_mut().insert(events::Watcher(client));
         }
         let cors = front.cors.as_ref();
-        let response = if let Some(reply) =
-            cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
-        {
-            reply
-        } else if frame.is_anonymous
+        let response = if frame.is_anonymous
             && let Err(too_often) = front.bounds.anonymous(client)
         {
             Problem::from(too_often).into_response()
+        } else if let Some(reply) =
+            cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
+        {
+            reply
         } else if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
         } else {
@@ -259,19 +254,22 @@ impl Door {
     /// The reply to a request that gets no further than its connection.
     pub fn refuse<B>(&self, client: IpAddr, request: &Request<B>, problem: Problem) -> Response {
         let frame = self.frame(client, request);
+        let counted = self.http.front().bounds.anonymous(client);
+        let problem = counted.map_or_else(Problem::from, |()| problem);
         self.finish(frame, problem.into_response())
     }
 
-    /// A whole HTTP/1.1 reply, in place of one without a body, to bytes that are no request.
-    pub fn refusal_of_bytes(&self, status: StatusCode) -> Vec<u8> {
+    /// A whole HTTP/1.1 reply, in place of one without a body, to bytes from this address that are no request.
+    pub fn refusal_of_bytes(&self, from: IpAddr, status: StatusCode) -> Vec<u8> {
         let id = new_request_id(&self.http.front().request_ids);
-        let body = unfit(status).body(id.to_str().expect("made by us"));
-        let mut headers = HeaderMap::from_iter([
-            (header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON)),
-            (REQUEST_ID, id),
-            (header::CONTENT_LENGTH, body.len().into()),
-            (header::CONNECTION, HeaderValue::from_static("close")),
-        ]);
+        let counted = self.http.front().bounds.anonymous(from);
+        let problem = counted.map_or_else(Problem::from, |()| unfit(status));
+        let name = id.to_str().expect("made by us");
+        let (parts, _) = problem.render(name).into_parts();
+        let (status, mut headers, body) = (parts.status, parts.headers, problem.body(name));
+        headers.insert(header::CONTENT_LENGTH, body.len().into());
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        headers.insert(REQUEST_ID, id);
         security::secure(&mut headers, Kind::Api, false);
         let mut reply = format!("HTTP/1.1 {status}\r\n").into_bytes();
         for (name, value) in &headers {
@@ -302,7 +300,7 @@ impl Door {
             }),
             version: request.version(),
             kind: Kind::of(request.uri().path()),
-            is_anonymous: is_anonymous(request),
+            is_anonymous: route.counts_address(request.method(), headers),
             // A reply to POST is not kept anyway.
             private: request.method() != Method::POST
                 && headers.contains_key(header::AUTHORIZATION),
@@ -450,13 +448,6 @@ fn oversized<B>(request: &Request<B>) -> Option<Problem> {
 fn host_missing() -> Problem {
     let detail = "HTTP/1.1 needs the header `Host`, once";
     Problem::new(StatusCode::BAD_REQUEST, "host_missing", detail)
-}
-
-/// The problem of a request for whose connection there is no place.
-fn no_connection_free() -> Problem {
-    let detail = "all connections have requests under way, and this one was not carried out; come back after Retry-After seconds";
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
-    problem.retry_after(limits::OVERLOADED_RETRY_AFTER)
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.

@@ -3,6 +3,10 @@
 //! serde stops at the first fault and speaks of Rust. So a body that serde or the rules of its type refuse is read once
 //! more by its schema, for all its faults.
 
+use std::any::type_name;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
 use chrono::{DateTime, Utc};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -11,44 +15,80 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::json::step;
 use super::schemas::{self, SCHEMAS};
+use crate::base::limits;
 use crate::http::problem::WrongMember;
 
-/// The wrong members of a body that ought to be a `T`; none if only `T` itself knows the fault.
+/// Things that are made once for each name. There are as many as types and patterns of the contract.
+struct Known<T: 'static>(Mutex<BTreeMap<String, &'static T>>);
+
+impl<T> Known<T> {
+    const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    fn get(&self, name: &str, make: impl FnOnce() -> T) -> &'static T {
+        let mut known = self.0.lock().expect("no holder of this lock panics");
+        if let Some(known) = known.get(name) {
+            return known;
+        }
+        let made: &'static T = Box::leak(Box::new(make()));
+        known.insert(name.to_owned(), made);
+        made
+    }
+}
+
+static SCHEMAS_OF: Known<Value> = Known::new();
+static PARAMETERS_OF: Known<Value> = Known::new();
+static PATTERNS: Known<Option<Regex>> = Known::new();
+
+/// The wrong members of a body that ought to be a `T`, [`limits::FAULTS_TOLD_MAX`] at most; none if only `T` itself knows
+/// the fault.
 pub fn wrong_members<T: ToSchema>(body: &Value) -> Vec<WrongMember> {
-    let mut named = Vec::new();
-    T::schemas(&mut named);
-    named.push((T::name().into_owned(), <T as PartialSchema>::schema()));
-    let mut schemas =
-        serde_json::to_value(named.into_iter().collect::<std::collections::BTreeMap<_, _>>())
-            .expect("schemas are JSON");
-    schemas::complete(&mut schemas);
-    let mut check = Check { schemas: &schemas, wrong: Vec::new() };
+    let schemas = SCHEMAS_OF.get(type_name::<T>(), || {
+        let mut named = Vec::new();
+        T::schemas(&mut named);
+        named.push((T::name().into_owned(), <T as PartialSchema>::schema()));
+        let named: BTreeMap<_, _> = named.into_iter().collect();
+        let mut schemas = serde_json::to_value(named).expect("schemas are JSON");
+        schemas::complete(&mut schemas);
+        schemas
+    });
+    let mut check = Check { schemas, wrong: Vec::new() };
     check.value(&schemas[&*T::name()], body, "");
     check.wrong
 }
 
-/// The faults of a query that ought to be a `T`, in words; none if only `T` itself knows the fault.
+/// The faults of a query that ought to be a `T`, in words, [`limits::FAULTS_TOLD_MAX`] at most; none if only `T` itself
+/// knows the fault.
 pub fn wrong_parameters<T: IntoParams>(query: &[(String, String)]) -> Vec<String> {
-    let parameters = T::into_params(|| Some(ParameterIn::Query));
-    let parameters = serde_json::to_value(parameters).expect("parameters are JSON");
-    let schema = |name: &str| {
-        let mut known = parameters.as_array()?.iter();
-        Some(&known.find(|parameter| parameter["name"] == name)?["schema"])
-    };
+    let parameters = PARAMETERS_OF.get(type_name::<T>(), || {
+        serde_json::to_value(T::into_params(|| Some(ParameterIn::Query)))
+            .expect("parameters are JSON")
+    });
+    let parameters = parameters.as_array().map_or(&[][..], Vec::as_slice);
     let mut wrong = Vec::new();
-    for (at, (name, text)) in query.iter().enumerate() {
-        let Some(schema) = schema(name) else {
-            wrong.push(format!("`{name}` is unknown"));
+    // Of more than there are, one is unknown or stands there twice.
+    for (at, (name, text)) in query.iter().take(parameters.len() + 1).enumerate() {
+        let Some(parameter) = parameters.iter().find(|parameter| parameter["name"] == **name)
+        else {
+            wrong.push(format!("`{}` is unknown", shown(name)));
             continue;
         };
         if query[..at].iter().any(|(before, _)| before == name) {
             wrong.push(format!("`{name}` stands there twice"));
         }
         let mut check = Check { schemas: &Value::Null, wrong: Vec::new() };
+        let schema = &parameter["schema"];
         check.value(schema, &in_json(schema, text), "");
         wrong.extend(check.wrong.into_iter().map(|fault| format!("`{name}` {}", fault.detail)));
     }
+    wrong.truncate(limits::FAULTS_TOLD_MAX);
     wrong
+}
+
+/// A name that a client has chosen, in a reply.
+fn shown(name: &str) -> String {
+    name.chars().take(limits::NAME_TOLD_CHARS_MAX).collect()
 }
 
 /// The text of a query as a value of the type that its schema has, if it looks like one.
@@ -68,7 +108,9 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn wrong(&mut self, pointer: &str, detail: impl Into<String>) {
-        self.wrong.push(WrongMember { pointer: pointer.to_owned(), detail: detail.into() });
+        if self.wrong.len() < limits::FAULTS_TOLD_MAX {
+            self.wrong.push(WrongMember { pointer: pointer.to_owned(), detail: detail.into() });
+        }
     }
 
     fn value(&mut self, schema: &'a Value, value: &Value, pointer: &str) {
@@ -129,6 +171,9 @@ impl<'a> Check<'a> {
 
     fn object(&mut self, schema: &'a Value, members: &Map<String, Value>, pointer: &str) {
         for (name, value) in members {
+            if self.wrong.len() >= limits::FAULTS_TOLD_MAX {
+                return;
+            }
             let pointer = pointer.to_owned() + &step(name);
             match schema["properties"].get(name) {
                 Some(member) => self.value(member, value, &pointer),
@@ -154,8 +199,10 @@ impl<'a> Check<'a> {
             |name: &str| schema[name].as_u64().and_then(|bound| usize::try_from(bound).ok());
         let (min, max) =
             (bound("minLength").unwrap_or(0), bound("maxLength").unwrap_or(usize::MAX));
-        let pattern = schema["pattern"].as_str().and_then(|pattern| Regex::new(pattern).ok());
-        let fits = pattern.as_ref().is_none_or(|pattern| pattern.is_match(text));
+        let pattern = schema["pattern"].as_str();
+        let pattern =
+            pattern.and_then(|pattern| PATTERNS.get(pattern, || Regex::new(pattern).ok()).as_ref());
+        let fits = pattern.is_none_or(|pattern| pattern.is_match(text));
         if schema["format"] == "date-time" {
             // Times of coupons are bounded as instants, those of a query as they are written.
             let is_one = |time| fits && (pattern.is_some() || a_time(time));

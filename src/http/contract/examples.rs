@@ -162,7 +162,7 @@ mod tests {
         for kind in Kind::all() {
             let mut example = problem(kind);
             for (name, value) in [
-                ("type", json!(format!("/docs/problems/{}", kind.code))),
+                ("type", json!(format!("/docs/problems#{}", kind.code))),
                 ("title", json!(kind.title)),
                 ("status", json!(kind.status)),
                 ("code", json!(kind.code)),

@@ -473,7 +473,7 @@ mod tests {
             let content = &refusal["content"][PROBLEM_JSON];
             let own = &content["schema"]["allOf"][1]["properties"];
             let pages: Vec<String> =
-                codes.iter().map(|code| format!("/docs/problems/{code}")).collect();
+                codes.iter().map(|code| format!("/docs/problems#{code}")).collect();
             assert_eq!(
                 (&own["code"]["enum"], &own["type"]["enum"]),
                 (&json!(codes), &json!(pages))

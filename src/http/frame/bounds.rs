@@ -2,15 +2,16 @@
 //!
 //! A user counts as that user, from any address: claims by themselves, and all else together. Only requests without an
 //! identity count for their address, because behind one address there may be a whole city. A claim looks into one
-//! table. Operators and administrators, signed callbacks of the gateway, probes and metrics are not bounded.
+//! table. Operators and administrators, signed callbacks of the gateway, probes and metrics are not bounded. The table of
+//! routes (`routes.rs`) says which bound counts a request.
 
 use std::net::IpAddr;
 
-use axum::http::{Method, Request, Uri, header};
+use axum::http::{Method, Uri};
 
 use crate::base::config::Config;
 use crate::base::telemetry::RATE_LIMITS;
-use crate::http::contract::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
+use crate::http::contract::paths::NO_OP;
 use crate::kit::rate_limit::{RateLimit, TooOften, network};
 use crate::sale::ids::UserId;
 
@@ -96,19 +97,6 @@ fn is_claim(method: &Method, uri: &Uri) -> bool {
     method == Method::POST && (uri.path().ends_with("/claims") || uri.path() == NO_OP)
 }
 
-/// Whether no identity counts for the request: it has none, or the operation asks for none. A token may come along to pages that
-/// need none.
-pub fn is_anonymous<B>(request: &Request<B>) -> bool {
-    let (path, reads) = (request.uri().path(), request.method() != Method::POST);
-    let in_api = path.starts_with("/v1/");
-    let public = reads && path.starts_with("/v1/coupons") && !path.ends_with("/claims/me");
-    if in_api && !public && request.headers().contains_key(header::AUTHORIZATION) {
-        return false;
-    }
-    // A callback is signed; one that isn't is counted when it has been refused.
-    ![LIVEZ, READYZ, METRICS, CALLBACK].contains(&path)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -178,36 +166,6 @@ mod tests {
         ] {
             let uri: Uri = path.parse().expect("a path");
             assert_eq!(is_claim(&method, &uri), claims, "{method} {path}");
-        }
-    }
-
-    #[test]
-    fn requests_without_an_identity_count_for_their_address() {
-        for (method, path, token, anonymous) in [
-            ("POST", "/v1/coupons/1/claims", true, false),
-            ("POST", "/v1/coupons/1/claims", false, true),
-            ("GET", "/v1/coupons/1/claims/me", true, false),
-            ("GET", "/v1/coupons/1/claims/me", false, true),
-            ("GET", "/v1/coupons", true, true),
-            ("GET", "/v1/coupons/1", false, true),
-            ("POST", "/v1/coupons", true, false),
-            ("GET", "/v1/orders", true, false),
-            ("GET", "/v1/orders", false, true),
-            ("GET", "/docs/", true, true),
-            ("POST", "/demo/shoppers", true, true),
-            ("GET", "/nowhere", true, true),
-            ("POST", "/v1/payments/callback", false, false),
-            ("GET", "/livez", false, false),
-            ("GET", "/readyz", false, false),
-            ("GET", "/metrics", false, false),
-        ] {
-            let request = Request::builder().method(method).uri(path);
-            let request = match token {
-                true => request.header("authorization", "Bearer x"),
-                false => request,
-            };
-            let request = request.body(()).unwrap();
-            assert_eq!(is_anonymous(&request), anonymous, "{method} {path} {token}");
         }
     }
 

@@ -5,9 +5,13 @@
 
 use std::sync::OnceLock;
 
+use axum::http::{HeaderMap, Method, header};
 use metrics::Histogram;
+use serde_json::Value;
+use utoipa::openapi::OpenApi;
 
 use crate::base::telemetry::Metrics;
+use crate::http::contract::paths::{LIVEZ, METRICS, READYZ};
 
 /// Name of all paths that no route has.
 const OTHER: &str = "other";
@@ -22,17 +26,60 @@ pub struct Routes {
 pub struct Route {
     /// Its path, with names in place of ids.
     pub name: String,
+    /// Who asks, by the method in lower case.
+    classes: Vec<(String, Class)>,
     /// By the first digit of the status, from 1 to 5; made at the first reply, so that the page of metrics stays short.
     times: [OnceLock<Histogram>; 5],
 }
 
+/// Who may ask an operation, hence which bound counts a request (`bounds.rs`):
+///
+/// | class | bound |
+/// |---|---|
+/// | `Open`: no token is asked for, or there is no such operation | the address, as it comes |
+/// | `Identified`: a user or one of the staff, by a token | the user (claims by themselves), but no operator or administrator; the address for a request without a token, as it comes, and for a refused token |
+/// | `Signed`: the gateway | none; the address for a refused signature |
+/// | `Probe`: liveness, readiness, metrics | none |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Open,
+    Identified,
+    Signed,
+    Probe,
+}
+
+impl Class {
+    fn of(path: &str, operation: &Value) -> Self {
+        let asked = operation["security"].as_array().into_iter().flatten();
+        let asks = |scheme: &str| asked.clone().any(|needed| needed[scheme].is_array());
+        match () {
+            () if [LIVEZ, READYZ, METRICS].contains(&path) => Self::Probe,
+            () if asks("signature") => Self::Signed,
+            () if ["user", "clerk", "operator", "admin"].into_iter().any(asks) => Self::Identified,
+            () => Self::Open,
+        }
+    }
+}
+
 impl Routes {
-    /// These paths, and one route for all others.
-    pub fn new(paths: Vec<String>) -> Self {
-        let route = |name| Route { name, times: Default::default() };
-        let mut routes: Vec<Route> = paths.into_iter().map(route).collect();
+    /// The operations of a document, other paths, whose POST is for users, and one route for all others.
+    pub fn new(document: &OpenApi, others: &[&str]) -> Self {
+        let document = serde_json::to_value(document).expect("a document is JSON");
+        let route = |name: &str, classes| Route {
+            name: name.to_owned(),
+            classes,
+            times: Default::default(),
+        };
+        let mut routes = Vec::new();
+        for (path, operations) in document["paths"].as_object().into_iter().flatten() {
+            let operations = operations.as_object().into_iter().flatten();
+            let classes = operations.map(|(method, it)| (method.clone(), Class::of(path, it)));
+            routes.push(route(path, classes.collect()));
+        }
+        let for_users = || vec![("post".to_owned(), Class::Identified)];
+        routes.extend(others.iter().map(|path| route(path, for_users())));
         let claims = routes.iter().position(|route| route.name.ends_with(CLAIMS));
-        routes.push(route(OTHER.to_owned()));
+        routes.push(route(OTHER, Vec::new()));
         let claims = claims.unwrap_or(routes.len() - 1);
         Self { routes, claims }
     }
@@ -56,6 +103,17 @@ impl Routes {
 const CLAIMS: &str = "/claims";
 
 impl Route {
+    /// Whether a request counts for its address as it comes.
+    pub fn counts_address(&self, method: &Method, headers: &HeaderMap) -> bool {
+        let name = if method == Method::HEAD { "GET" } else { method.as_str() };
+        let class = self.classes.iter().find(|(method, _)| method.eq_ignore_ascii_case(name));
+        match class.map_or(Class::Open, |(_, class)| *class) {
+            Class::Open => true,
+            Class::Identified => !headers.contains_key(header::AUTHORIZATION),
+            Class::Signed | Class::Probe => false,
+        }
+    }
+
     /// Whether it takes claims.
     pub fn takes_claims(&self) -> bool {
         self.name.ends_with(CLAIMS)
@@ -75,14 +133,60 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+    use serde_json::json;
+
     use super::*;
+
+    fn route(name: &str) -> Route {
+        Route { name: name.to_owned(), classes: Vec::new(), times: Default::default() }
+    }
+
+    /// Each class of operation, asked without and with a token.
+    #[test]
+    fn a_request_counts_for_its_address_by_the_class_of_its_operation() {
+        let asks = |scheme: &str| json!({"responses": {}, "security": [{scheme: []}]});
+        let open = json!({"responses": {}});
+        let document = serde_json::from_value(json!({
+            "openapi": "3.1.0",
+            "info": {"title": "t", "version": "1"},
+            "paths": {
+                "/livez": {"get": open},
+                "/v1/coupons": {"get": open, "post": asks("admin")},
+                "/v1/coupons/{id}": {"get": open, "patch": asks("admin")},
+                "/v1/coupons/{id}/claims": {"post": asks("user")},
+                "/v1/coupons/{id}/progress": {"get": asks("operator")},
+                "/v1/payments/callback": {"post": asks("signature")},
+            },
+        }));
+        let routes = Routes::new(&document.expect("a document"), &["/v1/no-op"]);
+        let token = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("x"))]);
+        for (method, path, bare, with_token) in [
+            (Method::GET, "/livez", false, false),
+            (Method::HEAD, "/livez", false, false),
+            (Method::GET, "/v1/coupons", true, true),
+            (Method::POST, "/v1/coupons", true, false),
+            (Method::HEAD, "/v1/coupons/7", true, true),
+            (Method::PATCH, "/v1/coupons/7", true, false),
+            (Method::OPTIONS, "/v1/coupons/7", true, true),
+            (Method::POST, "/v1/coupons/7/claims", true, false),
+            (Method::GET, "/v1/coupons/7/progress", true, false),
+            (Method::POST, "/v1/payments/callback", false, false),
+            (Method::POST, "/v1/no-op", true, false),
+            (Method::GET, "/nowhere", true, true),
+        ] {
+            let route = routes.of(path);
+            let counts = [HeaderMap::new(), token.clone()]
+                .map(|headers| route.counts_address(&method, &headers));
+            assert_eq!(counts, [bare, with_token], "{method} {path}");
+        }
+    }
 
     #[test]
     fn each_path_has_the_name_of_its_route() {
         let names = ["/livez", "/v1/coupons", "/v1/coupons/{id}", "/v1/coupons/{id}/claims"];
         let more = ["/v1/coupons/{id}/claims/me", "/v1/orders/{id}/pay", "/v1/dead-letters/retry"];
-        let routes =
-            Routes::new(names.iter().chain(&more).map(|name| (*name).to_owned()).collect());
+        let routes = Routes::new(&OpenApi::default(), &[&names[..], &more].concat());
         for (path, name) in [
             ("/livez", "/livez"),
             ("/v1/coupons", "/v1/coupons"),
@@ -105,10 +209,10 @@ mod tests {
 
     #[test]
     fn without_claims_their_path_is_another_one() {
-        let routes = Routes::new(vec!["/livez".to_owned(), "/v1/coupons/{id}/live".to_owned()]);
+        let routes = Routes::new(&OpenApi::default(), &["/livez", "/v1/coupons/{id}/live"]);
         assert_eq!(routes.of("/v1/coupons/77/claims").name, OTHER);
         assert!(!routes.of("/v1/coupons/77/claims").takes_claims());
-        assert_eq!(Routes::new(Vec::new()).of("/livez").name, OTHER);
+        assert_eq!(Routes::new(&OpenApi::default(), &[]).of("/livez").name, OTHER);
     }
 
     #[test]
@@ -121,7 +225,7 @@ mod tests {
             ("/livez", false, false),
             (OTHER, false, false),
         ] {
-            let route = Route { name: name.to_owned(), times: Default::default() };
+            let route = route(name);
             assert_eq!((route.takes_claims(), route.streams()), (takes_claims, streams), "{name}");
         }
     }
@@ -129,7 +233,7 @@ mod tests {
     #[test]
     fn the_times_of_a_route_stand_by_the_first_digit_of_the_status() {
         let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
-        let route = Route { name: "/livez".to_owned(), times: Default::default() };
+        let route = route("/livez");
         for (status, times) in [
             (101, 1),
             (200, 2),

@@ -74,7 +74,7 @@ mod tests {
     fn the_documentation_is_told_from_the_api_by_its_path() {
         for (path, kind) in [
             ("/docs", Kind::Docs),
-            ("/docs/problems/sold_out", Kind::Docs),
+            ("/docs/problems", Kind::Docs),
             ("/", Kind::Api),
             ("/v1/docs", Kind::Api),
             ("/openapi.json", Kind::Api),

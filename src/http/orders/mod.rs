@@ -13,6 +13,7 @@ pub mod payments;
 pub mod trace;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -187,7 +188,7 @@ const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gatew
         (status = 200, description = "The order, paid: before, or now by the gateway for trying", body = Order),
         (status = 202, description = "Send the payer to `pay_url`; the order is paid once the gateway has confirmed", body = PaymentOpened),
     ),
-    extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "price_differs", "payment_refused", "payment_elsewhere", "no_gateway"]))),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "price_differs", "payment_refused", "payment_elsewhere", "no_gateway", "too_many_closed_orders"]))),
 )]
 pub async fn pay(
     State(app): State<Arc<App>>,
@@ -196,6 +197,10 @@ pub async fn pay(
     Valid(Payment { method, expected_cents }): Valid<Payment>,
 ) -> Result<Response, Problem> {
     match app.payments.pay(user, order, method, expected_cents).await? {
+        Paying::Moved(Moved::TooManyClosed(wait)) => {
+            let detail = "you have had too many orders of this coupon refunded within an hour: this one can be paid after Retry-After seconds";
+            Err(too_many_closed(detail, wait))
+        }
         Paying::Moved(moved) => Ok(reply(moved)?.into_response()),
         Paying::Opened(payment) => Ok(opened(order, payment)),
         Paying::Refused(words) => {
@@ -267,10 +272,13 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
         }
         Moved::TooManyClosed(wait) => {
             let detail = "you have closed too many orders of this coupon within an hour: pay for this one, or let it expire; it can be cancelled after Retry-After seconds";
-            let problem = Problem::new(StatusCode::CONFLICT, "too_many_closed_orders", detail);
-            Err(problem.retry_after(wait))
+            Err(too_many_closed(detail, wait))
         }
     }
+}
+
+fn too_many_closed(detail: &'static str, wait: Duration) -> Problem {
+    Problem::new(StatusCode::CONFLICT, "too_many_closed_orders", detail).retry_after(wait)
 }
 
 /// The problem of an order that the user does not have.

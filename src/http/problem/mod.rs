@@ -3,9 +3,6 @@
 //! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
 //! the body, so there is one place where problem bodies are made.
 
-// A page for each kind.
-pub mod pages;
-
 // All kinds of problems.
 pub mod kinds;
 
@@ -25,7 +22,7 @@ use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
 use crate::sale::coupon::values::{Cents, Currency};
 use crate::sale::ids::{OrderId, UserId};
-use kinds::{Kind, PAGES};
+use kinds::{DOCUMENT, Kind};
 
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -74,7 +71,7 @@ enum Parts {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// Address of a page about this kind of problem, relative to this service.
+    /// Link to this kind of problem in the document of all, relative to this service.
     #[schema(format = "uri-reference")]
     r#type: String,
     /// The kind of problem, in words.
@@ -229,7 +226,7 @@ impl Problem {
         self.code
     }
 
-    /// Whether a token was refused.
+    /// Whether a token was refused, or could not be looked at.
     pub fn refuses_token(&self) -> bool {
         self.token_refused
     }
@@ -266,7 +263,7 @@ impl Problem {
             self.code
         );
         let mut body = ProblemBody {
-            r#type: format!("{PAGES}{}", self.code),
+            r#type: format!("{DOCUMENT}#{}", self.code),
             title: kind.map_or(self.code, |kind| kind.title),
             status: self.status.as_u16(),
             code: self.code,
@@ -383,7 +380,9 @@ impl From<TooOften> for Problem {
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
         if error == TokenError::NoKeys {
-            return Self { detail: error.to_string().into(), ..Self::unavailable() };
+            // Counted like a refused token: nobody knows whether it is one.
+            let detail = error.to_string().into();
+            return Self { detail, token_refused: true, ..Self::unavailable() };
         }
         let problem = Self::new(StatusCode::UNAUTHORIZED, "invalid_token", error.to_string());
         Self { token_refused: true, ..problem }
@@ -464,7 +463,7 @@ mod tests {
                 (body["status"].as_u64(), &body["request_id"]),
                 (Some(status.into()), &"name".into())
             );
-            assert_eq!(body["type"], format!("/docs/problems/{}", problem.code()));
+            assert_eq!(body["type"], format!("/docs/problems#{}", problem.code()));
             assert_eq!(body["title"], Kind::of(problem.code()).expect("a kind").title);
             let members = body.as_object_mut().expect("an object");
             for of_all in ["type", "title", "request_id"] {
@@ -561,9 +560,9 @@ mod tests {
         assert!(!missing.refuses_token());
         let (_, headers, _) = rendered(&missing).await;
         assert_eq!(headers[header::WWW_AUTHENTICATE], "Bearer");
-        // Nothing is known of the token, and the client may ask again.
+        // Nothing is known of the token, and the client may ask again; it counts all the same.
         let no_keys = Problem::from(TokenError::NoKeys);
-        assert!(!no_keys.refuses_token());
+        assert!(no_keys.refuses_token());
         let (status, headers, body) = rendered(&no_keys).await;
         assert_eq!((status, &body["code"]), (503, &"unavailable".into()));
         assert_eq!(body["detail"], TokenError::NoKeys.to_string());

@@ -1,14 +1,14 @@
-//! Accepting connections. `axum::serve` has no time-out for slow heads and idle clients, no bound on connections and no
-//! end to its drain; this loop has all four.
+//! Accepting connections. `axum::serve` has no time-out for slow heads, idle clients and clients that don't read, no bound
+//! on connections and no end to its drain; this loop around hyper-util's connections has these.
 
-// The table of the connections of a listener.
-pub mod connections;
+// Places of connections, and their end.
+mod places;
+
+// Bodies of replies, part by part.
+pub mod reply;
 
 // The bytes of a connection.
 mod stream;
-
-// Notes of a connection: busy, silent, not reading.
-pub mod watch;
 
 // Proxies that are trusted to name their clients.
 pub mod proxies;
@@ -24,42 +24,36 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use axum::http::{HeaderMap, Request, Response, Version, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_util::sync::CancellationToken;
 
-use self::connections::{Connections, Place};
+use self::places::{Notes, Place, Places, UnderWay};
 use self::proxies::Proxies;
+use self::reply::{Reply, Shared};
 use self::stream::Watched;
-use self::watch::{Streaming, UnderWay, Watch};
 use super::Door;
-use super::contract::paths;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::base::telemetry::ConnectionEnd;
+use crate::base::telemetry::LogThrottle;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
     connections_max: usize,
-    per_address_max: Option<usize>,
-    /// True if loopback addresses have the bound, too. A proxy on this machine has one address for all clients.
-    bounds_loopback: bool,
     keep_alive: Duration,
     proxies: Proxies,
 }
 
 impl From<&Config> for Settings {
     fn from(config: &Config) -> Self {
-        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
-            connections_max: count(config.connections_max),
-            per_address_max: config.address_connections_max().map(count),
-            bounds_loopback: config.address_connections_max.is_some(),
+            connections_max: usize::try_from(config.connections_max).unwrap_or(usize::MAX),
             keep_alive: config.keep_alive(),
             proxies: Proxies::from(config),
         }
@@ -76,6 +70,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     // Lets a restart bind while connections of the last run are in TIME_WAIT; a second live listener is refused all
     // the same.
     socket.set_reuseaddr(true)?;
+    // Its connections have the same room.
+    socket.set_send_buffer_size(limits::SEND_BUFFER)?;
     socket.bind(address)?;
     socket.listen(limits::LISTEN_BACKLOG)
 }
@@ -83,33 +79,32 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves `door` on `listener` until the service stops. Then it takes in the connections in the kernel's queue,
 /// accepts no more, finishes the requests that have begun, and closes the connections.
 pub async fn run(listener: TcpListener, door: Door, settings: Settings, shutdown: Shutdown) {
-    let connections = Arc::new(Connections::new(
-        door.metrics(),
-        settings.connections_max,
-        settings.per_address_max,
-        settings.keep_alive,
-    ));
-    let Settings { proxies, bounds_loopback, .. } = settings;
-    let proxies = Arc::new(proxies);
-    let listening = Listening { connections, proxies, bounds_loopback, door, shutdown };
-    let stop = listening.shutdown.stop_token().clone();
-    let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            _ = looks.tick() => listening.connections.close_overdue(),
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => listening.take_in(stream, peer),
-                Err(error) => {
-                    // Most likely no file descriptor is free. Closing connections frees some.
+    let Settings { connections_max, keep_alive, proxies } = settings;
+    let places = Arc::new(Places::new(door.metrics(), connections_max, keep_alive));
+    let stop = shutdown.stop_token().clone();
+    shutdown.spawn(places.clone().watch(stop.clone()));
+    let listening = Listening { door, proxies: Arc::new(proxies), shutdown };
+    let mut failure_log = LogThrottle::default();
+    // A token for each connection: the wait for one is polled, under its lock, each time the connection moves.
+    let end = || stop.child_token();
+    while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+        match accepted {
+            Ok((stream, peer)) => {
+                let place = stop.run_until_cancelled(places.place(end())).await;
+                let place = place.unwrap_or_else(|| places.extra_place(end()));
+                listening.take_in(stream, peer.ip(), place);
+            }
+            Err(error) => {
+                // Most likely no file descriptor is free. Closing connections frees some.
+                if failure_log.allows() {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(limits::ACCEPT_PAUSE).await;
                 }
-            },
+                tokio::time::sleep(limits::ACCEPT_PAUSE).await;
+            }
         }
     }
     for (stream, peer) in queued(listener) {
-        listening.take_in(stream, peer);
+        listening.take_in(stream, peer.ip(), places.extra_place(end()));
     }
 }
 
@@ -127,56 +122,18 @@ fn queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)
 
 /// All that the connections of one listener share.
 struct Listening {
-    connections: Arc<Connections>,
-    proxies: Arc<Proxies>,
-    bounds_loopback: bool,
     door: Door,
+    proxies: Arc<Proxies>,
     shutdown: Shutdown,
 }
 
 impl Listening {
-    /// The address that a connection counts for, if it counts. Those behind a proxy are counted when it has named them.
-    fn counted(&self, peer: IpAddr) -> Option<IpAddr> {
-        let is_bounded = self.bounds_loopback || !peer.to_canonical().is_loopback();
-        (is_bounded && !self.proxies.trusts(peer)).then_some(peer)
+    /// Starts the task of a new connection.
+    fn take_in(&self, stream: TcpStream, from: IpAddr, place: Place) {
+        let answers = Answers { door: self.door.clone(), proxies: self.proxies.clone(), from };
+        let stop = self.shutdown.stop_token().clone();
+        self.shutdown.spawn(serve(stream, place, answers, stop));
     }
-
-    /// Starts the task of a new connection, if there is room.
-    fn take_in(&self, stream: TcpStream, peer: SocketAddr) {
-        let address = self.counted(peer.ip());
-        // A token of its own: each time the connection moves, the wait for it is polled, under a lock that they would
-        // all share.
-        let end = self.shutdown.stop_token().child_token();
-        if let Some(place) = self.connections.admit(address, end) {
-            let (proxies, door) = (self.proxies.clone(), self.door.clone());
-            let shutdown = self.shutdown.clone();
-            self.shutdown.spawn(async move {
-                if let Some((stream, from)) = named(stream, peer.ip(), &proxies, &place).await {
-                    serve(stream, place, Answers { door, proxies, from }, shutdown).await;
-                }
-            });
-        }
-    }
-}
-
-/// The connection and the address that it is from, once a proxy has named it if it has to. `None` if it has not, or if
-/// the client has too many connections.
-async fn named(
-    mut stream: TcpStream,
-    peer: IpAddr,
-    proxies: &Proxies,
-    place: &Place,
-) -> Option<(TcpStream, IpAddr)> {
-    if proxies.speaks_first(peer) {
-        let client = proxies::client_of(&mut stream);
-        let client = tokio::time::timeout(limits::HEADER_READ_TIMEOUT, client);
-        // Its place may be needed, and a stop waits for no header.
-        let client = place.watch.end.run_until_cancelled(client).await?.ok()?.ok()?;
-        if let Some(client) = client {
-            return place.counts_for(client).then_some((stream, client));
-        }
-    }
-    Some((stream, peer))
 }
 
 /// All that the requests of a connection need.
@@ -186,21 +143,16 @@ struct Answers {
     from: IpAddr,
 }
 
-async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shutdown) {
+async fn serve(stream: TcpStream, place: Place, answers: Answers, stop: CancellationToken) {
     // Of this connection alone: counts of users that all connections share would go from core to core.
     let answers = Arc::new(answers);
-    let watch = place.watch.clone();
+    let notes = place.notes.clone();
     let refusals = answers.clone();
-    let refusal = move |status| refusals.door.refusal_of_bytes(status);
-    let stream = Watched::new(stream, watch.clone(), refusal);
+    let refusal = move |status| refusals.door.refusal_of_bytes(refusals.from, status);
+    let stream = Watched::new(stream, notes.clone(), refusal);
     let service = service_fn(|request: Request<Incoming>| {
-        let (answers, watch) = (answers.clone(), watch.clone());
-        // Before hyper looks at the socket again: behind the request may stand the end of the client's half.
-        let under_way = watch.request(request.version());
-        async move {
-            let reply = answers.reply(&watch, under_way, place.reserved, request).await;
-            Ok::<_, Infallible>(reply)
-        }
+        let (answers, notes) = (answers.clone(), notes.clone());
+        async move { Ok::<_, Infallible>(answers.reply(&notes, request).await) }
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -208,9 +160,13 @@ async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shut
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        () = watch.end.cancelled() => {}
+        () = notes.end.cancelled() => {}
     }
-    if !shutdown.stop_token().is_cancelled() {
+    if notes.at_once.load(Ordering::Relaxed) {
+        place.close_unread();
+        return;
+    }
+    if !stop.is_cancelled() {
         // Overdue. An idle client of HTTP/2 is told so.
         connection.as_mut().graceful_shutdown();
         let _: Result<_, _> = tokio::time::timeout(limits::OVERDUE_CLOSE_MAX, connection).await;
@@ -224,53 +180,37 @@ async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shut
     tokio::select! {
         biased;
         _ = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection) => {}
-        () = watch.left_unread() => place.close(ConnectionEnd::Unread),
+        () = place.left_unread() => place.close_unread(),
     }
 }
 
 impl Answers {
-    async fn reply(
-        &self,
-        watch: &Arc<Watch>,
-        under_way: UnderWay,
-        reserved: bool,
-        request: Request<Incoming>,
-    ) -> Response<Reply> {
+    async fn reply(&self, notes: &Arc<Notes>, request: Request<Incoming>) -> Response<Reply> {
+        let under_way = UnderWay::begins(notes);
         let Self { door, proxies, from } = self;
         let version = request.version();
         let client = proxies.client(*from, request.headers());
-        let probes = [paths::LIVEZ, paths::READYZ];
-        let mut response = if !has_one_host(version, request.headers()) {
+        let response = if !has_one_host(version, request.headers()) {
             door.refuse(client, &request, super::host_missing())
         } else if version == Version::HTTP_2
             && let Some(problem) = super::oversized(&request)
         {
             door.refuse(client, &request, problem)
-        } else if reserved && !probes.contains(&request.uri().path()) {
-            door.refuse(client, &request, super::no_connection_free())
         } else {
             let has_body = !request.body().is_end_stream();
             let awaited = has_body.then(Arc::<AtomicBool>::default);
             let request = request.map(|body| match awaited.clone() {
-                Some(awaited) => Body::new(Received { body, watch: watch.clone(), awaited }),
+                Some(awaited) => Body::new(Received { body, awaited }),
                 None => Body::empty(),
             });
             let is_awaited = || awaited.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
             door.answer(client, request, is_awaited).await
         };
-        if reserved {
-            // For the next one.
-            watch.end.cancel();
-            if version <= Version::HTTP_11 {
-                let close = HeaderValue::from_static("close");
-                response.headers_mut().insert(header::CONNECTION, close);
-            }
-        }
-        under_way.replied();
-        response.map(|body| {
-            let unknown_length = body.size_hint().exact().is_none();
-            Reply { body, streaming: unknown_length.then(|| watch.stream()) }
-        })
+        let is_shared = response.extensions().get::<Shared>().is_some();
+        // Before the request is over: a reply is under way without a moment between.
+        let response = response.map(|body| Reply::new(body, notes, is_shared));
+        drop(under_way);
+        response
     }
 }
 
@@ -281,11 +221,9 @@ fn has_one_host(version: Version, headers: &HeaderMap) -> bool {
     (given || version != Version::HTTP_11) && hosts.next().is_none()
 }
 
-/// The body of a request. It notes when its reader waits for the client: for the connection, whose client may take its
-/// time, and for the request, whose client is at fault then if no reply comes in time.
+/// The body of a request. It notes when its reader waits for the client, who is at fault then if no reply comes in time.
 struct Received {
     body: Incoming,
-    watch: Arc<Watch>,
     awaited: Arc<AtomicBool>,
 }
 
@@ -298,9 +236,7 @@ impl HttpBody for Received {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        let awaits = frame.is_pending();
-        self.watch.awaits_body(awaits);
-        self.awaited.store(awaits, Ordering::Relaxed);
+        self.awaited.store(frame.is_pending(), Ordering::Relaxed);
         frame
     }
 
@@ -313,37 +249,7 @@ impl HttpBody for Received {
     }
 }
 
-/// The body of a reply. One of unknown length is under way until it ends.
-struct Reply {
-    body: Body,
-    streaming: Option<Streaming>,
-}
-
-impl HttpBody for Reply {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Some(streaming) = &self.streaming {
-            // hyper asks for more once it could hand on what it had.
-            streaming.is_read();
-        }
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The time-outs of hyper are off: those of the table need no timer for each request.
+/// The time-outs of hyper are off: one look at all connections (`places.rs`) needs no timer for each request.
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -354,6 +260,10 @@ fn builder() -> Builder<TokioExecutor> {
         .max_buf_size(limits::HEADER_BYTES_MAX);
     builder
         .http2()
+        .max_concurrent_streams(limits::HTTP2_STREAMS_MAX)
+        .max_send_buf_size(limits::REPLY_PART_BYTES)
+        .initial_stream_window_size(limits::HTTP2_STREAM_WINDOW)
+        .initial_connection_window_size(limits::HTTP2_CONNECTION_WINDOW)
         // Larger ones are refused at the door, with a body; beyond this, by a frame alone.
         .max_header_list_size(u32::try_from(limits::HTTP2_HEADER_BYTES_READ).unwrap_or(u32::MAX));
     builder
@@ -361,14 +271,10 @@ fn builder() -> Builder<TokioExecutor> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
+    use axum::http::HeaderValue;
     use futures_util::future::join;
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
     use private_servers::testing::{bound_this_test, bounded};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-    use tokio::sync::Notify;
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -426,57 +332,6 @@ mod tests {
         }
     }
 
-    /// For the connection and for its request.
-    #[tokio::test]
-    async fn a_received_body_is_awaited_while_its_bytes_have_not_come() {
-        bound_this_test();
-        let watch = Arc::new(Watch::new(Arc::default(), CancellationToken::new()));
-        let waits = Arc::new(Notify::new());
-        let service = service_fn(|request: Request<Incoming>| {
-            received_in_two_parts(request, watch.clone(), waits.clone())
-        });
-        let (mut client, server) = duplex(1_000);
-        let builder = builder();
-        let connection = builder.serve_connection(TokioIo::new(server), service);
-        let acts = async {
-            let head =
-                b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\n";
-            client.write_all(head).await.expect("the service is there");
-            waits.notified().await;
-            client.write_all(b"ab").await.expect("the service is there");
-            let mut reply = String::new();
-            client.read_to_string(&mut reply).await.expect("it is closed in peace");
-            assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
-        };
-        let (served, ()) = bounded("the end", join(connection, acts)).await;
-        served.expect("it ends in peace");
-    }
-
-    /// Reads a body of two bytes, which come once `waits` is notified.
-    async fn received_in_two_parts(
-        request: Request<Incoming>,
-        watch: Arc<Watch>,
-        waits: Arc<Notify>,
-    ) -> Result<Response<Body>, Infallible> {
-        let awaited = Arc::<AtomicBool>::default();
-        let notes = || (watch.body_is_awaited(), awaited.load(Ordering::Relaxed));
-        let (body, watch, awaited) = (request.into_body(), watch.clone(), awaited.clone());
-        let mut body = Received { body, watch, awaited };
-        assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(2), false));
-        assert_eq!(notes(), (false, false), "its reader has not asked");
-        let first =
-            poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context).is_pending()));
-        assert!(first.await, "nothing has come");
-        assert_eq!(notes(), (true, true));
-        waits.notify_one();
-        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
-        let bytes = frame.expect("a frame").expect("bytes").into_data().expect("data");
-        assert_eq!((bytes, notes()), ("ab".into(), (false, false)));
-        assert!(poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.is_none());
-        assert!(body.is_end_stream() && notes() == (false, false));
-        Ok(Response::new(Body::empty()))
-    }
-
     #[test]
     fn a_request_over_http11_names_one_host_and_others_at_most_one() {
         for (version, hosts, has_one) in [
@@ -494,72 +349,5 @@ mod tests {
             let headers: HeaderMap = hosts.collect();
             assert_eq!(has_one_host(version, &headers), has_one, "{version:?} {headers:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn each_kind_of_address_can_be_bound_and_no_second_time() {
-        bound_this_test();
-        for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine may have no address of IPv6.
-            if std::net::TcpListener::bind(address).is_err() {
-                continue;
-            }
-            let listener = bind(address.parse().expect("an address")).expect("a free port");
-            let bound = listener.local_addr().expect("it is bound");
-            assert_ne!(bound.port(), 0, "{bound}");
-            assert!(bind(bound).is_err(), "{bound} has a listener");
-            let both = join(TcpStream::connect(bound), listener.accept());
-            let (client, accepted) = bounded("a connection", both).await;
-            let (client, (_, peer)) = (client.expect("it listens"), accepted.expect("a client"));
-            assert_eq!(peer, client.local_addr().expect("an address"));
-            drop(listener);
-            // Its last connections are still about to end.
-            bind(bound).expect("a restart finds the port free");
-        }
-    }
-
-    #[tokio::test]
-    async fn connections_that_wait_in_the_queue_of_the_kernel_are_taken_in() {
-        bound_this_test();
-        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let mut clients = Vec::new();
-        for _ in 0..3 {
-            let client = bounded("a connection", TcpStream::connect(address)).await;
-            clients.push(client.expect("it listens"));
-        }
-        let taken: Vec<(TcpStream, SocketAddr)> = queued(listener).collect();
-        let peers: Vec<SocketAddr> = taken.iter().map(|(_, peer)| *peer).collect();
-        let own = clients.iter().map(|client| client.local_addr().expect("an address"));
-        assert_eq!(peers, own.collect::<Vec<_>>());
-        // A read that waits must not hold up the thread.
-        for (stream, _) in &taken {
-            let flags = fcntl(stream, FcntlArg::F_GETFL).expect("it is open");
-            assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
-        }
-    }
-
-    /// hyper asks for more once the client has taken what it had.
-    #[tokio::test(start_paused = true)]
-    async fn a_reply_that_goes_on_is_read_by_each_look_for_more_of_it() {
-        bound_this_test();
-        let clock = Arc::new(watch::CoarseClock::default());
-        let watch = Arc::new(Watch::new(clock.clone(), CancellationToken::new()));
-        let under_way = watch.request(Version::HTTP_11);
-        let mut reply = Reply { body: Body::from("x"), streaming: Some(watch.stream()) };
-        under_way.replied();
-        tokio::time::advance(limits::STREAM_TIMEOUT).await;
-        clock.set();
-        let keep_alive = Duration::from_secs(75);
-        assert_eq!(watch.overdue(keep_alive), Some(ConnectionEnd::Unread));
-        assert!(!reply.is_end_stream());
-        let frame = poll_fn(|context| Pin::new(&mut reply).poll_frame(context));
-        let frame = bounded("a frame", frame).await;
-        assert_eq!(frame.expect("a frame").expect("bytes").into_data().expect("data"), "x");
-        assert_eq!(watch.overdue(keep_alive), None);
-        drop(reply);
-        assert!(!watch.streams());
-        let whole = Reply { body: Body::empty(), streaming: None };
-        assert!(whole.is_end_stream() && whole.size_hint().exact() == Some(0));
     }
 }

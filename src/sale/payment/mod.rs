@@ -307,6 +307,9 @@ impl Payments {
         if let Some(answer) = self.moves.cannot(&PAY, order, Some(user)).await? {
             return Ok(Paying::Moved(answer));
         }
+        if let Some(refusal) = self.moves.closed_too_many(user, order, false).await? {
+            return Ok(Paying::Moved(refusal));
+        }
         let due = self.due(order).await?.ok_or(sqlx::Error::RowNotFound)?;
         if expected_cents.is_some_and(|expected| expected != due.pay_cents) {
             let Due { pay_cents, currency, .. } = due;

@@ -65,6 +65,27 @@ async fn claiming_and_cancelling_a_flash_coupon_in_a_loop_is_bounded_by_default(
     assert_eq!(claimed_and_cancelled(&unbounded, 1, coupon, 30).await.0, 30);
 }
 
+/// A refund is never refused; so the payment after it is.
+#[tokio::test]
+async fn paying_and_refunding_a_flash_coupon_in_a_loop_is_bounded() {
+    let app = TestApp::configured(&["--closed-orders-max", "3"]).await;
+    let coupon = app.create_flash(9).await;
+    for _ in 0..3 {
+        let order = app.order(1, coupon).await;
+        assert_eq!(app.pay(1, order).await.status, 200);
+        assert_eq!(app.act(1, order, "refund").await.status, 200);
+        app.refund_payments().await;
+        assert_eq!(app.status(1, order).await, "refunded");
+        app.give_back().await;
+    }
+    let order = app.order(1, coupon).await;
+    let reply = app.pay(1, order).await;
+    assert_eq!(reply.refusal(), (409, "too_many_closed_orders"));
+    assert!(!reply.header("retry-after").is_empty());
+    let other = app.order(2, coupon).await;
+    assert_eq!(app.pay(2, other).await.status, 200, "another user");
+}
+
 #[tokio::test]
 async fn closed_orders_of_a_flash_coupon_count_for_their_user_their_coupon_and_their_hour() {
     let app = TestApp::configured(&["--closed-orders-max", "2"]).await;

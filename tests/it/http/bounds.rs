@@ -3,6 +3,8 @@
 use flash_sale::kit::jwt::Scope;
 use reqwest::{Method, Response, StatusCode};
 
+use super::hoarders::{head, send};
+use crate::support::process::Process;
 use crate::support::{TestApp, scoped_token};
 
 /// Requests at once, with a bound of two: some have to be refused, however slow the machine is.
@@ -118,6 +120,67 @@ async fn callbacks_with_a_wrong_signature_count_for_their_address() {
     assert_refusals(&app, &replies, "anonymous-requests");
 }
 
+/// Garbage of an algorithm whose keys only the issuer has costs a look, whether the issuer answers or not.
+#[tokio::test]
+async fn tokens_that_can_not_be_looked_at_count_for_their_address() {
+    let app = TestApp::start().await;
+    let service = Process::serve(
+        &app,
+        &["--token-jwks-url", "http://127.0.0.1:1/keys", "--refused-tokens-per-second", "2"],
+    );
+    let url = service.url().await;
+    // {"alg":"ES256"}.{"sub":"1"}.
+    let token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiIxIn0.AAAA";
+    let requests =
+        (0..MANY).map(|_| app.client().get(format!("{url}/v1/orders")).bearer_auth(token).send());
+    assert_some_refused(requests).await;
+}
+
+#[tokio::test]
+async fn preflights_count_for_their_address() {
+    let app =
+        TestApp::configured(&["--anonymous-requests-per-second", "2", "--cors-origins", "*"]).await;
+    let requests = (0..MANY).map(|_| {
+        let request = app.client().request(Method::OPTIONS, format!("{}/v1/coupons", app.url));
+        let request = request.header("origin", "https://shop.example");
+        request.header("access-control-request-method", "GET").send()
+    });
+    assert_some_refused(requests).await;
+}
+
+/// Requests without Host, and bytes that are none.
+#[tokio::test]
+async fn what_is_refused_before_its_path_is_looked_at_counts_for_its_address() {
+    let app = TestApp::configured(&["--anonymous-requests-per-second", "2"]).await;
+    for bytes in ["GET /livez HTTP/1.1\r\n\r\n", "hello\r\n\r\n"] {
+        let mut refused = 0;
+        for _ in 0..MANY {
+            let mut client = send(&app, bytes.as_bytes()).await;
+            refused += usize::from(head(&mut client).await.starts_with("HTTP/1.1 429 "));
+        }
+        assert!(refused > 0, "{bytes:?}: none was refused");
+    }
+}
+
+#[tokio::test]
+async fn no_route_of_the_staff_counts_for_its_address() {
+    let app = TestApp::configured(&["--anonymous-requests-per-second", "2"]).await;
+    let coupon = app.create_flash(1).await;
+    let admin = app.admin_token();
+    for (method, path) in [
+        (Method::PATCH, format!("/v1/coupons/{coupon}")),
+        (Method::GET, format!("/v1/coupons/{coupon}/progress")),
+    ] {
+        let requests = (0..MANY).map(|_| {
+            let request = app.client().request(method.clone(), format!("{}{path}", app.url));
+            request.bearer_auth(&admin).json(&serde_json::json!({"title": "t"})).send()
+        });
+        for reply in futures_util::future::join_all(requests).await {
+            assert_ne!(reply.expect("the service answers").status(), 429, "{method} {path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn only_a_trusted_proxy_is_believed_about_its_clients() {
     let client = |number: usize| format!("203.0.113.1, 198.51.100.{number}");
@@ -151,6 +214,16 @@ async fn ask(
     });
     let replies = futures_util::future::join_all(requests).await;
     replies.into_iter().map(|reply| reply.expect("the service answers")).collect()
+}
+
+/// Of many requests at once, with a bound of two, some are told to wait.
+async fn assert_some_refused(
+    requests: impl Iterator<Item = impl Future<Output = reqwest::Result<Response>>>,
+) {
+    let replies = futures_util::future::join_all(requests).await;
+    let statuses: Vec<StatusCode> =
+        replies.into_iter().map(|reply| reply.expect("the service answers").status()).collect();
+    assert!(statuses.contains(&StatusCode::TOO_MANY_REQUESTS), "none was refused: {statuses:?}");
 }
 
 /// Some replies are as without a bound, the others are refusals by it.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::{TestApp, bounded, eventually, patience};
+use crate::support::{TestApp, eventually, patience};
 
 #[tokio::test]
 async fn a_connection_is_kept_for_the_next_request() {
@@ -199,82 +199,20 @@ async fn a_body_that_does_not_come_is_not_waited_for_long() {
     assert_is_problem(&reply, "body_too_slow");
 }
 
-/// Requests of this app that wait for a lock in Postgres.
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND wait_event_type = 'Lock'";
-
-/// A connection whose client has sent a request and closed its half, while Postgres holds the request up.
-struct Held {
-    app: TestApp,
-    lock: sqlx::Transaction<'static, sqlx::Postgres>,
-    stream: TcpStream,
-}
-
-impl Held {
-    async fn start(lock_table: &'static str, request: &str) -> Self {
-        let app = TestApp::start().await;
-        let lock = app.holding(lock_table).await;
-        let mut stream = connect(&app).await;
-        let request = request.replace("TOKEN", &app.admin_token());
-        stream.write_all(request.as_bytes()).await.unwrap();
-        eventually("it waits", async || app.number(WAITING).await == 1).await;
-        Self { app, lock, stream }
-    }
-
-    async fn closes_its_half(&mut self) {
-        self.stream.shutdown().await.unwrap();
-        let mut interim = [0; INTERIM.len()];
-        bounded("the interim reply", self.stream.read_exact(&mut interim)).await.unwrap();
-        assert_eq!(&interim, INTERIM);
-    }
-
-    async fn goes_on(mut self) -> String {
-        self.lock.rollback().await.expect("Postgres answers");
-        read_to_end(&mut self.stream).await
-    }
-}
-
-const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-const LOCK_ORDERS: &str = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
-const LIST: &str = "GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\n\r\n";
-
+/// Otherwise the connections to Postgres would be held for as long as a request may take.
 #[tokio::test]
-async fn a_client_that_closes_its_half_gets_its_reply() {
-    let mut held = Held::start(LOCK_ORDERS, LIST).await;
-    held.closes_its_half().await;
-    let reply = held.goes_on().await;
-    assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("}"), "{reply:?}");
-    // With a body, too.
-    let body = r#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2}"#;
-    let create = format!(
-        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut held = Held::start("LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE", &create).await;
-    held.closes_its_half().await;
-    let reply = held.goes_on().await;
-    assert!(reply.starts_with("HTTP/1.1 201 "), "{reply:?}");
-    // Also if the end comes at once with the request.
+async fn the_request_of_a_client_that_is_gone_is_dropped() {
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let app = TestApp::start().await;
-    let request = LIST.replace("TOKEN", &app.admin_token());
-    for (requests, replies) in [(request.clone(), 1), (request.repeat(3), 3)] {
-        let mut stream = connect(&app).await;
-        stream.write_all(requests.as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
-        let reply = read_to_end(&mut stream).await;
-        assert_eq!(reply.matches("HTTP/1.1 200 ").count(), replies, "{reply:?}");
-    }
-    // And so does the second of two requests that were sent at once.
-    let mut held = Held::start(LOCK_ORDERS, &format!("{LIST}{LIST}")).await;
-    held.stream.shutdown().await.unwrap();
-    let reply = held.goes_on().await;
-    assert_eq!(reply.matches("HTTP/1.1 200 ").count(), 2, "{reply:?}");
-}
-
-#[tokio::test]
-async fn a_client_that_is_gone_is_told_apart_from_one_that_waits() {
-    let held = Held::start(LOCK_ORDERS, LIST).await;
-    let Held { app, lock, stream } = held;
+    let lock = app.holding("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE").await;
+    let mut stream = connect(&app).await;
+    let request = format!(
+        "GET /v1/orders HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+        app.admin_token()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    eventually("it waits", async || app.number(WAITING).await == 1).await;
     drop(stream);
     let connections = || {
         let page = app.app.metrics.page();
@@ -289,30 +227,6 @@ async fn a_client_that_is_gone_is_told_apart_from_one_that_waits() {
     };
     eventually("its request is dropped while Postgres holds it up", gone).await;
     lock.rollback().await.expect("Postgres answers");
-}
-
-#[tokio::test]
-async fn half_a_request_is_none_when_its_client_has_closed_its_half() {
-    let app = TestApp::start().await;
-    let head = "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\ncontent-type: application/json\r\n";
-    let head = head.replace("TOKEN", &app.admin_token());
-    for (what, request) in [
-        ("half a body", format!("{head}content-length: 100\r\n\r\n{{\"kind\":")),
-        ("half a head", head.clone()),
-        ("a chunk and no end", format!("{head}transfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n")),
-    ] {
-        let mut stream = connect(&app).await;
-        stream.write_all(request.as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
-        let reply = read_to_end(&mut stream).await;
-        assert!(!reply.contains(" 408 ") && !reply.contains(" 201 "), "{what}: {reply:?}");
-    }
-    // HTTP/1.0 has no interim replies, and is answered where the reply is there at once.
-    let mut stream = connect(&app).await;
-    stream.write_all(b"GET /livez HTTP/1.0\r\nhost: x\r\n\r\n").await.unwrap();
-    let reply = read_to_end(&mut stream).await;
-    assert!(reply.starts_with("HTTP/1.0 200 "), "{reply:?}");
-    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
 }
 
 async fn connect(app: &TestApp) -> TcpStream {

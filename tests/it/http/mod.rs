@@ -33,5 +33,8 @@ mod bounds;
 // Clients that hold connections.
 pub mod hoarders;
 
+// What replies that nobody reads and requests that are refused cost.
+mod costs;
+
 // The book of changes that the staff has made.
 mod audit;

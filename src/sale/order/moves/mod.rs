@@ -227,7 +227,7 @@ impl OrderMoves {
             return Ok(answer);
         }
         if let Some(buyer) = asker.buyer()
-            && let Some(refusal) = self.closed_too_many(buyer, order).await?
+            && let Some(refusal) = self.closed_too_many(buyer, order, true).await?
         {
             return Ok(refusal);
         }

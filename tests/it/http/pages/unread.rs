@@ -50,7 +50,7 @@ async fn a_stop_waits_for_no_watcher_that_never_reads() {
     ];
     // By then there is no room for a further event, not even for the last one.
     let (mut left, mut told) = (UNITS, 0);
-    while told < limits::STREAM_SEND_BUFFER * 6 {
+    while told < limits::SEND_BUFFER as usize * 6 {
         left = next_claim(&app, coupon, left, &mut events).await;
         told += EVENT_BYTES;
     }

@@ -32,7 +32,6 @@ const ROUTES: &[([u16; 8], &str, &str, &str)] = &[
     // Of the API, with and without pages.
     ([200; 8], "get", "/docs/", ""),
     ([200; 8], "get", "/docs/problems", ""),
-    ([200; 8], "get", "/docs/problems/{code}", ""),
     ([200; 8], "get", "/openapi.json", ""),
 ];
 
