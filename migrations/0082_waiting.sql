@@ -43,6 +43,6 @@ CREATE VIEW waiting AS
     UNION ALL
     SELECT 'postponed', id, since,
            pass || ': ' || CASE
-               WHEN pass IN ('expiry', 'openings', 'history') THEN 'order ' WHEN pass = 'refunds' THEN 'payment '
+               WHEN pass IN ('expiry', 'openings') THEN 'order ' WHEN pass = 'refunds' THEN 'payment '
                ELSE 'coupon ' END || item || ' has failed ' || tries || ' times: ' || error, pass || ' ' || item
     FROM postponed;

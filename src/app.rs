@@ -284,7 +284,6 @@ impl App {
             locks,
             readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
-            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             audit: Audit::new(stores.pool.clone()),
             retention: Retention::new(stores.pool.clone(), metrics.clone(), config),

@@ -13,7 +13,6 @@ use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use crate::kit::postgres;
-use crate::sale::ids::public::sentence;
 use crate::sale::pass::Pass;
 use crate::sale::payment::model::PaymentStatus;
 use crate::sale::payment::owed;
@@ -128,7 +127,6 @@ pub struct OpenItem {
     /// Code of a finding, reason of a dead letter or a payment, or pass of a postponed item; empty for others.
     pub reason: String,
     /// The thing in words.
-    #[serde(serialize_with = "sentence")]
     pub detail: String,
     /// Advice in words.
     pub what_to_do: String,

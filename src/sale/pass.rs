@@ -80,7 +80,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 17] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,

@@ -25,9 +25,10 @@ use sqlx::PgPool;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
-use crate::kit::{id, postgres};
+use crate::kit::postgres;
 use crate::sale::audit;
 use crate::sale::coupon::restocks;
+use crate::sale::ids::order_id;
 use crate::sale::order::moves::old;
 use crate::sale::pass::Ran;
 use crate::sale::payment::past;
@@ -83,7 +84,7 @@ impl Retention {
     async fn orders(&self, before: DateTime<Utc>) -> sqlx::Result<Ran> {
         let mut deleted = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
-            let range = (self.behind.load(Ordering::Relaxed), id::first_at(before));
+            let range = (self.behind.load(Ordering::Relaxed), order_id::first_at(before));
             let mut tx = postgres::begin_planning(&self.pool).await?;
             if !old::alone(&mut tx).await? {
                 break;
@@ -119,7 +120,7 @@ impl Retention {
     /// Returns the number of deleted records.
     async fn records(&self, before: DateTime<Utc>) -> sqlx::Result<u64> {
         let pool = &self.pool;
-        let end = id::first_at(before);
+        let end = order_id::first_at(before);
         let returns = self.rows(|limit| old::delete_returns(pool, end, before, limit)).await?;
         let restocks = self.rows(|limit| restocks::forget(pool, before, limit)).await?;
         let changes = self.rows(|limit| audit::forget(pool, before, limit)).await?;

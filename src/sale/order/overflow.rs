@@ -8,7 +8,7 @@
 
 use sqlx::{Postgres, Transaction};
 
-use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, set_archived_aside};
+use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, set_aside};
 use super::terms::Terms;
 use crate::sale::coupon::stock;
 use crate::sale::coupon::stock::Sold;
@@ -38,7 +38,7 @@ pub(super) async fn write(
         return Ok(Written::default());
     };
     assert!(claims.iter().all(|claim| claim.coupon_id == coupon), "they are of one coupon");
-    let aside = set_archived_aside(tx, lane, claims).await?;
+    let aside = set_aside(tx, lane, claims).await?;
     let mut written = aside.written;
     let Sorted { repeated, mut conflicts, new } = sort(tx, &aside.rest).await?;
 

@@ -5,7 +5,6 @@ use super::disagreement::Numbering;
 use super::{Check, Disagreement};
 use crate::kit::redis::is_data_error;
 use crate::sale::Failure;
-use crate::sale::coupon::stock;
 use crate::sale::ids::Lane;
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState, LoggedClaim, is_missing_group};
 
