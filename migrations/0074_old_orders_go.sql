@@ -11,9 +11,6 @@ ALTER TABLE settings
     DROP COLUMN orders_moved_to,
     DROP COLUMN payments_kept_from;
 
--- Claims of the sale whose orders or dead letters were deleted: acknowledged entries are compared with what became of them.
-ALTER TABLE flash_sales ADD COLUMN claims_deleted bigint NOT NULL DEFAULT 0;
-
 -- The claim's sale is archived, so its order may have been deleted.
 ALTER TABLE dead_letters
     DROP CONSTRAINT dead_letters_reason_check,

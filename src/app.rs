@@ -48,6 +48,7 @@ use crate::sale::receipts::book::ReceiptBook;
 use crate::sale::receipts::hand_in::HandIn;
 use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
+use crate::sale::recovery::apart;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::Retention;
@@ -303,6 +304,7 @@ async fn looked_up(
     stores: &Stores,
 ) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
+    apart::examine_at_start(stores).await?;
     let lane_states = fence::states_of(stores).await?;
     let durability = Durability::looked_up(&stores.redis, config.durability).await?;
     Ok((backlog, lane_states, Arc::new(durability)))

@@ -45,6 +45,7 @@ use clap::{Parser, Subcommand};
 
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::telemetry;
+use crate::sale::Failure;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
 /// twice to one person, and never forgetting a sale that it confirmed.
@@ -150,7 +151,9 @@ impl Command {
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let code = if error.is::<InvalidConfig>() {
+    let other_installation =
+        matches!(error.downcast_ref::<Failure>(), Some(Failure::OtherInstallation(_)));
+    let code = if error.is::<InvalidConfig>() || other_installation {
         2
     } else if let Some(PrivateServersError::MissingProgram { .. }) = error.downcast_ref() {
         3

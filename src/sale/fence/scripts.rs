@@ -8,6 +8,7 @@ use crate::kit::redis::{Link, Origin, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
+use crate::sale::installation::Identity;
 use crate::sale::keys::Keys;
 
 /// State of a lane in Redis, compared with the noted one.
@@ -65,8 +66,20 @@ impl FenceScripts {
     }
 
     /// Begins a lane that Redis has never had. Returns the epoch that it has.
-    pub async fn begin(&self, link: &Link, lane: Lane, epoch: i64) -> RedisResult<i64> {
-        self.begin.run(link, [&self.keys.lane(lane)], epoch).await
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer, or has the lane of another installation.
+    pub async fn begin(
+        &self,
+        link: &Link,
+        lane: Lane,
+        epoch: i64,
+        identity: &Identity,
+    ) -> Result<i64, Failure> {
+        let arguments = (epoch, &identity.installation, life(identity));
+        let found: i64 = self.begin.run(link, [&self.keys.lane(lane)], arguments).await?;
+        if found == 0 { Err(Failure::OtherInstallation(lane)) } else { Ok(found) }
     }
 
     /// Compares the lane with what was noted, and raises its beat.
@@ -98,16 +111,24 @@ impl FenceScripts {
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer.
-    pub async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<Fenced, Failure> {
+    /// When Redis doesn't answer, or has the lane of another installation.
+    pub async fn fence(
+        &self,
+        link: &Link,
+        lane: Lane,
+        epoch: i64,
+        identity: &Identity,
+    ) -> Result<Fenced, Failure> {
         let log = self.keys.log(lane);
         let aside = Keys::log_aside(&log, epoch);
-        let reply: String =
-            self.fence.run(link, [&*self.keys.lane(lane), &*log, &*aside], epoch).await?;
+        let keys = [&*self.keys.lane(lane), &*log, &*aside];
+        let arguments = (epoch, &identity.installation, life(identity));
+        let reply: String = self.fence.run(link, keys, arguments).await?;
         match reply.as_str() {
             "FENCED" => Ok(Fenced::Closed),
             "MOVED" => Ok(Fenced::MovedAside(aside)),
             "AHEAD" => Ok(Fenced::Ahead),
+            "OTHER" => Err(Failure::OtherInstallation(lane)),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
@@ -136,6 +157,11 @@ impl FenceScripts {
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
+}
+
+/// The life of Postgres, as a script takes it.
+fn life(identity: &Identity) -> &str {
+    identity.life.as_deref().unwrap_or_default()
 }
 
 /// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.

@@ -14,6 +14,7 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
+use crate::sale::coupon::orphans;
 use crate::sale::ids::{Lane, RunId};
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
@@ -243,7 +244,10 @@ pub async fn run_and_record(
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check(pool, redis, keys).await?;
+        let mut report = reconcile::check(pool, redis, keys).await?;
+        let orphans = orphans::find(stores).await?.into_iter();
+        let orphans = orphans.map(|coupon| Disagreement::SaleOrphaned { coupon });
+        report.disagreements.extend(orphans);
         let done = match repairs {
             Some(payment_window) => repair(stores, &report, payment_window).await?,
             None => Vec::new(),

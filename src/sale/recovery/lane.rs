@@ -21,13 +21,13 @@ use crate::sale::fence::scripts::{self, FenceScripts, Fenced};
 use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
 use crate::sale::ids::{CouponId, Lane, OrderId, order_id};
 use crate::sale::log::{LogState, OrderLog};
-use crate::sale::order::dead_letter;
 use crate::sale::order::live::{self, PAGE};
 use crate::sale::order::write::Orders;
+use crate::sale::order::{counts, dead_letter};
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::receipts::book::Receipt;
-use crate::sale::{Failure, Stores, receipts};
+use crate::sale::{Failure, Stores, installation, receipts};
 
 /// Recovers lanes.
 pub(super) struct Recoverer {
@@ -138,7 +138,8 @@ impl Recoverer {
 
     /// Closes the lane in Redis. False if the lane has a newer epoch.
     async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
-        let fenced = self.scripts.fence(link, lane, epoch).await?;
+        let identity = installation::identity(&self.stores.pool).await?;
+        let fenced = self.scripts.fence(link, lane, epoch, &identity).await?;
         if let Fenced::MovedAside(moved) = &fenced {
             tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
         }

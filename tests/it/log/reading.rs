@@ -58,7 +58,9 @@ async fn progress_is_told_up_to_the_first_entry_that_is_not_acknowledged() {
         assert_eq!(found().await, Some(Progress { last, acknowledged }));
         assert_eq!(state().await, Some(GroupState { pending, delivered: id(5, 2) }));
         if let Some(entry) = entries.get(2 - pending as usize) {
-            ours.acknowledge(&done(std::slice::from_ref(entry))).await.expect("Redis answers");
+            ours.acknowledge(&done(std::slice::from_ref(entry)), None)
+                .await
+                .expect("Redis answers");
         }
     }
     let _: String = app.redis(&["SET", &key, "no log"]).await;
@@ -257,7 +259,7 @@ async fn a_backlog_is_that_of_all_known_lanes_and_an_unchanged_log_is_not_looked
         let log = log_of(&app, *lane, "a");
         log.ensure_group().bounded().await.expect("Redis answers");
         let entries = log.read_new(9).await.expect("Redis answers");
-        log.acknowledge(&done(&entries)).await.expect("Redis answers");
+        log.acknowledge(&done(&entries), None).await.expect("Redis answers");
     }
     assert_eq!((look().await, backlog.has_room()), (0, true));
     let states = backlog.states().await.expect("Redis answers");

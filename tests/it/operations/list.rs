@@ -218,13 +218,13 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     }
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
-    app.execute("UPDATE lane_beats SET beat_at = now() - interval '31 s'").await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.execute("UPDATE lanes SET closed_at = now() - interval '31 s'").await;
     let (items, _) = list(&app, "kind=lane").await;
     assert_eq!((kinds(&items), &items[0]["id"]), (vec!["lane"], &json!("0")));
     assert!(items[0]["what_to_do"].as_str().is_some_and(|it| it.contains("recover --dry-run")));
     for words in [&["--dry-run"][..], &["--trust", "redis"]] {
-        let words = [&["recover", "--lane", "0"], words].concat();
+        let words = [&["recover"], words].concat();
         assert_eq!(say(&app, &words).await.code, Some(0), "{words:?}");
     }
     let (closed, _) = list(&app, "").await;

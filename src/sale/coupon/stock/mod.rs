@@ -271,31 +271,6 @@ pub async fn archived_among(tx: &mut PgConnection, coupons: &[i64]) -> sqlx::Res
     .await
 }
 
-/// Counts the claims of these sales whose orders or dead letters have been deleted in this transaction, each by its coupon.
-pub async fn note_deleted(tx: &mut PgConnection, coupons: &[CouponId]) -> sqlx::Result<()> {
-    let coupons: Vec<i64> = coupons.iter().map(|coupon| coupon.get()).collect();
-    sqlx::query!(
-        "UPDATE flash_sales SET claims_deleted = claims_deleted + claims, updated_at = now()
-         FROM (SELECT coupon_id, count(*) AS claims FROM UNNEST($1::bigint[]) AS coupon_id GROUP BY 1) AS deleted
-         WHERE flash_sales.coupon_id = deleted.coupon_id",
-        &coupons,
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-/// Claims of a lane whose orders or dead letters have been deleted.
-pub async fn claims_deleted(pool: &PgPool, lane: Lane) -> sqlx::Result<i64> {
-    sqlx::query_scalar!(
-        r#"SELECT coalesce(sum(claims_deleted), 0)::bigint AS "claims!" FROM flash_sales
-           WHERE (coupon_id & 1023)::integer = $1"#,
-        lane.get(),
-    )
-    .fetch_one(pool)
-    .await
-}
-
 /// Takes `orders` units off `sold`: as many live orders have been closed in this transaction.
 pub async fn subtract_sold(
     tx: &mut PgConnection,

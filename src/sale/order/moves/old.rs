@@ -77,7 +77,7 @@ pub async fn lock(
     .await
 }
 
-/// Deletes these orders, which are locked, with their redemptions, stock returns and dead letters. Their sales count them.
+/// Deletes these orders, which are locked, with their redemptions, stock returns and dead letters.
 pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM stock_returns WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
@@ -85,7 +85,7 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM redemptions WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
         .await?;
-    // Not the letter of another claim with the order's id: it counts by itself.
+    // Not the letter of another claim with the order's id.
     sqlx::query!(
         "DELETE FROM dead_letters USING orders
          WHERE orders.id = ANY($1) AND dead_letters.order_id = orders.id
@@ -94,15 +94,11 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     )
     .execute(&mut *tx)
     .await?;
-    let coupons = sqlx::query_scalar!(
-        r#"DELETE FROM orders WHERE id = ANY($1) RETURNING coupon_id AS "coupon: CouponId""#,
-        orders,
-    );
-    let coupons = coupons.fetch_all(&mut *tx).await?;
-    stock::note_deleted(tx, &coupons).await
+    sqlx::query!("DELETE FROM orders WHERE id = ANY($1)", orders).execute(tx).await?;
+    Ok(())
 }
 
-/// Deletes closed dead letters of claims that are no orders, of sales whose orders may be deleted. Their sales count them.
+/// Deletes closed dead letters of claims that are no orders, of sales whose orders may be deleted.
 /// A letter whose unit is on its way back stays: whether that unit exists depends on it
 /// (`sale/order/give_back/withdrawal.rs`). Returns their number.
 pub async fn delete_letters(
@@ -110,21 +106,18 @@ pub async fn delete_letters(
     before: DateTime<Utc>,
     limit: u32,
 ) -> sqlx::Result<u64> {
-    let coupons = sqlx::query_scalar!(
-        r#"DELETE FROM dead_letters WHERE id IN (
+    let gone = sqlx::query!(
+        "DELETE FROM dead_letters WHERE id IN (
                SELECT letter.id FROM dead_letters AS letter JOIN flash_sales USING (coupon_id)
                WHERE resolved_at < $1 AND removed_at IS NOT NULL
                  AND NOT EXISTS (SELECT FROM orders WHERE orders.id = letter.order_id)
                  AND NOT EXISTS (SELECT FROM stock_returns
                                  WHERE stock_returns.order_id = letter.order_id AND done_at IS NULL)
-               ORDER BY letter.id LIMIT $2)
-           RETURNING coupon_id AS "coupon!: CouponId""#,
+               ORDER BY letter.id LIMIT $2)",
         before,
         i64::from(limit),
     );
-    let coupons = coupons.fetch_all(&mut *tx).await?;
-    stock::note_deleted(tx, &coupons).await?;
-    Ok(coupons.len() as u64)
+    Ok(gone.execute(tx).await?.rows_affected())
 }
 
 /// Deletes stock returns that were done before this time, of orders before the order `end`. An order is closed once, so a
