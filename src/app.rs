@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
+use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
@@ -148,10 +149,7 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
     repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
-    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move {
-        // While Redis doesn't answer, there is nothing to keep.
-        let _ = app.durability.pass().await;
-    });
+    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
 
@@ -223,6 +221,20 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
+    /// Looks at what Redis keeps, and tells by gauges what /readyz tells in words.
+    pub async fn durability_pass(&self) {
+        let is_there = self.durability.pass().await.is_ok();
+        let (_, not_kept) = self.durability.report();
+        let takes_claims =
+            is_there && not_kept.is_none() && self.durability.server_fault().is_none();
+        let apart_ms = self.durability.clock_ahead().num_milliseconds();
+        let gauges = vec![
+            Gauge::plain("flash_sale_redis_takes_claims", if takes_claims { 1.0 } else { 0.0 }),
+            Gauge::plain("flash_sale_redis_clock_ahead_seconds", apart_ms as f64 / 1_000.0),
+        ];
+        self.metrics.gauges.replace("durability", gauges);
+    }
+
     /// Folds the samples of histograms, learns of new lanes, and forgets users without a claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
@@ -241,7 +253,7 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
+        let (backlog, lane_states, durability) = looked_up(config, &stores, &clock).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(config, &stores, &lane_states, &shutdown)?;
         let ClaimParts { orders, locks, memories, traces } =
@@ -302,11 +314,12 @@ impl App {
 async fn looked_up(
     config: &Config,
     stores: &Stores,
+    clock: &Clock,
 ) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
     apart::examine_at_start(stores).await?;
     let lane_states = fence::states_of(stores).await?;
-    let durability = Durability::looked_up(&stores.redis, config.durability).await?;
+    let durability = Durability::looked_up(&stores.redis, config.durability, clock).await?;
     Ok((backlog, lane_states, Arc::new(durability)))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 /// Tells the time, from the system or from a test.
 ///
@@ -42,6 +42,11 @@ impl Clock {
             Self::Manual(ms) => ms.store(now.timestamp_millis(), Ordering::SeqCst),
         }
     }
+}
+
+/// Difference of another clock, read between `before` and `after` of this one.
+pub fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> TimeDelta {
+    read - read.clamp(before, after.max(before))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that may ask")]

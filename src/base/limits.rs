@@ -194,6 +194,10 @@ pub const POSTGRES_TIMEOUT: Duration = Duration::from_secs(1);
 pub const POSTGRES_LOCK_TIMEOUTS: u32 = 2;
 /// Waiting time for a free Postgres connection, in time-outs of a statement.
 pub const POSTGRES_ACQUIRE_TIMEOUTS: u32 = 2;
+/// Tries of a transaction that Postgres rolls back in favour of others.
+pub const POSTGRES_CONFLICT_TRIES: u32 = 5;
+/// Shortest pause between two looks at sessions of Postgres that have been in use: a pool of 16 is through after 4 s.
+pub const SESSION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Pings of Postgres that fit into the waiting time for a connection.
 pub const POSTGRES_PINGS: u32 = 4;
 
@@ -562,6 +566,8 @@ pub const TOKENS_MAX: u32 = 1_000_000;
 /// Difference of clocks that is worth a warning: Redis's clock judges windows, the service's tokens and order
 /// ids.
 pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
+/// Difference from which on a process is not ready: sales are closed for it, or tokens have expired.
+pub const CLOCKS_APART_USABLE: Duration = Duration::from_secs(60);
 /// Shortest secret of HMAC-SHA256, in bytes, in tokens (RFC 7518, section 3.2: as long as the hash) and elsewhere.
 pub const SECRET_BYTES_MIN: usize = 32;
 

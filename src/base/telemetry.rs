@@ -35,7 +35,8 @@ pub enum LogFormat {
 ///
 /// When `filter` can't be parsed, or a subscriber has been installed before.
 pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)?;
+    // sqlx logs each new connection that we refuse, as often as it tries. The refusal is logged where it is made.
+    let filter = EnvFilter::try_new(filter)?.add_directive("sqlx_core::pool::inner=off".parse()?);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

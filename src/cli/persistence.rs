@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::kit::redis_facts::ServerFacts;
+use crate::kit::redis_facts::{Replay, ServerFacts};
+use crate::sale::durability::NOT_REPLAYED;
 
 /// Message about a master that sentinels may replace, and that would not notice.
 pub const KEEPS_ACCEPTING: &str = "min-replicas-to-write is 0: a master that the sentinels replace while it is paused or cut off goes on accepting claims, until it is told that it is a replica, and then loses all of them. Set min-replicas-to-write 1 and min-replicas-max-lag 2, on each server that may become the master";
@@ -18,6 +19,10 @@ pub enum Persistence {
     DiskSometime,
     /// An append-only file, but CONFIG is forbidden.
     Unknown,
+    /// An append-only file that isn't replayed in full.
+    NotReplayed,
+    /// An append-only file, but ACL GETUSER is forbidden, which tells whether it is replayed in full.
+    ReplayUnknown,
     /// `appendonly no`, and snapshots perhaps.
     Snapshots,
     /// `appendonly no`, and no snapshots.
@@ -32,7 +37,11 @@ impl Persistence {
             let never_saves = settings.is_some_and(|settings| settings.save.is_empty());
             return if never_saves { Self::Memory } else { Self::Snapshots };
         }
+        if facts.replay == Replay::WithoutScripts {
+            return Self::NotReplayed;
+        }
         match settings.map(|settings| settings.appendfsync.as_str()) {
+            Some("always") if facts.replay == Replay::Unknown => Self::ReplayUnknown,
             Some("always") => Self::Disk,
             Some("everysec") => Self::DiskWithinSeconds,
             Some(_) => Self::DiskSometime,
@@ -47,7 +56,7 @@ impl Persistence {
 
     /// Whether a restart or a crash of Redis alone can lose all claims that are not in Postgres yet.
     pub fn is_hopeless(self) -> bool {
-        matches!(self, Self::Snapshots | Self::Memory)
+        matches!(self, Self::Snapshots | Self::Memory | Self::NotReplayed)
     }
 }
 
@@ -65,6 +74,10 @@ impl fmt::Display for Persistence {
             }
             Self::Unknown => {
                 "a 202 is in Redis's append-only file, and how soon that is on disk can't be told, because CONFIG is forbidden here: unless appendfsync is always, a kill or a power cut can lose the last confirmed claims; ask its operator"
+            }
+            Self::NotReplayed => NOT_REPLAYED,
+            Self::ReplayUnknown => {
+                "a 202 is on disk (appendfsync always), and whether it comes back at Redis's next start can't be told, because ACL GETUSER is forbidden here: unless the user `default` has all rights, all claims are dropped; allow +acl|getuser"
             }
             Self::Snapshots => {
                 "a 202 is in Redis's memory, and in its next snapshot at best (appendonly no): when Redis is killed, every claim since the last snapshot that isn't in Postgres is lost, and the units are offered again; set appendonly yes and appendfsync always to lose none"

@@ -18,6 +18,7 @@ use crate::kit::private_servers::settings;
 use crate::kit::redis::{Redis, is_foreign};
 use crate::kit::redis_facts::ServerFacts;
 use crate::sale::keys::Keys;
+use crate::sale::rights;
 use crate::sale::schema::{self, Fitness};
 use crate::sale::{REMEDY_OTHER_INSTALLATION, Stores, installation};
 
@@ -46,14 +47,15 @@ pub enum As {
 }
 
 impl OpenStores {
-    /// Starts private servers if no others are named, and refuses stores that the service can't work with.
+    /// Starts private servers if no others are named, and refuses stores that the service can't work with. A short
+    /// command works with a Redis that a service refuses.
     pub async fn open(config: &StoreConfig, r#as: As) -> anyhow::Result<Self> {
         let Some((redis_url, database_url)) = urls(config)? else {
             let servers = start_private(&config.data_dir, r#as).await?;
             let (redis, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
             let opened = async {
                 migrate_older(&pool).await?;
-                checked(redis, pool, config).await
+                checked(redis, pool, config, r#as).await
             };
             return match opened.await {
                 Ok((stores, redis_facts)) => {
@@ -68,7 +70,7 @@ impl OpenStores {
         let (redis, pool) =
             connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
         refuse_unfit(&pool).await?;
-        let (stores, redis_facts) = checked(redis, pool, config).await?;
+        let (stores, redis_facts) = checked(redis, pool, config, r#as).await?;
         Ok(Self { stores, redis_facts, servers: None })
     }
 
@@ -205,7 +207,7 @@ fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfi
     })
 }
 
-/// Refuses a database that lacks migrations, or has had others.
+/// Refuses a database that lacks migrations, has had others, or denies rights.
 async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
     match fitness(pool).await? {
         Fitness::Older(missing) => bail!(
@@ -213,8 +215,16 @@ async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
             missing.join(", ")
         ),
         Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
-        Fitness::UpToDate => Ok(()),
+        Fitness::UpToDate => {}
     }
+    let missing = schema::missing_rights(pool).await.context(POSTGRES_UNUSABLE)?;
+    if !missing.is_empty() {
+        bail!(
+            "the role of --database-url lacks rights ({}); deploy/postgres/roles.sql gives them",
+            missing.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Brings a database up to date, unless a newer binary has upgraded it.
@@ -226,7 +236,7 @@ async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
 }
 
 async fn fitness(pool: &PgPool) -> anyhow::Result<Fitness> {
-    postgres::connect_once(pool).await.context(POSTGRES_UNUSABLE)?;
+    postgres::check_connection(pool).await.context(POSTGRES_UNUSABLE)?;
     schema::fitness(pool).await.context(POSTGRES_UNUSABLE)
 }
 
@@ -242,11 +252,12 @@ async fn checked(
     redis: Redis,
     pool: PgPool,
     config: &StoreConfig,
+    r#as: As,
 ) -> anyhow::Result<(Stores, ServerFacts)> {
     let keys = Keys::new(&config.key_prefix);
     let owner = installation::owner(&pool, &keys).await.context(POSTGRES_UNUSABLE)?;
     let redis = redis.of_owner(owner);
-    let facts = check_redis(&redis).await?;
+    let facts = check_redis(&redis, &keys, r#as).await?;
     if let Err(error) = redis.check().await
         && is_foreign(&error)
     {
@@ -259,28 +270,26 @@ async fn checked(
     Ok((Stores { pool, redis, keys }, facts))
 }
 
-async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
+/// Refuses a Redis that a service can't work with. A short command may be the cure, so it is only warned.
+async fn check_redis(redis: &Redis, keys: &Keys, r#as: As) -> anyhow::Result<ServerFacts> {
     let flag = if redis.has_sentinels() { "--redis-sentinels" } else { "--redis-url" };
     let facts = redis.facts().await.with_context(|| format!("Redis ({flag}) can't be used"))?;
-    let (major, minor) = limits::REDIS_VERSION_MIN;
-    if facts.version < limits::REDIS_VERSION_MIN {
-        let (found_major, found_minor) = facts.version;
-        bail!(
-            "Redis is {found_major}.{found_minor}, but the scripts need {major}.{minor} or newer"
-        );
+    match (facts.unfit(), r#as) {
+        (None, _) => {}
+        (Some(_), As::Service) if facts.is_replica && redis.has_sentinels() => bail!(
+            "Redis is a replica, which takes no writes; the sentinels are about to name another master: start again in some seconds"
+        ),
+        (Some(why), As::Service) => bail!("Redis ({flag}) can't be used: {why}"),
+        (Some(why), As::Guest) => tracing::warn!("no claim is taken: {why}"),
     }
-    if facts.is_replica {
-        let remedy = match redis.has_sentinels() {
-            true => "the sentinels are about to name another master: start again in some seconds",
-            false => "let --redis-url name its primary",
-        };
-        bail!("Redis is a replica, which takes no writes; {remedy}");
-    }
-    if facts.maxmemory_policy != "noeviction" {
-        bail!(
-            "Redis has maxmemory-policy {}: it would drop sales and orders when memory gets short; set it to noeviction",
-            facts.maxmemory_policy,
-        );
+    if r#as == As::Service {
+        let missing = rights::missing(redis, keys).await?;
+        if !missing.is_empty() {
+            bail!(
+                "Redis refuses to its user what the service needs ({}); docs/durability.md has the rights",
+                missing.join("; ")
+            );
+        }
     }
     Ok(facts)
 }

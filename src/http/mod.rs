@@ -492,8 +492,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     tracing::error!(message, "a request handler panicked");
-    let detail = "this is a bug; the request id finds it in the log";
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+    Problem::internal().into_response()
 }
 
 #[cfg(test)]

@@ -33,8 +33,14 @@ pub mod script;
 // Facts about a Redis server: version, role and persistence.
 pub mod redis_facts;
 
+// Rights in Redis.
+mod redis_rights;
+
 // The connection to Redis, and the identity of its server.
 pub mod redis;
+
+// What is set on each session of Postgres, and sessions that can't be used any more.
+mod postgres_sessions;
 
 // Pools, plans and errors of Postgres.
 pub mod postgres;

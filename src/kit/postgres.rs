@@ -1,6 +1,7 @@
 //! Connecting to Postgres, facts about the server, and the meaning of its errors.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -12,6 +13,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
+use super::postgres_sessions::Sessions;
 use crate::base::limits;
 
 /// Name of these sessions in `pg_stat_activity`.
@@ -49,22 +51,23 @@ pub struct ServerFacts {
 ///
 /// When the URL can't be understood.
 pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool, Error> {
-    // The server ends a statement that takes too long, so that no caller waits on a hanging one; and the transaction
-    // of a process that is paused or cut off, whose rows all others need.
-    let timeout_ms = timeout.as_millis().to_string();
-    // Shorter, so that a row that another session keeps can be told from a server that is slow.
-    let lock_timeout_ms = (timeout / limits::POSTGRES_LOCK_TIMEOUTS).as_millis().to_string();
-    let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME).options([
-        ("statement_timeout", timeout_ms.as_str()),
-        ("lock_timeout", lock_timeout_ms.as_str()),
-        ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
-    ]);
+    let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME);
+    let sessions = Arc::new(Sessions::new(timeout));
+    let of_new = sessions.clone();
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUTS * timeout)
         // A ping for each checkout would double the round trips. The first statement notices a connection that has
         // gone away, and every caller has to handle that anyway.
         .test_before_acquire(false)
+        .after_connect(move |connection, _| {
+            let sessions = of_new.clone();
+            Box::pin(async move { sessions.settle_new(connection).await })
+        })
+        .before_acquire(move |connection, about| {
+            let sessions = sessions.clone();
+            Box::pin(async move { sessions.is_good(connection, about.age).await })
+        })
         .connect_lazy_with(options))
 }
 
@@ -156,15 +159,39 @@ pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects once, beside the pool: the pool tries again until its time is over, and then reports only that.
+/// A connection beside the pool, settled like those of the pool.
 ///
 /// # Errors
 ///
-/// When the server can't be used: no listener, a wrong password, no such database.
-pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
-    let options = pool.connect_options();
-    let connected = timeout(pool.options().get_acquire_timeout(), options.connect()).await;
-    connected.map_err(|_| Error::PoolTimedOut)??.close().await
+/// When the server can't be used: no listener, a wrong password, no such database, or useless sessions.
+pub async fn connect(pool: &PgPool) -> Result<PgConnection, Error> {
+    let wait = pool.options().get_acquire_timeout();
+    let connected = async {
+        let mut connection = pool.connect_options().connect().await?;
+        let sessions = Sessions::new(wait / limits::POSTGRES_ACQUIRE_TIMEOUTS);
+        sessions.settle_new(&mut connection).await?;
+        Ok(connection)
+    };
+    timeout(wait, connected).await.map_err(|_| Error::PoolTimedOut)?
+}
+
+/// Connects beside the pool: the pool tries again until its time is over, and then reports only that. Connects twice,
+/// because a pooler of transactions shows only when it gives away a session for the second time.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn check_connection(pool: &PgPool) -> Result<(), Error> {
+    connect(pool).await?.close().await?;
+    connect(pool).await?.close().await
+}
+
+/// Why Postgres can't be used, in words that follow its name: the cause, where sessions are useless.
+pub async fn trouble(pool: &PgPool) -> String {
+    match timeout(limits::POSTGRES_CLOSE_TIMEOUT, check_connection(pool)).await {
+        Ok(Err(Error::Configuration(why))) => why.to_string(),
+        _ => "can't be reached".to_owned(),
+    }
 }
 
 /// Facts about the server.
@@ -236,6 +263,13 @@ pub async fn close(pool: &PgPool) {
 pub fn is_data_error(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+}
+
+/// True for the end of a transaction that Postgres has rolled back in favour of another one: a deadlock (SQLSTATE 40P01)
+/// or a conflict of snapshots (40001). The same transaction may succeed now.
+pub fn is_conflict(error: &Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == "40001" || code == "40P01")
 }
 
 /// True for the error of a statement that has waited in vain for a lock of another session (SQLSTATE 55P03).

@@ -1,4 +1,5 @@
-//! Durability of confirmed claims at run time: which level is asked for, and whether Redis can keep it now.
+//! Durability of confirmed claims at run time: which level is asked for, and whether Redis can keep it now. What a server
+//! must be to be used at all is looked at here, too: in each of its lives, because a setting may have changed meanwhile.
 //!
 //! # Model
 //!
@@ -7,8 +8,8 @@
 //!
 //! * `fsync` is kept while the append-only file is synced before each reply: `appendfsync always`, without
 //!   `no-appendfsync-on-rewrite`, and not while the file is written for the first time, because it counts only when
-//!   it is complete. All three can change at run time, so they are looked at every
-//!   [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and anew in each life of the server.
+//!   it is complete; and while all of it comes back at the next start ([`Replay`]). All of this can change at run
+//!   time, so it is looked at every [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and anew in each life of the server.
 //! * `replica` is kept by each call: WAIT follows the script on a connection of that call (`kit/script.rs`).
 //! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
 //!
@@ -20,16 +21,19 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::redis::RedisResult;
+use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::base::clock::{self, Clock};
 use crate::base::durability::Level;
-use crate::kit::redis::{Redis, ServerId};
-use crate::kit::redis_facts::ServerFacts;
+use crate::kit::redis::{Link, Redis, ServerId};
+use crate::kit::redis_facts::{Replay, ServerFacts};
 use crate::sale::Failure;
 
 /// Knows the levels that can be kept.
 pub struct Durability {
     redis: Redis,
     level: Level,
+    clock: Clock,
     seen: Mutex<Option<Arc<Seen>>>,
     /// Connections of calls that wait for replicas.
     idle: Mutex<Vec<Redis>>,
@@ -38,6 +42,12 @@ pub struct Durability {
 /// A look at the server.
 struct Seen {
     server: ServerId,
+    /// Why the server can't be used for claims, whatever their level, if so.
+    unfit: Option<&'static str>,
+    /// Why the server refuses all writes at this moment, if so.
+    refuses: Option<&'static str>,
+    /// Difference of the server's clock to this process's.
+    clock_ahead: TimeDelta,
     /// Why claims aren't on disk when they are answered, if so.
     not_on_disk: Option<&'static str>,
     has_file: bool,
@@ -54,8 +64,14 @@ pub struct OwnConnection<'a> {
 
 impl Durability {
     /// This level; the server hasn't been looked at.
-    pub fn new(redis: &Redis, level: Level) -> Self {
-        Self { redis: redis.another(), level, seen: Mutex::default(), idle: Mutex::default() }
+    pub fn new(redis: &Redis, level: Level, clock: &Clock) -> Self {
+        Self {
+            redis: redis.another(),
+            level,
+            clock: clock.clone(),
+            seen: Mutex::default(),
+            idle: Mutex::default(),
+        }
     }
 
     /// Looks at the server. Without a level, `fsync` if it can be kept, else `memory`.
@@ -63,8 +79,12 @@ impl Durability {
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn looked_up(redis: &Redis, level: Option<Level>) -> RedisResult<Self> {
-        let mut this = Self::new(redis, Level::Memory);
+    pub async fn looked_up(
+        redis: &Redis,
+        level: Option<Level>,
+        clock: &Clock,
+    ) -> RedisResult<Self> {
+        let mut this = Self::new(redis, Level::Memory, clock);
         let seen = this.look().await?;
         // A file that is still being written for the first time is complete in a moment.
         this.level = level.unwrap_or(match seen.not_on_disk {
@@ -88,19 +108,20 @@ impl Durability {
         self.look().await.map(drop)
     }
 
-    /// Fails if Redis can't keep the level now. Looks anew at a life of the server that hasn't been seen.
+    /// Fails if the server can't keep the level now. Looks at a life of a server that hasn't been seen.
     ///
     /// # Errors
     ///
     /// [`Failure::NotKept`], or when Redis doesn't answer.
-    pub async fn require(&self, server: &ServerId) -> Result<(), Failure> {
-        if self.level == Level::Fsync && self.seen().is_none_or(|seen| seen.server != *server) {
-            self.look().await?;
+    pub async fn require(&self, link: &Link) -> Result<(), Failure> {
+        if self.seen().is_none_or(|seen| seen.server != *link.server()) {
+            self.look_over(link).await?;
         }
-        self.is_on_disk(server)
+        self.is_kept(link.server())
     }
 
-    /// Fails if a claim that this server has just answered, and that so many replicas have, isn't kept at the level.
+    /// Fails if a claim that this server has just answered, and that so many replicas have, isn't kept at the level, or
+    /// if the server can't be used at all.
     ///
     /// # Errors
     ///
@@ -109,27 +130,32 @@ impl Durability {
         if replicas < self.level.replicas() {
             return Err(Failure::NotKept("too few replicas have it"));
         }
-        self.is_on_disk(server)
+        self.is_kept(server)
     }
 
-    /// Fails if the claims of this server aren't on its disk, although they have to be.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::NotKept`].
-    fn is_on_disk(&self, server: &ServerId) -> Result<(), Failure> {
-        if self.level != Level::Fsync {
-            return Ok(());
-        }
-        match self.seen().filter(|seen| seen.server == *server) {
-            Some(seen) => seen.not_on_disk.map_or(Ok(()), |why| Err(Failure::NotKept(why))),
-            None => Err(Failure::NotKept("Redis has been started anew")),
-        }
+    fn is_kept(&self, server: &ServerId) -> Result<(), Failure> {
+        let why = match self.seen().filter(|seen| seen.server == *server) {
+            Some(seen) => {
+                seen.unfit.or(seen.not_on_disk.filter(|_| self.level == Level::Fsync))
+            }
+            None => Some("Redis has been started anew"),
+        };
+        why.map_or(Ok(()), |why| Err(Failure::NotKept(why)))
     }
 
     /// The level, and why it isn't kept now, if so; by the last look.
     pub fn report(&self) -> (Level, Option<String>) {
         (self.level, self.seen().and_then(|seen| seen.lacks(self.level)))
+    }
+
+    /// Why Redis takes no claims at any level, if so; by the last look.
+    pub fn server_fault(&self) -> Option<&'static str> {
+        self.seen().and_then(|seen| seen.unfit.or(seen.refuses))
+    }
+
+    /// Difference of Redis's clock to this process's; by the last look.
+    pub fn clock_ahead(&self) -> TimeDelta {
+        self.seen().map_or_else(TimeDelta::zero, |seen| seen.clock_ahead)
     }
 
     /// A connection that WAIT may hold up.
@@ -139,9 +165,15 @@ impl Durability {
     }
 
     async fn look(&self) -> RedisResult<Arc<Seen>> {
-        let (facts, server) = self.redis.facts_in_use().await?;
+        self.look_over(&*self.redis.link().await?).await
+    }
+
+    async fn look_over(&self, link: &Link) -> RedisResult<Arc<Seen>> {
+        let before = self.clock.now();
+        let facts = link.facts().await?;
+        let asked = (before, self.clock.now());
         let mut last = self.lock();
-        let seen = Arc::new(Seen::of(&facts, server, last.as_deref()));
+        let seen = Arc::new(Seen::of(&facts, (link.server(), asked), last.as_deref()));
         *last = Some(seen.clone());
         Ok(seen)
     }
@@ -156,13 +188,21 @@ impl Durability {
 }
 
 impl Seen {
-    fn of(facts: &ServerFacts, server: ServerId, last: Option<&Self>) -> Self {
+    fn of(
+        facts: &ServerFacts,
+        (server, (before, after)): (&ServerId, (DateTime<Utc>, DateTime<Utc>)),
+        last: Option<&Self>,
+    ) -> Self {
+        let ahead = |time| clock::apart(before, time, after);
         Self {
-            not_on_disk: not_on_disk(facts, last.filter(|last| last.server == server)),
+            unfit: facts.unfit(),
+            refuses: facts.refuses_writes(),
+            clock_ahead: facts.time.map_or_else(TimeDelta::zero, ahead),
+            not_on_disk: not_on_disk(facts, last.filter(|last| last.server == *server)),
             has_file: facts.appendonly,
             file_bytes: facts.aof_bytes,
             replicas: facts.replicas,
-            server,
+            server: server.clone(),
         }
     }
 
@@ -204,6 +244,15 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
     if settings.no_appendfsync_on_rewrite {
         return Some("Redis has no-appendfsync-on-rewrite yes");
     }
+    match facts.replay {
+        Replay::Whole => {}
+        Replay::WithoutScripts => return Some(NOT_REPLAYED),
+        Replay::Unknown => {
+            return Some(
+                "Redis forbids ACL GETUSER, so its next start can't be foreseen; allow +acl|getuser",
+            );
+        }
+    }
     // A file that grows beside its rewrite was complete before; one that begins counts only once it is complete.
     let was_complete = |last: &Seen| {
         last.has_file && last.file_bytes <= facts.aof_bytes && last.not_on_disk != Some(FIRST_FILE)
@@ -212,12 +261,13 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
     is_first.then_some(FIRST_FILE)
 }
 
+/// Message about a server that drops the effects of scripts at its next start.
+pub const NOT_REPLAYED: &str = "Redis replays its append-only file with the rights of its user `default`, and drops all claims at its next start; give that user all of them: `user default off ~* &* +@all` (off is no harm)";
+
 const FIRST_FILE: &str = "Redis is still writing its append-only file for the first time";
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::bound_this_test;
-
     use super::*;
     use crate::kit::redis_facts::ServerSettings;
 
@@ -239,12 +289,16 @@ mod tests {
             appendonly: true,
             is_rewriting: false,
             aof_bytes: 100,
+            is_full: false,
+            time: None,
             failed_writes: Vec::new(),
+            replay: Replay::Whole,
             settings: Some(ServerSettings {
                 appendfsync: "always".to_owned(),
                 save: String::new(),
                 no_appendfsync_on_rewrite: false,
                 min_replicas_to_write: 0,
+                stop_writes_on_bgsave_error: true,
             }),
         }
     }
@@ -256,7 +310,16 @@ mod tests {
     }
 
     fn seen(has_file: bool, file_bytes: u64, not_on_disk: Option<&'static str>) -> Seen {
-        Seen { server: ServerId::named("a"), not_on_disk, has_file, file_bytes, replicas: 2 }
+        Seen {
+            server: ServerId::named("a"),
+            unfit: None,
+            refuses: None,
+            clock_ahead: TimeDelta::zero(),
+            not_on_disk,
+            has_file,
+            file_bytes,
+            replicas: 2,
+        }
     }
 
     #[test]
@@ -265,6 +328,7 @@ mod tests {
             (facts(), None),
             (ServerFacts { settings: None, ..facts() }, Some(UNKNOWN)),
             (ServerFacts { appendonly: false, ..facts() }, Some(NO_SYNC)),
+            (ServerFacts { replay: Replay::WithoutScripts, ..facts() }, Some(NOT_REPLAYED)),
             (with_settings(|with| with.appendfsync = "everysec".to_owned()), Some(NO_SYNC)),
             (with_settings(|with| with.no_appendfsync_on_rewrite = true), Some(REWRITES)),
         ] {
@@ -291,7 +355,8 @@ mod tests {
         // What was seen in another life of the server counts for nothing.
         let last = seen(true, 99, None);
         for (life, why) in [("a", None), ("b", Some(FIRST_FILE))] {
-            let now = Seen::of(&rewriting, ServerId::named(life), Some(&last));
+            let asked = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);
+            let now = Seen::of(&rewriting, (&ServerId::named(life), asked), Some(&last));
             assert_eq!(
                 (now.not_on_disk, now.has_file, now.file_bytes, now.replicas),
                 (why, true, 100, 2)
@@ -314,34 +379,31 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_confirmation_needs_the_life_that_was_looked_at_and_its_disk() {
-        bound_this_test();
+    #[test]
+    fn a_confirmation_needs_the_life_that_was_looked_at_its_disk_and_a_fit_server() {
         let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let of = |level| Durability::new(&redis, level);
+        let of = |level| Durability::new(&redis, level, &Clock::System);
         let (fsync, memory) = (of(Level::Fsync), of(Level::Memory));
         let refusal = |durability: &Durability, life| {
-            durability.confirm(&ServerId::named(life), 0).err().map(|why| why.to_string())
-        };
-        let anew = "a claim can't be confirmed with the durability that is asked for: Redis has been started anew";
-        assert_eq!(refusal(&fsync, "a").as_deref(), Some(anew), "it was never looked at");
-        assert_eq!(fsync.report(), (Level::Fsync, None));
-        for (why, life, durability, refused) in [
-            (None, "a", &fsync, None),
-            (None, "b", &fsync, Some("Redis has been started anew")),
-            (None, "b", &memory, None),
-            (Some(NO_SYNC), "a", &fsync, Some(NO_SYNC)),
-            (Some(NO_SYNC), "a", &memory, None),
-        ] {
-            *durability.lock() = Some(Arc::new(seen(true, 100, why)));
-            let told = refusal(durability, life);
-            assert_eq!(told.is_some(), refused.is_some(), "{told:?}");
-            assert!(told.is_none_or(|told| told.ends_with(refused.unwrap_or_default())));
-            if life == "a" {
-                // This life has been looked at, so Redis isn't asked.
-                let required = durability.require(&ServerId::named(life)).await;
-                assert_eq!(required.is_err(), refused.is_some());
+            match durability.confirm(&ServerId::named(life), 0) {
+                Err(Failure::NotKept(why)) => Some(why),
+                _ => None,
             }
+        };
+        const ANEW: &str = "Redis has been started anew";
+        assert_eq!(refusal(&memory, "a"), Some(ANEW), "it was never looked at");
+        assert_eq!(fsync.report(), (Level::Fsync, None));
+        for (unfit, why, life, durability, refused) in [
+            (None, None, "a", &fsync, None),
+            (None, None, "b", &fsync, Some(ANEW)),
+            (None, None, "b", &memory, Some(ANEW)),
+            (None, Some(NO_SYNC), "a", &fsync, Some(NO_SYNC)),
+            (None, Some(NO_SYNC), "a", &memory, None),
+            (Some("it evicts"), None, "a", &memory, Some("it evicts")),
+        ] {
+            *durability.lock() = Some(Arc::new(Seen { unfit, ..seen(true, 100, why) }));
+            assert_eq!(refusal(durability, life), refused);
+            assert_eq!(durability.server_fault(), unfit);
         }
     }
 
@@ -356,7 +418,7 @@ mod tests {
     #[test]
     fn a_connection_of_a_call_goes_back_when_the_call_ends() {
         let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let durability = Durability::new(&redis, Level::Memory);
+        let durability = Durability::new(&redis, Level::Memory, &Clock::System);
         let idle = || durability.idle.lock().expect("no holder of this lock panics").len();
         let (first, second) = (durability.own_connection(), durability.own_connection());
         assert_eq!(first.redis().address(), redis.address());

@@ -125,6 +125,17 @@ impl Failure {
         }
     }
 
+    /// True where the same request fails again, however often it is repeated: Postgres refuses a value, or a row can't be
+    /// read.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Postgres(sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. }) => true,
+            Self::Postgres(error) => postgres::is_data_error(error),
+            Self::Shared(failure) => failure.is_permanent(),
+            _ => false,
+        }
+    }
+
     /// True for a lock in Postgres that another session has kept for as long as a statement waits. A row may be locked,
     /// or a whole table; or Postgres was too slow to end a transaction.
     pub fn is_of_lock(&self) -> bool {
@@ -132,6 +143,26 @@ impl Failure {
             Self::Postgres(error) => postgres::is_lock_timeout(error),
             Self::Shared(failure) => failure.is_of_lock(),
             _ => false,
+        }
+    }
+}
+
+/// Does work on Postgres, and does it again where it was rolled back in favour of another session.
+///
+/// # Errors
+///
+/// When the work fails otherwise, or again and again.
+pub async fn repeated<T, E, F>(work: impl Fn() -> F) -> Result<T, Failure>
+where
+    E: Into<Failure>,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut tries = limits::POSTGRES_CONFLICT_TRIES;
+    loop {
+        tries -= 1;
+        match work().await.map_err(E::into) {
+            Err(Failure::Postgres(error)) if tries > 0 && postgres::is_conflict(&error) => {}
+            done => return done,
         }
     }
 }

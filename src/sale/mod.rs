@@ -77,6 +77,9 @@ pub mod installation;
 // The schema's version.
 pub mod schema;
 
+// Rights in Redis that the service needs.
+pub mod rights;
+
 // Names of the keys in Redis.
 pub mod keys;
 
@@ -86,7 +89,7 @@ mod failure;
 pub mod ids;
 
 pub use failure::in_plain_text;
-pub use failure::{Failure, REMEDY_OTHER_INSTALLATION};
+pub use failure::{Failure, REMEDY_OTHER_INSTALLATION, repeated};
 
 use sqlx::PgPool;
 

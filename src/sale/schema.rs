@@ -79,6 +79,27 @@ pub async fn fitness(pool: &PgPool) -> sqlx::Result<Fitness> {
     Ok(if missing.is_empty() { Fitness::UpToDate } else { Fitness::Older(missing) })
 }
 
+/// Rights on our tables, views, sequences and functions that the service needs and its role lacks, each in words.
+pub async fn missing_rights(pool: &PgPool) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT format('%s on %s', needed, relname)
+         FROM pg_class CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) needed
+         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')
+           AND (needed = 'SELECT' OR relkind <> 'v' AND relname <> '_sqlx_migrations')
+           AND NOT has_table_privilege(pg_class.oid, needed)
+         UNION ALL
+         SELECT format('USAGE on %s', relname) FROM pg_class
+         WHERE relnamespace = 'public'::regnamespace AND relkind = 'S'
+           AND NOT CASE relkind WHEN 'S' THEN has_sequence_privilege(oid, 'USAGE') END
+         UNION ALL
+         SELECT format('EXECUTE on %s', oid::regprocedure) FROM pg_proc
+         WHERE pronamespace = 'public'::regnamespace AND NOT has_function_privilege(oid, 'EXECUTE')
+         ORDER BY 1",
+    )
+    .fetch_all(pool)
+    .await
+}
+
 /// Number and name of each migration that the database has had.
 async fn applied(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     let migrated: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")

@@ -23,7 +23,7 @@ mod redis;
 
 use std::path::Path;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use clap::Args;
 use private_servers::{PrivateServers, Sight};
 use secrecy::ExposeSecret;
@@ -32,7 +32,7 @@ use sqlx::PgPool;
 use super::Unwell;
 use super::payments::{self, Judged};
 use super::stores::{NO_TOKEN_SECRET, WAYS_OUT, connect, urls};
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, apart};
 use crate::base::config::{Config, Role, StoreConfig};
 use crate::base::limits;
 use crate::kit;
@@ -86,7 +86,8 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     };
     if let Some((redis_url, database_url)) = found {
         let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
-        report.print(redis::examine(&redis, arguments.redis_replicas_min).await);
+        let keys = Keys::new(&config.stores.key_prefix);
+        report.print(redis::examine(&redis, &keys, arguments.redis_replicas_min).await);
         report.print(postgres::examine(&pool, &config.stores).await);
         report.print(together(&redis, &pool, &config.stores).await.into_iter().collect());
         report.print(clocks(&redis, &pool).await);
@@ -288,11 +289,6 @@ fn clock_of(server: &str, apart: TimeDelta) -> Finding {
     ))
 }
 
-/// Difference between a server's clock, read between `before` and `after`, and this machine's.
-fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> TimeDelta {
-    read - read.clamp(before, after.max(before))
-}
-
 /// The finding that isn't good, if there is one.
 #[cfg(test)]
 fn not_good(mut found: Vec<Finding>) -> Option<Finding> {
@@ -303,6 +299,8 @@ fn not_good(mut found: Vec<Finding>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use chrono::{DateTime, Utc};
+
     use super::*;
 
     fn at(seconds: i64) -> DateTime<Utc> {

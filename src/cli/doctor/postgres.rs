@@ -13,7 +13,7 @@ use crate::sale::schema::{self, Fitness};
 pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
     let place = postgres::address(pool);
     let asked = async {
-        postgres::connect_once(pool).await?;
+        postgres::check_connection(pool).await?;
         postgres::facts(pool).await
     };
     match asked.await {
@@ -22,11 +22,25 @@ pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
                 vec![Good(format!("Postgres at {place}: PostgreSQL {}", facts.version))];
             found.extend(judge(&facts, i64::from(config.database_connections)));
             found.push(migrated(pool).await);
+            found.push(rights(pool).await);
             found
         }
         Err(error) => vec![Failure(format!(
             "Postgres at {place} can't be used ({error}): no order can be written, and claims pile up in Redis. Start it, or correct --database-url"
         ))],
+    }
+}
+
+async fn rights(pool: &PgPool) -> Finding {
+    match schema::missing_rights(pool).await {
+        Ok(missing) if missing.is_empty() => {
+            Good("Postgres rights: each table, sequence and function is allowed".into())
+        }
+        Ok(missing) => Failure(format!(
+            "Postgres rights: the role lacks {}, and `serve` refuses to start. deploy/postgres/roles.sql gives them",
+            missing.join(", ")
+        )),
+        Err(error) => Failure(format!("Postgres rights can't be read ({error})")),
     }
 }
 

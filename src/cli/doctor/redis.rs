@@ -5,15 +5,18 @@ use crate::base::limits;
 use crate::cli::persistence::{KEEPS_ACCEPTING, Persistence};
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::{ServerFacts, ServerSettings};
+use crate::sale::keys::Keys;
+use crate::sale::rights;
 
 /// Asks the server about itself and judges the answers.
-pub async fn examine(redis: &Redis, replicas_min: u32) -> Vec<Finding> {
+pub async fn examine(redis: &Redis, keys: &Keys, replicas_min: u32) -> Vec<Finding> {
     let place = redis.address();
     match redis.facts().await {
         Ok(facts) => {
             let mut found = vec![Good(format!("Redis at {place}: {}", facts.program))];
             found.extend(judge(&facts, replicas_min));
             found.extend(redis.has_sentinels().then(|| when_replaced(&facts)));
+            found.extend(rights(redis, keys).await);
             found
         }
         Err(error) => vec![Failure(format!(
@@ -27,6 +30,24 @@ pub async fn examine(redis: &Redis, replicas_min: u32) -> Vec<Finding> {
     }
 }
 
+/// Whether the user has the rights that the service needs.
+async fn rights(redis: &Redis, keys: &Keys) -> Vec<Finding> {
+    match rights::missing(redis, keys).await {
+        Ok(missing) if missing.is_empty() => {
+            vec![Good("Redis rights: each command, kind of key and channel is allowed".into())]
+        }
+        Ok(missing) => missing
+            .into_iter()
+            .map(|what| {
+                Failure(format!(
+                    "Redis rights: {what}. `serve` refuses to start; docs/durability.md has the rights that are needed"
+                ))
+            })
+            .collect(),
+        Err(error) => vec![Warning(format!("Redis rights can't be tried ({error})"))],
+    }
+}
+
 fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
     let persistence = Persistence::of(facts);
     let mut found = fitness(facts);
@@ -37,6 +58,11 @@ fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
         _ => Warning(format!("Redis persistence: {persistence}")),
     });
     found.extend(facts.failed_writes.iter().map(|field| failed_write(field)));
+    if facts.is_full {
+        found.push(Failure(
+            "Redis is full: no claim can be taken, and /readyz says no. Raise maxmemory; the worker still empties the order log".into(),
+        ));
+    }
     found.extend(replicas(facts, replicas_min));
     match &facts.settings {
         Some(settings) => found.extend(questionable(settings, facts)),
@@ -156,6 +182,7 @@ fn questionable(settings: &ServerSettings, facts: &ServerFacts) -> Vec<Finding> 
 mod tests {
     use super::super::not_good;
     use super::*;
+    use crate::kit::redis_facts::Replay;
 
     fn facts() -> ServerFacts {
         ServerFacts {
@@ -170,12 +197,16 @@ mod tests {
             appendonly: true,
             is_rewriting: false,
             aof_bytes: 0,
+            is_full: false,
+            time: None,
             failed_writes: Vec::new(),
+            replay: Replay::Whole,
             settings: Some(ServerSettings {
                 appendfsync: "always".into(),
                 save: String::new(),
                 no_appendfsync_on_rewrite: false,
                 min_replicas_to_write: 0,
+                stop_writes_on_bgsave_error: true,
             }),
         }
     }

@@ -192,6 +192,12 @@ impl Problem {
             .retry_after(Duration::from_secs(1))
     }
 
+    /// The problem of a bug.
+    pub fn internal() -> Self {
+        let detail = "this is a bug; the request id finds it in the log";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
     /// The problem of a lane that is closed until Redis has been compared with Postgres.
     pub fn recovering(back_in: Duration) -> Self {
         let detail = "Redis has been started anew or has lost data, and is being compared with Postgres: ask again";
@@ -356,6 +362,8 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         let problem = match failure.back_in() {
             Some(back_in) => Self::recovering(back_in),
+            // The same request would fail for ever.
+            None if failure.is_permanent() => Self::internal(),
             None => Self::unavailable(),
         };
         Self { failure: Some(failure.into()), ..problem }

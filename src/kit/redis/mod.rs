@@ -465,6 +465,25 @@ impl Link {
         Ok(replies)
     }
 
+    /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Redis::query`], when there is no answer to any.
+    pub async fn query_each(
+        &self,
+        commands: &mut Pipeline,
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        self.check()?;
+        let sent = commands.ignore_errors().query_async(&mut self.connection.clone()).await;
+        let replies: Vec<RedisResult<Value>> = sent.inspect_err(|error| self.notice(error))?;
+        self.refuse_late_reply()?;
+        for reply in &replies {
+            let _ = reply.as_ref().inspect_err(|error| self.notice(error));
+        }
+        Ok(replies)
+    }
+
     /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block
     /// of ids, say) doesn't wait for a time-out of its own.
     fn check(&self) -> RedisResult<()> {

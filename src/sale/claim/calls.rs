@@ -223,7 +223,7 @@ impl Shared {
             (self.durability.level().replicas() > 0).then(|| self.durability.own_connection());
         let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
         let epoch = self.lanes.admit(coupon.lane(), link.server())?;
-        self.durability.require(link.server()).await?;
+        self.durability.require(&link).await?;
         let asked_at = Instant::now();
         let (reply, replicas) = self.run(&link, coupon, (epoch, shards), users).await?;
         Ok(Asked { link, epoch, reply, replicas, asked_at })

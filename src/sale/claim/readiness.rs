@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
+use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::kit::redis::{self, Redis};
@@ -50,8 +52,10 @@ pub struct ReadyReport {
     pub backlog: String,
     /// Whether all lanes are open; a lane that is recovering takes no claims, and the others go on.
     pub lanes: String,
-    /// Whether claims are confirmed at the level of `--durability`; those that can't be kept now are told `unavailable`.
+    /// Whether claims are confirmed at the level of `--durability`; while they can't be, none is.
     pub durability: String,
+    /// Whether Redis's clock, which opens and closes sales, agrees with this process's, which judges tokens.
+    pub clock: String,
     /// Whether the process goes on; a stopping one finishes its requests and takes no new ones.
     pub process: String,
 }
@@ -84,8 +88,12 @@ impl Readiness {
         };
         let (postgres, backlog) = tokio::join!(self.learn_lanes(), look);
         let ok = || "ok".to_owned();
+        let server_fault = self.durability.server_fault();
         let (redis, backlog, claims_taken) = match backlog {
             Err(error) => (redis::trouble(&error).to_owned(), "unknown".into(), false),
+            Ok(_) if server_fault.is_some() => {
+                (server_fault.unwrap_or_default().to_owned(), ok(), false)
+            }
             Ok(_) if self.backlog.has_room() => (ok(), ok(), true),
             Ok(orders) => {
                 let max = self.backlog.orders_max();
@@ -101,13 +109,21 @@ impl Readiness {
             false => None,
         };
         let (level, not_kept) = self.durability.report();
-        let whole = postgres && recovering.is_empty() && not_kept.is_none();
-        let status = match (claims_taken && !stopping && apart.is_none(), whole) {
+        let (clock, clock_fits) = clock(self.durability.clock_ahead());
+        let has_open_lane = self.lanes.all().len() > recovering.len();
+        let takes_claims = claims_taken
+            && !stopping
+            && apart.is_none()
+            && has_open_lane
+            && not_kept.is_none()
+            && clock_fits;
+        let whole = postgres && recovering.is_empty() && clock == "ok";
+        let status = match (takes_claims, whole) {
             (false, _) => ReadyStatus::Unavailable,
             (true, false) => ReadyStatus::Degraded,
             (true, true) => ReadyStatus::Ready,
         };
-        let postgres = if postgres { ok() } else { "can't be reached".into() };
+        let postgres = if postgres { ok() } else { postgres::trouble(&self.pool).await };
         let process = if stopping { "stopping".into() } else { ok() };
         let lanes = match (apart, &recovering[..]) {
             (Some(why), _) => {
@@ -122,7 +138,7 @@ impl Readiness {
             }
         };
         let durability = not_kept.map_or_else(ok, |why| format!("{level} isn't kept: {why}"));
-        ReadyReport { status, redis, postgres, backlog, lanes, durability, process }
+        ReadyReport { status, redis, postgres, backlog, lanes, durability, clock, process }
     }
 
     /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.
@@ -136,4 +152,15 @@ impl Readiness {
         }
         settings.is_ok()
     }
+}
+
+/// Words about a clock that is so far ahead, and whether claims can be taken by it.
+fn clock(ahead: TimeDelta) -> (String, bool) {
+    let apart = ahead.abs().to_std().unwrap_or_default();
+    if apart <= limits::CLOCKS_APART_MAX {
+        return ("ok".to_owned(), true);
+    }
+    let word = if ahead > TimeDelta::zero() { "ahead of" } else { "behind" };
+    let words = format!("Redis's clock is {} s {word} this process's", apart.as_secs());
+    (words, apart <= limits::CLOCKS_APART_USABLE)
 }

@@ -12,7 +12,7 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::model::Order;
 use crate::sale::order::write::{ClosedOrders, Orders};
-use crate::sale::{Failure, Stores};
+use crate::sale::{Failure, Stores, repeated};
 
 /// The answer to a claim on a regular coupon.
 #[derive(Debug)]
@@ -72,7 +72,8 @@ impl RegularClaims {
         // Twice: the unpaid order that stood in the way may have been closed before the look at it.
         for _ in 0..2 {
             // One statement, settled by constraints. So a lost lock does no harm here.
-            if let Some(id) = self.orders.insert_regular(coupon, user, self.closed).await? {
+            let insert = || self.orders.insert_regular(coupon, user, self.closed);
+            if let Some(id) = repeated(insert).await? {
                 let order = self.orders.get(user, id).await?;
                 return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
             }

@@ -8,10 +8,10 @@ use super::dead_letter::{self, Letter, LetterFilter, LetterState, Reason};
 use super::moves::{self, OrderMoves};
 use crate::base::limits;
 use crate::kit::postgres;
-use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::order::give_back::stock_returns::StockReturn;
+use crate::sale::{Failure, repeated};
 
 /// Outcome of discarding a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl DeadLetters {
     /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
     pub async fn discard(&self, letter: DeadLetterId, by: &Actor) -> Result<Discarded, Failure> {
         let (pool, by) = (self.pool.clone(), by.clone());
-        self.moves.to_the_end(async move { discard(&pool, letter, &by).await }).await
+        self.moves.to_the_end(async move { repeated(|| discard(&pool, letter, &by)).await }).await
     }
 
     /// Discards all open letters of this reason, each in a transaction of its own. One that stays holds up no other.

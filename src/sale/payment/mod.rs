@@ -73,7 +73,6 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
-use crate::sale::Failure;
 use crate::sale::audit::{Action, Actor};
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
@@ -87,6 +86,7 @@ use crate::sale::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
 use crate::sale::payment::owed::OwedPayments;
 use crate::sale::payment::rows::{Look, Named};
 use crate::sale::postponed::Postponed;
+use crate::sale::{Failure, repeated};
 
 /// Takes payments and refunds them. Clones share the pool.
 #[derive(Clone)]
@@ -185,7 +185,8 @@ impl Payments {
         expected_cents: Option<i64>,
     ) -> Result<Paying, Failure> {
         let payments = self.clone();
-        let paying = async move { payments.pay_now(user, order, method, expected_cents).await };
+        let paying =
+            async move { repeated(|| payments.pay_now(user, order, method, expected_cents)).await };
         self.moves.to_the_end(paying).await
     }
 
@@ -207,7 +208,8 @@ impl Payments {
     /// Takes a gateway's notice, any number of times.
     pub async fn receive(&self, notice: Notice) -> Result<Receipt, Failure> {
         let payments = self.clone();
-        self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
+        let work = async move { repeated(|| payments.receive_now(notice.clone())).await };
+        self.moves.to_the_end(work).await
     }
 
     /// Looks at held payments again, and asks the gateway about opened ones. Then asks gateways to refund payments, each
@@ -571,7 +573,8 @@ async fn refund(
     order: OrderId,
 ) -> Result<Moved, Failure> {
     let (pool, of) = (pool.clone(), moves.clone());
-    moves.to_the_end(async move { refund_now(&pool, &of, &asker, order).await }).await
+    let work = async move { repeated(|| refund_now(&pool, &of, &asker, order)).await };
+    moves.to_the_end(work).await
 }
 
 async fn refund_now(

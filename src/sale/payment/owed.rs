@@ -10,11 +10,11 @@ use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
 use super::rows;
 use crate::kit::postgres;
-use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::{self, OrderMoves};
+use crate::sale::{Failure, repeated};
 
 /// A payment that waits for an order, its gateway or an administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -182,7 +182,8 @@ impl OwedPayments {
     /// Has a held payment refunded. Nothing for one that goes back already.
     pub async fn hand_back(&self, payment: PaymentId, by: &Actor) -> Result<Settled, Failure> {
         let (pool, by) = (self.pool.clone(), by.clone());
-        self.moves.to_the_end(async move { hand_back(&pool, payment, &by).await }).await
+        let work = async move { repeated(|| hand_back(&pool, payment, &by)).await };
+        self.moves.to_the_end(work).await
     }
 
     /// Ends the wait for a payment on an administrator's word: its money has gone back, or is kept, by other means. An
@@ -194,7 +195,8 @@ impl OwedPayments {
         by: &Actor,
     ) -> Result<Settled, Failure> {
         let (pool, by) = (self.pool.clone(), by.clone());
-        self.moves.to_the_end(async move { close(&pool, payment, &note, &by).await }).await
+        let work = async move { repeated(|| close(&pool, payment, &note, &by)).await };
+        self.moves.to_the_end(work).await
     }
 }
 

@@ -15,10 +15,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::Failure;
 
 /// Advisory lock of the process that compares: `compare` in ASCII.
@@ -33,7 +34,7 @@ impl Turn {
     /// Waits for the turn at most so long. `None` while another comparison goes on.
     pub async fn take(pool: &PgPool, wait: Duration) -> sqlx::Result<Option<Self>> {
         let until = Instant::now() + wait;
-        let mut connection = within(pool.connect_options().connect()).await?;
+        let mut connection = within(postgres::connect(pool)).await?;
         while !within(try_take(&mut connection)).await? {
             if Instant::now() >= until {
                 connection.close().await?;

@@ -349,7 +349,7 @@ async fn a_redis_that_would_evict_is_refused() {
     let refused = said(&words(&arguments)).await;
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     let why = refused.last_words();
-    assert!(why.contains("allkeys-lru") && why.contains("set it to noeviction"), "{why}");
+    assert!(why.contains("maxmemory-policy") && why.contains("set it to noeviction"), "{why}");
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ async fn a_claim_that_would_not_be_on_disk_is_not_confirmed_and_takes_no_unit() 
         assert_eq!(told(&app, 1, coupon).await, unavailable(), "a repeat carries a promise, too");
         assert_eq!(left(&app, coupon).await, 4);
         let ready = app.get("/readyz", "").await;
-        assert_eq!((ready.status, &ready.body["status"]), (200, &json!("degraded")));
+        assert_eq!((ready.status, &ready.body["status"]), (503, &json!("unavailable")));
         let why = ready.body["durability"].as_str().expect("a text");
         assert!(why.starts_with("fsync isn't kept: Redis has no"), "{why}");
         set(&app, name, good).await;

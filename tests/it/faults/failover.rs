@@ -86,7 +86,7 @@ async fn a_server_that_takes_no_writes_is_not_ready() {
     let ready = app.get("/readyz", "").await;
     let expected = json!({
         "status": "unavailable", "redis": "is a replica, which takes no writes", "postgres": "ok",
-        "backlog": "unknown", "lanes": "ok", "durability": "ok", "process": "ok",
+        "backlog": "unknown", "lanes": "ok", "durability": "ok", "clock": "ok", "process": "ok",
     });
     assert_eq!((ready.status, ready.body), (503, expected));
     assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));

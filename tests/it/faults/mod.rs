@@ -35,3 +35,9 @@ mod clocks;
 
 // Stores that don't belong together.
 mod apart;
+
+// A Redis that can't keep what is promised.
+mod promises;
+
+// Sessions of Postgres that can't do their work.
+mod sessions;

@@ -99,7 +99,7 @@ async fn assert_reads_work_without_redis(app: &TestApp, order: i64) {
     let ready = within(AT_ONCE, app.get("/readyz", "")).await;
     let expected = json!({
         "status": "unavailable", "redis": "can't be reached", "postgres": "ok", "backlog": "unknown",
-        "lanes": "ok", "durability": "ok", "process": "ok",
+        "lanes": "ok", "durability": "ok", "clock": "ok", "process": "ok",
     });
     assert_eq!((ready.status, ready.body), (503, expected));
     assert_eq!(app.get("/livez", "").await.status, 200);
@@ -168,7 +168,7 @@ async fn assert_degraded(app: &TestApp, coupon: CouponId) -> i64 {
     );
     let expected = json!({
         "status": "degraded", "redis": "ok", "postgres": "can't be reached", "backlog": "ok",
-        "lanes": "ok", "durability": "ok", "process": "ok",
+        "lanes": "ok", "durability": "ok", "clock": "ok", "process": "ok",
     });
     assert_eq!((ready.status, ready.body), (200, expected));
     assert!(more_claims.iter().all(|reply| reply.status == 202));

@@ -280,7 +280,7 @@ async fn a_service_that_is_well_says_so() {
     let alive = app.get("/livez", "").await;
     assert_eq!((alive.status, &alive.body), (200, &json!("ok\n")));
     let ready = app.get("/readyz", "").await;
-    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "lanes": "ok", "durability": "ok", "process": "ok"});
+    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "lanes": "ok", "durability": "ok", "clock": "ok", "process": "ok"});
     assert_eq!((ready.status, ready.body), (200, well));
 }
 

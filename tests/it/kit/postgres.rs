@@ -135,9 +135,10 @@ async fn a_setting_that_a_version_lacks_is_neither_set_nor_counted() {
 async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
     let app = TestApp::start().await;
     let options = (*app.app.stores.pool.connect_options()).clone();
-    postgres::connect_once(&app.app.stores.pool).await.expect("it is there");
+    postgres::check_connection(&app.app.stores.pool).await.expect("it is there");
     let elsewhere = PgPoolOptions::new().connect_lazy_with(options.database("nowhere"));
-    let refused = postgres::connect_once(&elsewhere).await.expect_err("there is no such database");
+    let refused =
+        postgres::check_connection(&elsewhere).await.expect_err("there is no such database");
     assert!(refused.to_string().contains("nowhere"), "{refused}");
 }
 

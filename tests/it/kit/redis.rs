@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::kit::redis::{Redis, is_data_error, trouble};
+use flash_sale::kit::redis_facts::Replay;
 use private_servers::testing::RedisServer;
 use redis::{Pipeline, RedisResult, Value};
 
@@ -87,8 +88,8 @@ async fn the_clock_of_redis_and_the_begin_of_its_life_are_told_as_redis_has_them
     let origin = link.origin().await.expect("Redis answers");
     assert_eq!(origin.run_id, field("run_id"));
     assert_eq!(origin.replication_id.len(), 40);
-    let (facts, server) = redis.facts_in_use().await.expect("Redis answers");
-    assert_eq!((server.as_str(), facts.is_replica), (link.server().as_str(), false));
+    let facts = link.facts().await.expect("Redis answers");
+    assert_eq!((facts.replay, facts.is_replica), (Replay::Whole, false));
     assert!(facts.settings.is_some());
     redis.check().await.expect("it is a master");
 }

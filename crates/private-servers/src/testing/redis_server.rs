@@ -164,6 +164,16 @@ impl RedisServer {
         self.answers();
     }
 
+    /// The same with other settings.
+    ///
+    /// # Panics
+    ///
+    /// As [`start_again`](Self::start_again).
+    pub fn start_again_with(&mut self, settings: &[&str]) {
+        self.settings = settings.iter().map(|word| (*word).to_owned()).collect();
+        self.start_again();
+    }
+
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid), signal).expect("the server runs");
     }
@@ -192,7 +202,8 @@ impl RedisServer {
             stream.write_all(b"PING\r\n")?;
             let mut reply = [0; 5];
             stream.read_exact(&mut reply)?;
-            std::io::Result::Ok(reply == *b"+PONG")
+            // The user `default` may be off.
+            std::io::Result::Ok(reply == *b"+PONG" || reply == *b"-NOAU")
         };
         ask().unwrap_or(false)
     }

@@ -58,7 +58,6 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
-use crate::sale::Failure;
 use crate::sale::audit::{Action, Actor};
 use crate::sale::coupon::model::CouponKind;
 use crate::sale::coupon::stock;
@@ -68,6 +67,7 @@ use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::order::model::OrderStatus;
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::write::ClosedOrders;
+use crate::sale::{Failure, repeated};
 
 pub use asker::Asker;
 pub use moved::Moved;
@@ -135,7 +135,7 @@ impl OrderMoves {
 
     async fn cancel_as(&self, asker: Asker, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
-        self.to_the_end(async move { moves.cancel_now(&asker, order).await }).await
+        self.to_the_end(async move { repeated(|| moves.cancel_now(&asker, order)).await }).await
     }
 
     /// Closes unpaid orders whose time is over, as expired, or as cancelled if the staff has ended it; up to `limit`,

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::OrderMoves;
 use crate::kit::postgres;
-use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
+use crate::sale::{Failure, repeated};
 
 /// A clerk's request to redeem an order.
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ impl OrderMoves {
     /// Redeems a paid order.
     pub async fn redeem(&self, order: OrderId, request: Redemption) -> Result<Redeeming, Failure> {
         let moves = self.clone();
-        self.to_the_end(async move { moves.redeem_now(order, request).await }).await
+        let redeeming = async move { repeated(|| moves.redeem_now(order, request.clone())).await };
+        self.to_the_end(redeeming).await
     }
 
     /// The order with this redemption code.
