@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz bench instructions locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz bench locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -67,8 +67,8 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
 	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
 
-check: ## Run every check that a change has to pass (the same as .ci/run).
-	@exec .ci/run
+check: ## Run every check: those of .ci/run, clippy, documentation, explorer, ladders, contract and browser.
+	@exec .ci/run --all
 
 bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
@@ -90,9 +90,6 @@ delay: ## Let orders expire, late, killed and measured, and write the figures in
 
 course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)
-
-instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
-	@scripts/setup && exec scripts/instructions $(ARGS)
 
 size: ## Count the code by room beside the budgets (scripts/size).
 	@exec scripts/size $(ARGS)

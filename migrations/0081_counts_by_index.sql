@@ -3,7 +3,11 @@ DROP TRIGGER orders_counted_when_new ON orders;
 DROP TRIGGER orders_counted_when_changed ON orders;
 DROP TRIGGER orders_counted_when_deleted ON orders;
 DROP FUNCTION count_new_orders, count_changed_orders, count_deleted_orders, digest_of_order;
-DROP TABLE order_counts, order_count_changes, order_count_audit, sale_readings, sale_reading_audit;
+DROP TABLE order_counts;
+DROP TABLE order_count_changes;
+DROP TABLE order_count_audit;
+DROP TABLE sale_readings;
+DROP TABLE sale_reading_audit;
 ALTER TABLE reconcile_runs
     DROP CONSTRAINT reconcile_runs_found,
     DROP COLUMN orders, DROP COLUMN kind, DROP COLUMN unchanged, DROP COLUMN waiting, DROP COLUMN oldest_reading_at,

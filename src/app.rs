@@ -36,6 +36,7 @@ use crate::sale::installation;
 use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::loss::LossAlarm;
+use crate::sale::operations::Operations;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -112,6 +113,8 @@ pub struct App {
     pub stock_returns: StockReturns,
     /// Changes that the staff has made.
     pub audit: Audit,
+    /// What waits for a person.
+    pub operations: Operations,
     /// Deletes old records.
     pub retention: Retention,
     /// Items that passes have postponed.
@@ -299,6 +302,7 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             audit: Audit::new(stores.pool.clone()),
+            operations: Operations::new(stores.pool.clone()),
             retention: Retention::new(stores.pool.clone(), metrics.clone(), config),
             postponed,
             reconciler: reconciler(config, &stores, (&metrics, &shutdown)),

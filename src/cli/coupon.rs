@@ -11,7 +11,6 @@ use garde::Validate;
 use serde::Serialize;
 
 use super::stores::{As, OpenStores};
-use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;

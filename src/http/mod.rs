@@ -1,8 +1,5 @@
 //! The door for requests: routes and middleware, on one screen.
 
-// Listeners and connections.
-pub mod server;
-
 // Coupons: read by all users, created and changed by administrators.
 pub mod coupons;
 
@@ -20,6 +17,9 @@ pub mod operators;
 
 // Pages for people.
 pub mod pages;
+
+// Listeners and connections.
+pub mod server;
 
 // Liveness, readiness and metrics.
 pub mod operations;

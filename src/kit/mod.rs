@@ -39,11 +39,11 @@ mod redis_rights;
 // The connection to Redis, and the identity of its server.
 pub mod redis;
 
-// What is set on each session of Postgres, and sessions that can't be used any more.
-mod postgres_sessions;
-
 // Pools, plans and errors of Postgres.
 pub mod postgres;
+
+// What is set on each session of Postgres, and sessions that can't be used any more.
+mod postgres_sessions;
 
 // Private servers for trying and testing.
 pub mod private_servers;

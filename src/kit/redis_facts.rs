@@ -193,11 +193,11 @@ impl ServerFacts {
         }
         if self.is_cluster {
             return Some(
-                "Redis is a node of a cluster, and the service speaks to one server: claims fail for every coupon whose slot another node has; name a Redis that stands alone",
+                "Redis is a node of a cluster, and the service speaks to one server; name a Redis that stands alone",
             );
         }
         (self.maxmemory_policy != "noeviction").then_some(
-            "Redis has another maxmemory-policy than noeviction: it would drop sales and orders when memory gets short; set it to noeviction",
+            "Redis has another maxmemory-policy than noeviction: it would drop data when memory gets short; set it to noeviction",
         )
     }
 

@@ -4,9 +4,7 @@
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
 //! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
 
-
 use chrono::{DateTime, Utc};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
@@ -85,55 +83,6 @@ pub enum Action {
     RecoverLane,
     /// Claims that a recovery could not keep are settled with their buyers.
     SettleRecovery,
-}
-
-/// Kind of the thing that a change is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A coupon.
-    Coupon,
-    /// An order.
-    Order,
-    /// A dead letter.
-    DeadLetter,
-    /// A payment.
-    Payment,
-    /// A postponed item.
-    Postponed,
-    /// A comparison.
-    Comparison,
-    /// A recovery.
-    Recovery,
-    /// No thing with an id.
-    None,
-}
-
-impl Action {
-    /// Kind of the thing whose id stands in an entry of this action.
-    pub fn kind(self) -> Kind {
-        match self {
-            Self::CreateCoupon | Self::EditCoupon | Self::PauseCoupon | Self::ResumeCoupon => {
-                Kind::Coupon
-            }
-            Self::EndCoupon | Self::RestockCoupon | Self::ArchiveCoupon => Kind::Coupon,
-            Self::CancelUnpaidOrders => Kind::Coupon,
-            Self::CancelOrder | Self::RefundOrder | Self::RedeemOrder => Kind::Order,
-            Self::DiscardDeadLetter | Self::RetryDeadLetter => Kind::DeadLetter,
-            Self::HandPaymentBack | Self::ClosePayment => Kind::Payment,
-            Self::RetryPostponed => Kind::Postponed,
-            Self::RepairStores => Kind::Comparison,
-            Self::SettleRecovery => Kind::Recovery,
-            Self::RecoverLane => Kind::None,
-        }
-    }
-
-    /// The actions on things of this kind, by name.
-    fn on(kind: Kind) -> Vec<String> {
-        let actions = Self::value_variants().iter().filter(|action| action.kind() == kind);
-        actions
-            .filter_map(|action| Some(action.to_possible_value()?.get_name().to_owned()))
-            .collect()
-    }
 }
 
 /// An entry to be made.
@@ -288,29 +237,4 @@ pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sq
 pub async fn note_alone(pool: &PgPool, by: &Actor, event: Event) -> sqlx::Result<()> {
     let mut connection = pool.acquire().await?;
     note(&mut connection, by, event).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_action_is_listed_under_its_kind_alone() {
-        let kinds = [
-            (Kind::Order, &["cancel_order", "refund_order", "redeem_order"][..]),
-            (Kind::DeadLetter, &["discard_dead_letter", "retry_dead_letter"]),
-            (Kind::Payment, &["hand_payment_back", "close_payment"]),
-            (Kind::Postponed, &["retry_postponed"]),
-            (Kind::Comparison, &["repair_stores"]),
-            (Kind::Recovery, &["settle_recovery"]),
-            (Kind::None, &["recover_lane"]),
-        ];
-        for (kind, actions) in kinds {
-            assert_eq!(Action::on(kind), actions, "{kind:?}");
-        }
-        let others: usize = kinds.iter().map(|(_, actions)| actions.len()).sum();
-        let of_coupons = Action::on(Kind::Coupon);
-        assert_eq!(of_coupons.len() + others, Action::value_variants().len());
-        assert_eq!(of_coupons[0], "create_coupon");
-    }
 }

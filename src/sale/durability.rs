@@ -135,9 +135,7 @@ impl Durability {
 
     fn is_kept(&self, server: &ServerId) -> Result<(), Failure> {
         let why = match self.seen().filter(|seen| seen.server == *server) {
-            Some(seen) => {
-                seen.unfit.or(seen.not_on_disk.filter(|_| self.level == Level::Fsync))
-            }
+            Some(seen) => seen.unfit.or(seen.not_on_disk.filter(|_| self.level == Level::Fsync)),
             None => Some("Redis has been started anew"),
         };
         why.map_or(Ok(()), |why| Err(Failure::NotKept(why)))
@@ -165,17 +163,31 @@ impl Durability {
     }
 
     async fn look(&self) -> RedisResult<Arc<Seen>> {
-        self.look_over(&*self.redis.link().await?).await
+        let link = self.redis.link().await?;
+        let answer = self.ask(&link).await?;
+        // Another server may have taken its place meanwhile, and have been looked at.
+        let now = self.redis.link().await?;
+        if now.server() != link.server() {
+            return self.look_over(&now).await;
+        }
+        Ok(self.note(&link, answer))
     }
 
     async fn look_over(&self, link: &Link) -> RedisResult<Arc<Seen>> {
+        Ok(self.note(link, self.ask(link).await?))
+    }
+
+    async fn ask(&self, link: &Link) -> RedisResult<Answer> {
         let before = self.clock.now();
         let facts = link.facts().await?;
-        let asked = (before, self.clock.now());
+        Ok((facts, (before, self.clock.now())))
+    }
+
+    fn note(&self, link: &Link, (facts, asked): Answer) -> Arc<Seen> {
         let mut last = self.lock();
         let seen = Arc::new(Seen::of(&facts, (link.server(), asked), last.as_deref()));
         *last = Some(seen.clone());
-        Ok(seen)
+        seen
     }
 
     fn seen(&self) -> Option<Arc<Seen>> {
@@ -186,6 +198,9 @@ impl Durability {
         self.seen.lock().expect("no holder of this lock panics")
     }
 }
+
+/// What a server said, and the times before and after.
+type Answer = (ServerFacts, (DateTime<Utc>, DateTime<Utc>));
 
 impl Seen {
     fn of(
@@ -384,12 +399,11 @@ mod tests {
         let redis = Redis::new("redis://localhost").expect("a valid URL");
         let of = |level| Durability::new(&redis, level, &Clock::System);
         let (fsync, memory) = (of(Level::Fsync), of(Level::Memory));
-        let refusal = |durability: &Durability, life| {
-            match durability.confirm(&ServerId::named(life), 0) {
+        let refusal =
+            |durability: &Durability, life| match durability.confirm(&ServerId::named(life), 0) {
                 Err(Failure::NotKept(why)) => Some(why),
                 _ => None,
-            }
-        };
+            };
         const ANEW: &str = "Redis has been started anew";
         assert_eq!(refusal(&memory, "a"), Some(ANEW), "it was never looked at");
         assert_eq!(fsync.report(), (Level::Fsync, None));
@@ -410,7 +424,8 @@ mod tests {
     #[test]
     fn a_confirmation_needs_as_many_replicas_as_the_level() {
         let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let durability = Durability::new(&redis, Level::Replica(2));
+        let durability = Durability::new(&redis, Level::Replica(2), &Clock::System);
+        *durability.lock() = Some(Arc::new(seen(true, 100, None)));
         let confirmed = |replicas| durability.confirm(&ServerId::named("a"), replicas).is_ok();
         assert_eq!([1, 2, 3].map(confirmed), [false, true, true]);
     }

@@ -1,7 +1,8 @@
 //! The facts that all processes share, and the marks by which Redis and Postgres know each other; owner of the table
 //! `settings`.
 
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
+
 use crate::kit::redis::Owner;
 use crate::sale::ids::Lane;
 use crate::sale::keys::Keys;
@@ -77,4 +78,3 @@ pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
         .await?;
     Ok(read(pool).await?.lanes)
 }
-

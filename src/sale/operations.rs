@@ -190,25 +190,38 @@ impl TryFrom<String> for OpenPlace {
     }
 }
 
-/// What waits, of one kind or of all, from behind the given place on.
-pub async fn list(
-    pool: &PgPool,
-    only: Option<OpenKind>,
-    behind: Option<OpenPlace>,
-    limit: u32,
-) -> sqlx::Result<Vec<OpenItem>> {
-    let first = behind.map_or(OpenKind::ALL[0], |place| place.kind);
-    let kinds = OpenKind::ALL.into_iter().filter(|kind| *kind >= first);
-    let mut found = Vec::new();
-    for kind in kinds.filter(|kind| only.is_none_or(|only| only == *kind)) {
-        let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-        if room == 0 {
-            break;
-        }
-        let below = behind.filter(|place| place.kind == kind).map(|place| place.id);
-        found.extend(of_kind(pool, kind, below, room).await?);
+/// The list of what waits for a person. Clones share the pool.
+#[derive(Clone)]
+pub struct Operations {
+    pool: PgPool,
+}
+
+impl Operations {
+    /// The list in this database.
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
     }
-    Ok(found)
+
+    /// What waits, of one kind or of all, from behind the given place on.
+    pub async fn list(
+        &self,
+        only: Option<OpenKind>,
+        behind: Option<OpenPlace>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<OpenItem>> {
+        let first = behind.map_or(OpenKind::ALL[0], |place| place.kind);
+        let kinds = OpenKind::ALL.into_iter().filter(|kind| *kind >= first);
+        let mut found = Vec::new();
+        for kind in kinds.filter(|kind| only.is_none_or(|only| only == *kind)) {
+            let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            if room == 0 {
+                break;
+            }
+            let below = behind.filter(|place| place.kind == kind).map(|place| place.id);
+            found.extend(of_kind(&self.pool, kind, below, room).await?);
+        }
+        Ok(found)
+    }
 }
 
 async fn of_kind(

@@ -67,7 +67,15 @@ impl Retention {
     /// When Postgres doesn't answer, or refuses to delete; pages before that are deleted, and the next run goes on behind
     /// the page.
     pub async fn pass(&self) -> sqlx::Result<Ran> {
-        let now = postgres::time(&self.pool).await?;
+        self.pass_at(postgres::time(&self.pool).await?).await
+    }
+
+    /// The same, as if it were this time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pass`](Self::pass).
+    pub async fn pass_at(&self, now: DateTime<Utc>) -> sqlx::Result<Ran> {
         let mut ran = Ran::default();
         if let Some(kept) = self.orders {
             ran = self.orders(now - kept).await?;

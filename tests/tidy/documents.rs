@@ -221,48 +221,6 @@ fn the_checker_sees_steps_of_missing_files() {
     assert_complaints(&missing_files(&file), &["steps.rs:3: there is no lua/none.lua"]);
 }
 
-/// Columns of a line of a document.
-const COLUMNS_MAX: usize = 120;
-
-#[test]
-fn no_line_of_a_document_is_too_long() {
-    let files = files();
-    let documents = files.iter().filter(|file| file.path.ends_with(".md"));
-    no_complaints(documents.flat_map(long_lines).collect());
-}
-
-/// A row of a table is one line by its nature, and code is pasted as it is.
-fn long_lines(file: &File) -> Vec<String> {
-    let mut complaints = Vec::new();
-    let mut fenced = false;
-    for (number, line) in file.text.lines().enumerate() {
-        let begins = line.trim_start();
-        fenced ^= begins.starts_with("```");
-        let columns: usize = line.chars().map(columns).sum();
-        if !fenced && !begins.starts_with('|') && columns > COLUMNS_MAX {
-            let at = format!("{}:{}", file.path, number + 1);
-            complaints.push(format!("{at}: {columns} columns; break the line at {COLUMNS_MAX}"));
-        }
-    }
-    complaints
-}
-
-/// Columns of a character: two of a Chinese one and of its punctuation.
-fn columns(character: char) -> usize {
-    let is_wide = matches!(character, '\u{2e80}'..='\u{9fff}' | '\u{ff01}'..='\u{ff60}');
-    1 + usize::from(is_wide)
-}
-
-#[test]
-fn the_checker_sees_long_lines() {
-    let fits = "x".repeat(120);
-    let long = "x".repeat(121);
-    let wide = "\u{5238}".repeat(61);
-    let text = format!("{fits}\n{long}\n| {long} |\n```\n{long}\n```\n  {fits}\n{wide}\n");
-    let file = File { path: "a.md".to_owned(), text };
-    assert_complaints(&long_lines(&file), &["a.md:2: 121", "a.md:7: 122", "a.md:8: 122"]);
-}
-
 /// Folders of people's own files, each with the text that follows.
 const HOMES: &[&str] = &["home", "Users", "root", "work"];
 

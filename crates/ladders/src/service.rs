@@ -107,7 +107,6 @@ impl Service {
             total: units,
             opens_at: now - TimeDelta::hours(1),
             closes_at: now + TimeDelta::hours(1),
-            durability: None,
         };
         let new = NewCoupon {
             kind: CouponKind::Flash,

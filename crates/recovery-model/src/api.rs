@@ -107,9 +107,10 @@ pub fn refresh(_: &Settings, s: &mut State) -> Option<()> {
     only_if(s.api != before)
 }
 
-/// Rule 9: receipts are handed in until Postgres has noted that for the epoch.
+/// Rule 9: receipts are handed in until Postgres has noted that for the epoch. Another epoch than Postgres's is refused:
+/// in one that has gone back, the note would count for a later recovery that reaches the same epoch again.
 pub fn hand_in(rules: &Settings, s: &mut State) -> Option<()> {
-    only_if(s.pg.handed_in < s.api.epoch)?;
+    only_if(s.pg.handed_in < s.api.epoch && s.api.epoch == s.pg.epoch)?;
     if rules.has(Guard::ReceiptsHandedIn) {
         s.pg.receipts |= s.api.book & !s.pg.known();
     }

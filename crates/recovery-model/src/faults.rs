@@ -56,8 +56,7 @@ pub fn happen(s: &mut State, fault: Fault) -> Option<()> {
     if s.faults == 0 {
         (s.saved, s.dump) = (None, None);
     }
-    let in_redis = s.redis.log.unwrap_or(0) | s.redis.buyers();
-    s.excused |= s.orphans & !(in_redis | s.pg.receipts | s.pg.known());
+    s.excused |= s.orphans & !s.remembered();
     Some(())
 }
 

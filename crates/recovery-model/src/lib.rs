@@ -4,35 +4,35 @@
 //! A step is a function that changes the state, or says `None` where it isn't possible. The numbers of rules in these
 //! files are those of the README, which has the rules in words.
 
-// The size of a model, its faults, and its guards.
-pub mod settings;
-
-// Both stores, the processes, and what an onlooker remembers.
-mod state;
-
-// Claims and receipts (rules 2, 3, 8 and 9).
-mod api;
-
-// The order log becomes orders, and units come back (rules 7, 11 and 16).
-mod worker;
-
-// What users and operators do to orders and dead letters (rules 7 and 14).
-mod people;
-
-// A sale is loaded, archived and deleted (rules 2 and 17).
-mod sale;
-
-// Closing, and the recovery (rules 4 to 6, 10 to 15, and 19).
-mod recovery;
-
-// Faults.
-mod faults;
-
-// What must hold.
-mod promises;
+// The search.
+pub mod search;
 
 // All steps by name.
 mod model;
 
-// The search.
-pub mod search;
+// What must hold.
+mod promises;
+
+// Faults.
+mod faults;
+
+// Closing, and the recovery (rules 4 to 6, 10 to 15, and 19).
+mod recovery;
+
+// A sale is loaded, archived and deleted (rules 2 and 17).
+mod sale;
+
+// What users and operators do to orders and dead letters (rules 7 and 14).
+mod people;
+
+// The order log becomes orders, and units come back (rules 7, 11 and 16).
+mod worker;
+
+// Claims and receipts (rules 2, 3, 8 and 9).
+mod api;
+
+// Both stores, the processes, and what an onlooker remembers.
+mod state;
+
+// The size of a model, its faults, and its guards.
+pub mod settings;

@@ -4,6 +4,7 @@ use crate::settings::Settings;
 use crate::state::{State, Trust};
 use crate::{api, faults, people, promises, recovery, sale, worker};
 
+type Plain = fn(&Settings, &mut State) -> Option<()>;
 type Step = Box<dyn Fn(&Settings, &mut State) -> Option<()>>;
 
 pub struct Action {
@@ -28,7 +29,7 @@ pub fn actions(rules: &Settings) -> Vec<Action> {
     let mut add = |name: String, is_certain: bool, step: Step| {
         actions.push(Action { name, is_certain, step });
     };
-    let plain: [(&str, bool, fn(&Settings, &mut State) -> Option<()>); 22] = [
+    let plain: [(&str, bool, Plain); 22] = [
         ("note receipt", true, api::note_receipt),
         ("answer", true, api::answer),
         ("refresh", true, api::refresh),

@@ -91,8 +91,6 @@ pub fn decide(s: &mut State, trust: Trust) -> Option<()> {
     s.pg.trust = trust;
     s.pg.epoch = s.pg.epoch.max(s.redis.lane.epoch) + 1;
     s.pg.open = false;
-    let believed = if trust == Trust::Redis { s.redis.buyers() } else { 0 };
-    let safe = believed | s.redis.log.unwrap_or(0) | s.api.book | s.pg.receipts | s.pg.known();
-    s.excused |= s.answered & !safe;
+    s.excused |= s.answered & !(s.api.book | s.remembered());
     Some(())
 }

@@ -38,6 +38,9 @@ fn disagreement(rules: &Settings, s: &State) -> Option<&'static str> {
     if !(0..rules.sales).all(is_kept) {
         return Some("an open sale agrees with Postgres");
     }
+    if (0..rules.sales).any(|sale| sells(sale) && s.redis.sales[sale].stock < 0) {
+        return Some("buyers are at most the units");
+    }
     let unpaid = s.pg.live & !s.pg.paid | s.redis.log.unwrap_or(0) & !s.pg.known();
     let leaving = s.pg.places | s.pg.returns | s.retry.map_or(0, |(letter, _)| 1 << letter);
     let has_all = unpaid & !s.pg.places & !s.redis.unpaid == 0;

@@ -61,9 +61,14 @@ pub fn is_on(s: &State, sale: usize) -> bool {
 /// Late receipts that are in a store or superseded are done with.
 pub fn settle_receipts(rules: &Settings, s: &mut State) -> Option<()> {
     only_if(s.pg.open && s.pg.receipts != 0 && is_in_order(rules, s))?;
-    s.superseded |= s.superseded_among(s.pg.receipts & !s.pg.known());
-    s.pg.receipts = 0;
+    settle(s, s.pg.receipts);
     Some(())
+}
+
+/// Those that are superseded are reported, also where the sale was kept; then the receipts are gone.
+fn settle(s: &mut State, receipts: Set) {
+    s.superseded |= s.superseded_among(receipts & !s.pg.known());
+    s.pg.receipts &= !receipts;
 }
 
 /// Rule 19: a comparison that finds a sale in disorder closes the lane.
@@ -95,7 +100,6 @@ fn begin(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usi
 
 /// The script that closes the lane in Redis, begins its log, and notes the replication ID.
 fn fence(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
-    recovery.replid = s.replid;
     recovery.is_fresh = true;
     let before = s.redis.lane;
     let is_undecided = s.pg.trust == Trust::Both;
@@ -265,7 +269,7 @@ fn open_in_postgres(rules: &Settings, s: &mut State, recovery: &mut Recovery) ->
         s.redis.unpaid = s.pg.live & !s.pg.paid | s.redis.log.unwrap_or(0) & !s.pg.known();
     }
     (s.pg.open, s.pg.life, s.pg.trust) = (true, s.life, Trust::Both);
-    s.pg.receipts &= !recovery.receipts;
+    settle(s, recovery.receipts);
     if recovery.is_fresh {
         (s.unseen, s.lost) = (false, 0);
     }
@@ -274,14 +278,13 @@ fn open_in_postgres(rules: &Settings, s: &mut State, recovery: &mut Recovery) ->
 
 /// Rule 15: the lane is opened in Redis, and its second set above all that was seen.
 fn open_in_redis(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
-    let is_same = s.replid == recovery.replid || !rules.has(Guard::OpeningComparesReplid);
     if !rules.has(Guard::FenceInRedis) {
         (s.redis.lane.epoch, s.redis.lane.replid) = (recovery.epoch, s.replid);
     } else if s.redis.lane.open {
         return Some(OVER);
     }
     let has_epoch = s.redis.lane.epoch == recovery.epoch;
-    if !is_same || !has_epoch && rules.has(Guard::OpeningComparesEpoch) {
+    if !has_epoch && rules.has(Guard::OpeningComparesEpoch) {
         return Some(OVER);
     }
     s.redis.lane.open = true;

@@ -71,8 +71,6 @@ Guard {
     SwitchComparesEpoch,
     /// Rule 15: the opening compares the epoch, in Postgres and in Redis.
     OpeningComparesEpoch,
-    /// Rule 15: the opening in Redis compares the replication ID.
-    OpeningComparesReplid,
     /// Rule 16: a unit comes back only from the order that was closed.
     GiveBackComparesOrder,
     /// Rule 17: rows are deleted only of sales that are archived and gone from Redis.

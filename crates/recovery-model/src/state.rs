@@ -161,7 +161,6 @@ pub struct Recovery {
     /// The next step, a place in `recovery::STEPS`.
     pub step: usize,
     pub epoch: u8,
-    pub replid: u8,
     /// True when it no longer waits for the API process.
     pub impatient: bool,
     /// True once the log is written and promises are harvested.
@@ -282,6 +281,13 @@ impl State {
     pub fn superseded_among(&self, claims: Set) -> Set {
         let is_higher = |order, rival: usize| self.ids[rival] > self.ids[order];
         claims & self.those(|o| members(self.rivals(o) & self.pg.rows()).any(|r| is_higher(o, r)))
+    }
+
+    /// Promises that a store has, and that a recovery believes.
+    pub fn remembered(&self) -> Set {
+        let believes = self.pg.trust != Trust::Postgres;
+        let buyers = if believes { self.redis.buyers() } else { 0 };
+        buyers | self.redis.log.unwrap_or(0) | self.pg.receipts | self.pg.known()
     }
 
     /// Notes the first broken promise.

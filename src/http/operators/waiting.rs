@@ -13,7 +13,7 @@ use crate::http::extract::Params;
 use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::sale::operations::{self, OpenItem, OpenKind, OpenPlace, OpenPlaceText};
+use crate::sale::operations::{OpenItem, OpenKind, OpenPlace, OpenPlaceText};
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
@@ -55,7 +55,7 @@ pub async fn list(
     Params(asked): Params<Asked>,
 ) -> Result<Json<OpenPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_OPEN_MAX)?;
-    let found = operations::list(&app.stores.pool, asked.kind, asked.cursor, limit + 1).await?;
+    let found = app.operations.list(asked.kind, asked.cursor, limit + 1).await?;
     let (items, next_cursor) = cut_page(found, limit, |item| item.place);
     Ok(Json(OpenPage { items, next_cursor }))
 }

@@ -1,9 +1,6 @@
 //! Accepting connections. `axum::serve` has no time-out for slow heads, idle clients and clients that don't read, no bound
 //! on connections and no end to its drain; this loop around hyper-util's connections has these.
 
-// Places of connections, and their end.
-mod places;
-
 // Bodies of replies, part by part.
 pub mod reply;
 
@@ -12,6 +9,9 @@ mod stream;
 
 // Proxies that are trusted to name their clients.
 pub mod proxies;
+
+// Places of connections, and their end.
+mod places;
 
 use std::convert::Infallible;
 use std::io;

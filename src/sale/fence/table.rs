@@ -1,6 +1,5 @@
 //! Owner of the tables `lanes`, `lane_beats` and `lane_keeper`.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};

@@ -10,13 +10,13 @@ use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 
 use crate::support::process::{Finished, Process, flash_sale, flash_sale_by_default, run};
-use crate::support::{OwnServers, SECRET, TestApp, now};
+use crate::support::{OwnServers, SECRET, TestApp, lane, now};
 
 /// Port 1, where no server listens; a message with the URL would hold the password.
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 48] = [
+const SUB_COMMANDS: [&[&str]; 19] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -32,8 +32,6 @@ const SUB_COMMANDS: [&[&str]; 48] = [
     &["coupon", "show"],
     &["token"],
     &["reconcile"],
-    &["log"],
-    &["log", "switch"],
     &["recover"],
     &["doctor"],
     &["storm"],
@@ -300,6 +298,8 @@ async fn an_empty_database_is_refused_until_it_has_been_migrated() {
         let migrated = said(&words(&with(&app, &["migrate"], &[]))).await;
         assert_eq!((migrated.code, &*migrated.stdout), (Some(0), "The database is up to date."));
     }
+    // Redis belongs to the installation that the database was.
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
     let mut process = Process::serve(&app, &[]);
     process.url().await;
     process.signal(Signal::SIGINT);
@@ -510,7 +510,7 @@ async fn coupons_are_created_listed_and_shown_in_json() {
     let id = created["id"].as_str().expect("ids are strings");
     assert_eq!(app.claim(42, id.parse().expect("a coupon id")).await.status, 202);
     let mut shown = json(&said(&words(&with(&app, &["coupon", "show", id], &[]))).await);
-    assert_eq!((&shown & shown["sale"]["left"]), (&created & 2.into()));
+    assert_eq!((&shown["id"], &shown["sale"]["left"]), (&created["id"], &2.into()));
     let stores = shown.as_object_mut().and_then(|shown| shown.remove("stores"));
     let (redis, postgres, log) = match &stores {
         Some(stores) => (&stores["redis"], &stores["postgres"], &stores["log"]),
@@ -540,8 +540,6 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
         ("edit", &[("--revision", "4"), ("--title", "Lunch")], "/title", "Lunch".into()),
         ("edit", &[("--total", "6")], "/sale/total", 6.into()),
-        // The flag's older name.
-        ("edit", &[("--stock", "7")], "/sale/total", 7.into()),
         ("end", &[], "/state", "ended".into()),
     ] {
         let changed = json(&change(verb, values).await);

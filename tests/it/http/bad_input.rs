@@ -57,7 +57,7 @@ async fn what_is_not_json_is_malformed() {
 }
 
 /// Values in places of a flash coupon that is valid otherwise; several values stand side by side.
-const BAD_VALUES: [(&str, &str); 23] = [
+const BAD_VALUES: [(&str, &str); 22] = [
     ("", r#"[] {} "flash" null 1 true"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
@@ -373,7 +373,7 @@ async fn all_wrong_parameters_of_a_query_are_named_in_words() {
             vec!["`reason` has to be one of asked_for, ".into(), format!("`order` has to be {id}")],
         ),
         (
-            "/v1/orders/search?coupon=0&cursor=x",
+            "/v1/orders?coupon=0&cursor=x",
             vec![format!("`coupon` has to be {id}"), format!("`cursor` has to be {id}")],
         ),
         (
@@ -389,8 +389,8 @@ async fn all_wrong_parameters_of_a_query_are_named_in_words() {
             ],
         ),
         (
-            "/v1/audit?subject=%00&action=x",
-            vec![format!("`actor` has to be {id}"), "`action` has to be one of ".into()],
+            "/v1/audit?action=x&cursor=x",
+            vec!["`action` has to be one of ".into(), format!("`cursor` has to be {id}")],
         ),
     ] {
         refused_in_words(&app, path, &details).await;
@@ -435,7 +435,7 @@ async fn refused_in_words(app: &TestApp, path: &str, details: &[String]) {
 #[tokio::test]
 async fn a_time_of_a_query_is_in_our_millennia() {
     let app = TestApp::start().await;
-    for list in ["/v1/orders", "/v1/audit", "/v1/recoveries"] {
+    for list in ["/v1/orders", "/v1/recoveries"] {
         for name in ["from", "to"] {
             let rows = [
                 ("1969-12-31T23:59:59.999Z", 400),

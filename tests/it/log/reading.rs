@@ -203,7 +203,7 @@ async fn orders_that_wait_are_counted_by_the_lane_and_the_oldest_has_its_age() {
         assert!(ages.contains(&found.oldest_entry_ms), "{found:?} {ages:?}");
     }
     let held = log.read_pending(9, EntryId::default()).await.expect("Redis answers");
-    log.acknowledge(&done(&held)).await.expect("Redis answers");
+    log.acknowledge(&done(&held), None).await.expect("Redis answers");
     let before = now_ms().await;
     let found = look().await;
     assert_eq!((found.pending, found.unread), (0, 1));

@@ -4,7 +4,7 @@ use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
 
 use crate::support::process::{Finished, flash_sale, run};
-use crate::support::{Bounded, Reply, SECRET, TestApp, bounded, lane};
+use crate::support::{Bounded, SECRET, TestApp, bounded, lane};
 
 async fn list(app: &TestApp, query: &str) -> (Vec<Value>, Value) {
     let reply = app.get(&format!("/v1/operations?{query}"), &app.admin_token()).await;

@@ -65,11 +65,7 @@ async fn a_sale_that_is_missing_or_of_another_epoch() {
 async fn a_promise_without_an_order() {
     let (app, _) = two_orders().await;
     app.execute("DELETE FROM orders WHERE user_id = 2; UPDATE flash_sales SET sold = 1").await;
-    assert_named(
-        &app,
-        &["user 2 was promised order", "2 orders of the order log were acknowledged, but only 1"],
-    )
-    .await;
+    assert_named(&app, &["user 2 was promised order"]).await;
 }
 
 #[tokio::test]
@@ -256,8 +252,7 @@ async fn one_lost_order_among_thousands() {
     assert!(report.agrees() && report.at_rest && report.sales[0].identical, "{report:?}");
     assert_eq!(report.sales[0].live_orders, 3_000);
     app.execute("DELETE FROM orders WHERE user_id = 2345").await;
-    let named =
-        ["user 2345 was promised order", "counts 3000 as sold, but has 2999", "3000 orders"];
+    let named = ["user 2345 was promised order", "counts 3000 as sold, but has 2999"];
     assert_named(&app, &named).await;
     app.expect_disagreements();
 }
@@ -308,11 +303,7 @@ async fn an_acknowledgement_without_a_row() {
     let log = app.log(coupon.lane());
     let read = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XACK', KEYS[1], 'order-writers', r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read, "1", &log]).await;
-    assert_named(
-        &app,
-        &["user 1 was promised order", "1 orders of the order log were acknowledged, but only 0"],
-    )
-    .await;
+    assert_named(&app, &["user 1 was promised order"]).await;
     app.expect_disagreements();
 }
 

@@ -169,7 +169,7 @@ async fn a_comparison_is_due_once_a_period_for_all_processes_together() {
     app.app.reconciler.pass(PERIOD).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 2);
 
-    app.execute("UPDATE reconcile_runs SET started_at = now() - interval '31 days', finished_at = NULL, failure = NULL, at_rest = NULL, sales = NULL, in_flight = NULL, disagreements = NULL")
+    app.execute("UPDATE reconcile_runs SET started_at = now() - interval '366 days', finished_at = NULL, failure = NULL, at_rest = NULL, sales = NULL, in_flight = NULL, disagreements = NULL")
         .await;
     app.app.retention.pass().bounded().await.unwrap();
     assert_eq!(runs(&app).await, 0, "old records are forgotten");

@@ -3,7 +3,7 @@
 use chrono::DateTime;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::RecoveryId;
-use flash_sale::sale::operations::{self, OpenKind};
+use flash_sale::sale::operations::{OpenKind, Operations};
 use flash_sale::sale::recovery::closures::{self, ClosureReason, RecoveryFilter, RecoveryState};
 use flash_sale::sale::recovery::records::{self, Recovery};
 use sqlx::AssertSqlSafe;
@@ -51,7 +51,7 @@ async fn recoveries_are_listed_newest_first() {
         let list = records::list(pool, before.map(recovery), limit).await;
         assert_eq!(ids(&list.expect("Postgres answers")), expected, "{before:?} {limit}");
     }
-    let waiting = operations::list(pool, Some(OpenKind::Recovery), None, 9).await;
+    let waiting = Operations::new(pool.clone()).list(Some(OpenKind::Recovery), None, 9).await;
     let waiting: Vec<String> =
         waiting.expect("Postgres answers").into_iter().map(|item| item.id).collect();
     assert_eq!(waiting, ["4", "2"], "those that lost claims, and that nobody has settled");

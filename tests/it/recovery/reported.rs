@@ -158,6 +158,7 @@ async fn promises_that_nothing_knows_any_more_are_counted() {
     app.app.receipts_pass().bounded().await;
     sell(&app, coupon, 1..=2).await;
     app.write_orders().await;
+    app.next_second().await;
     keep(&app).await;
     let other = app.another_instance().await;
     for id in 3..=6 {

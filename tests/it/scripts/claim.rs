@@ -29,7 +29,7 @@ async fn claim_refuses_all_claims_of_a_call_and_changes_nothing() {
     stage.holds(&claim, KEYS, &USUAL, &REFUSED).await;
 }
 
-const REFUSED: [Row; 25] = [
+const REFUSED: [Row; 23] = [
     // The lane, and its log.
     (&[("lane", "state=recovering")], "a b: 5 0 7 1 0 2 1 2", "[VV  ]", ""),
     (&[("lane", "-state")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
@@ -51,9 +51,7 @@ const REFUSED: [Row; 25] = [
     (&[("sale", "epoch=6 shards=3")], "b: 5 0 7 1 0 2 2", "[T  ]", ""),
     // Other shards.
     (&[("sale", "shards=3")], "b b: 5 0 7 1 0 2 2 3", "[RR 3 ]", ""),
-    (&[("sale", "durability=1")], "b: 5 0 7 1 0 2 2", "[R 2 1 ]", ""),
     (&[("sale", "-shards")], "b: 5 0 7 1 0 2 2", "[R  ]", ""),
-    (&[("sale", "-shards durability=1")], "b: 5 0 7 1 0 2 2", "[R  1 ]", ""),
     (&[], "b: 5 0 7 1 0 2_1 2", "[R 2 ]", ""),
     (&[("sale", "shards=3 -stock")], "b: 5 0 7 1 0 2 2", "[R 3 ]", ""),
     // The sale has lost its stock.
@@ -70,7 +68,7 @@ async fn claim_accepts_and_writes_the_log_the_stock_the_buyers_and_their_unpaid_
     stage.holds(&claim, KEYS, &USUAL, &ACCEPTED).await;
 }
 
-const ACCEPTED: [Row; 26] = [
+const ACCEPTED: [Row; 25] = [
     (
         &[],
         "b: 5 0 7 1 0 2 2",

@@ -15,7 +15,7 @@ const CALLS: usize = 500;
 type Call = [u64; 6];
 
 /// The function itself, called for each six arguments: the next state of the lane, and the first and the last id.
-fn harness() -> String {
+fn harness() -> &'static str {
     let source = include_str!("../../../lua/claim.lua");
     let begin = source.find("local function next_ids(").expect("the function is there");
     let end = source[begin..].find("\nend\n").expect("it has an end");
@@ -30,7 +30,7 @@ fn harness() -> String {
             and string.format('%d %d %s %s', second, used, id(0), id(numbers[6] - 1)) or 'none'
         end
         return told";
-    [function, calls].concat()
+    [function, calls].concat().leak()
 }
 
 /// The same in exact integers.
@@ -70,7 +70,7 @@ fn calls() -> Vec<Call> {
 #[tokio::test]
 async fn ids_are_the_exact_integers_at_all_seconds_and_counts() {
     let mut stage = Stage::new().await;
-    let script = VariadicScript::new(&harness());
+    let script = VariadicScript::new(harness());
     for part in calls().chunks(CALLS) {
         let arguments: Vec<String> = part.iter().flatten().map(u64::to_string).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -84,7 +84,7 @@ async fn ids_are_the_exact_integers_at_all_seconds_and_counts() {
 #[tokio::test]
 async fn ids_of_a_lane_rise_through_steps_of_the_clock_and_full_seconds() {
     let mut stage = Stage::new().await;
-    let script = VariadicScript::new(&harness());
+    let script = VariadicScript::new(harness());
     let (mut second, mut used, mut last) = (0_u64, 0, 0);
     let clocks = [155_000_000, 155_000_001, 155_000_001, 154_000_000, 155_000_000, 155_000_002];
     for now in clocks.into_iter().cycle().take(60) {

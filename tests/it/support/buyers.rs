@@ -1,14 +1,45 @@
 //! The buyers of a sale, as they lie in Redis.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Add;
+use std::sync::OnceLock;
 
+use chrono::TimeDelta;
 use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
-use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::ids::{CouponId, order_id};
 
-use super::{TestApp, user};
+use super::{TestApp, eventually, now, user};
 
 /// Order ids of buyers that are written down by hand; user 1's is the next one.
-pub const FIRST_ORDER_BY_HAND: i64 = 1 << 60;
+/// It is newer than any order of the service, and less than a day ahead.
+pub const FIRST_ORDER_BY_HAND: ByHand = ByHand;
+
+/// A number that is the same for the whole run.
+#[derive(Clone, Copy)]
+pub struct ByHand;
+
+impl ByHand {
+    /// The number.
+    pub fn get(self) -> i64 {
+        static FIRST: OnceLock<i64> = OnceLock::new();
+        *FIRST.get_or_init(|| order_id::first_at(now() + TimeDelta::hours(12)))
+    }
+}
+
+impl Add<i64> for ByHand {
+    type Output = i64;
+
+    fn add(self, number: i64) -> i64 {
+        self.get() + number
+    }
+}
+
+impl fmt::Display for ByHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
 
 impl TestApp {
     /// The shards of a sale get the names of this generation, as by a recovery of that epoch.
@@ -95,6 +126,14 @@ impl TestApp {
     pub async fn lose_sale(&self, coupon: CouponId) {
         self.lose_buyers(coupon).await;
         let _: i64 = self.redis(&["DEL", &self.keys().coupon(coupon)]).await;
+    }
+
+    /// Waits for the next second of Redis: order ids carry seconds, so an order of the second in which all was written
+    /// may hide an unknown claim.
+    pub async fn next_second(&self) {
+        let second = async || self.redis::<(i64, i64)>(&["TIME"]).await.0;
+        let now = second().await;
+        eventually("the next second", async || second().await > now).await;
     }
 
     /// Writes users 1 to `units` down as the buyers of all units of a sale, in Redis only.

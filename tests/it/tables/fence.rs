@@ -41,8 +41,8 @@ const ROWS: [Row; 8] = [
         script: "claim",
         sale: Sale::Loaded,
         keys: &[SALE, LANE, "log", "unpaid", SHARD],
-        arguments: &["5", EPOCH, "1", "1", "1", "2", "102"],
-        refusal: &["V", ""],
+        arguments: &["5", "0", EPOCH, "1", "1", "1", "2"],
+        refusal: &["V", "", ""],
     },
     Row {
         script: "give_back",
@@ -215,7 +215,7 @@ async fn a_lane_is_opened_only_on_the_server_that_was_approved() {
     let link = link(&server).await;
     let script = VariadicScript::new(include_str!("../../../lua/open_lane.lua"));
     let open = async |replication_id: &str| {
-        let arguments = [EPOCH, "5", replication_id, "0", "2"];
+        let arguments = [EPOCH, "5", replication_id, "0", "2", "1"];
         let told: String = script.run(&link, &[LANE], &arguments).await.expect("it runs");
         let state: String = ask(&server, &["HGET", LANE, "state"]).await;
         (told, state)

@@ -1,6 +1,5 @@
 //! Bounds of one run of a pass: so many batches, and whether the next run needs no pause.
 
-use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::{Pass, Ran};
 

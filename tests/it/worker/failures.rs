@@ -70,7 +70,7 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
     let script = "
         redis.call('HSET', KEYS[2], '2', '99')
         redis.call('HINCRBY', KEYS[3], 'stock', -1)
-        redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '2', 'order', '99')
+        redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'first', '2', 'order', '99', 'users', '2')
         return redis.call('XGROUP', 'DESTROY', KEYS[1], 'order-writers')";
     let keys = app.keys();
     let log = app.log(lane());

@@ -14,9 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::process::{Process, rows};
 use crate::support::servers::Addresses;
-use crate::support::{
-    OwnServers, SECRET, TestApp, bounded, bounded_by, eventually, lane, patience, shared,
-};
+use crate::support::{OwnServers, SECRET, TestApp, bounded, eventually, lane, patience, shared};
 
 /// A number in a section of INFO.
 async fn info(app: &TestApp, field: &str) -> u64 {

@@ -15,7 +15,7 @@
 //!
 //! Each process that told the order counts, because an `already_claimed` is a promise, too.
 
-use crate::facts::{Event, Evidence, Loss, Ms, Op, Outcome};
+use crate::facts::{Event, Evidence, Loss, Ms};
 
 /// Time that a living process may take to hand in what it has promised, once it can.
 const HAND_IN_MS: Ms = 5_000;

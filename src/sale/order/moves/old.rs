@@ -8,8 +8,6 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
-use crate::sale::coupon::stock;
-use crate::sale::ids::CouponId;
 
 /// Keeps other processes from deleting orders and letters until the end of the transaction. False if one of them does now.
 pub async fn alone(tx: &mut PgConnection) -> sqlx::Result<bool> {

@@ -37,7 +37,6 @@ fn each_line_and_each_shape_is_seen_on_its_ground_in_both_themes() {
     let mut checked = 0;
     let lines = [
         (r"path\.line-[a-z_]+ \{ stroke: var\(--([a-z-]+)\)", "card"),
-        (r"\.bar-(?:[^g{][^{]*) \{ stroke: var\(--([a-z-]+)\)", "groove"),
         (r"\.run-[^{]*\{ fill: var\(--([a-z-]+)\)", "card"),
         (r"\.run-[^{]*\{ fill: none; stroke: var\(--([a-z-]+)\)", "card"),
         (r"\.square-[a-z_]+ \{ fill: var\(--([a-z-]+)\)", "card"),

@@ -5,6 +5,7 @@ use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
 use super::for_buyers::bad_reasons;
+use crate::support::buyers::FIRST_ORDER_BY_HAND;
 use crate::support::{TestApp, bounded};
 
 /// Asks for it. Returns the number of orders.
@@ -73,7 +74,7 @@ async fn more_orders_than_one_page_are_cancelled_by_one_request() {
     app.sell_out_by_hand(coupon, orders).await;
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
-             SELECT (1::bigint << 60) + n, {coupon}, 'flash', n, now() - interval '1 min' + n * interval '1 ms', 1, 'CNY',
+             SELECT {FIRST_ORDER_BY_HAND} + n, {coupon}, 'flash', n, now() - interval '1 min' + n * interval '1 ms', 1, 'CNY',
                     now() + interval '1 hour'
              FROM generate_series(1, {orders}) AS n;
          UPDATE flash_sales SET sold = {orders} WHERE coupon_id = {coupon}"
@@ -121,6 +122,7 @@ async fn a_bad_request_is_refused() {
         let refused = app.post(&path, &app.admin_token(), &body).await;
         assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
     }
-    let none = app.post("/v1/coupons/7/cancel-unpaid", &app.admin_token(), &json!({"reason": "x"}));
-    assert_eq!(none.await.refusal(), (404, "coupon_not_found"));
+    let path = "/v1/coupons/7/cancel-unpaid";
+    let none = app.post(path, &app.admin_token(), &json!({"reason": "x"})).await;
+    assert_eq!(none.refusal(), (404, "coupon_not_found"));
 }

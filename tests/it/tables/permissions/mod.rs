@@ -60,7 +60,7 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
     ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
     (
-        [401, 401, 401, 403, 403, 403, 403, 202],
+        [401, 401, 401, 403, 403, 403, 403, 200],
         "post",
         "/v1/coupons/{id}/cancel-unpaid",
         Of::ClaimedSale,

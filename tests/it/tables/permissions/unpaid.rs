@@ -30,7 +30,7 @@ pub const OF_COUPONS: &[Row] = &[
         "cancel unpaid, by an administrator",
         &[
             ("200 cancelled", "open sold_out paused ended regular regular_paused regular_ended"),
-            ("200 paid", "open_paid archived regular_paid"),
+            ("200 paid, unchanged", "open_paid archived regular_paid"),
             ("404 coupon_not_found", "none"),
         ],
     ),

@@ -133,6 +133,7 @@ async fn unknown_are_promises_without_a_row_a_letter_or_a_newer_order() {
         sell(&app, coupon, 1..=2).await;
     }
     app.write_orders().await;
+    app.next_second().await;
     keep(&app).await;
     app.set_buyer(sale, 1, 77).await;
     app.set_buyer(sale, 5, BY_HAND + 5).await;

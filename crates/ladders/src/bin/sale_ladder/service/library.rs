@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::bail;
+use flash_sale::base::durability::Level;
 use flash_sale::base::limits;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::UserId;
@@ -23,7 +24,7 @@ impl Design for Library {
         let Service { running: service::Service { app, .. }, coupon } = &self.0;
         let user = UserId::new(user)?;
         match app.claims.claim(*coupon, user).await? {
-            ClaimOutcome::Accepted(order) if app.claims.conditions(*coupon).row => {
+            ClaimOutcome::Accepted(order) if app.durability.level() == Level::Postgres => {
                 let row = app.order_waiters.wait(user, order, limits::ROW_WAIT_MAX).await;
                 Ok(row.is_some())
             }
