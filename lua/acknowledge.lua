@@ -2,9 +2,11 @@
 -- Takes entries off a group's pending list, and counts their orders as written.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
--- KEYS[2]  lane  HASH    number of orders that were ever written in the lane
+-- KEYS[2]  lane  HASH    number of orders that were ever written in the lane, and the one that was acknowledged last
 -- ARGV[1]  group
--- ARGV[2..] entry id, number of its orders that the lane has counted as promised; as often as there are entries
+-- ARGV[2]  an order that Postgres has now, or ''; by this a Postgres that went back is known
+-- ARGV[3]  its coupon, or ''
+-- ARGV[4..] entry id, number of its orders that the lane has counted as promised; as often as there are entries
 --
 -- Replies  number of orders that are counted as written by this call
 --
@@ -12,10 +14,10 @@
 -- by another step: its orders aren't counted. May run on a full Redis: the script frees memory.
 
 local log, lane = KEYS[1], KEYS[2]
-local group = ARGV[1]
+local group, last, last_of = ARGV[1], ARGV[2], ARGV[3]
 
 local written, uncounted = 0, {}
-for i = 2, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local entry, orders = ARGV[i], tonumber(ARGV[i + 1])
   if orders == 0 then
     uncounted[#uncounted + 1] = entry
@@ -24,5 +26,8 @@ for i = 2, #ARGV, 2 do
   end
 end
 if #uncounted > 0 then redis.call('XACK', log, group, unpack(uncounted)) end
-if written > 0 then redis.call('HINCRBY', lane, 'written', string.format('%d', written)) end
+if written > 0 then
+  redis.call('HINCRBY', lane, 'written', string.format('%d', written))
+  if last ~= '' then redis.call('HSET', lane, 'last', last, 'last_of', last_of) end
+end
 return written

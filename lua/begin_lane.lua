@@ -2,16 +2,22 @@
 --
 -- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
 -- ARGV[1]  epoch of the lane
+-- ARGV[2]  id of the installation
+-- ARGV[3]  life of its Postgres, or '' if that is unknown
 --
--- Replies  epoch that the lane has now: the caller's, or the one that it had before
+-- Replies  epoch that the lane has now: the caller's, or the one that it had before; 0 if the lane belongs to another
+--          installation, and then nothing has changed
 --
 -- Cost: O(1). The counts of an older version may be there. Only for a lane of which Postgres has no approved life of
 -- Redis: anywhere else a missing epoch is a loss.
 
 local lane = KEYS[1]
-local epoch = ARGV[1]
+local epoch, installation, life = ARGV[1], ARGV[2], ARGV[3]
 
+local owner = redis.call('HGET', lane, 'installation')
+if owner and owner ~= installation then return 0 end
 if redis.call('HSETNX', lane, 'epoch', epoch) == 1 then
-  redis.call('HSET', lane, 'state', 'open', 'beat', '0')
+  redis.call('HSET', lane, 'state', 'open', 'beat', '0', 'installation', installation)
+  if life ~= '' then redis.call('HSET', lane, 'postgres', life) end
 end
 return tonumber(redis.call('HGET', lane, 'epoch'))

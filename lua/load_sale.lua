@@ -12,8 +12,10 @@
 -- ARGV[8]  state that it will open in: active, paused or ended
 -- ARGV[9]  durability of its claims, or '' for that of the service
 --
--- Replies  load id and shards of the sale that is there now: the caller's, or those of an earlier load; or '' and '' if
---          the lane is closed, or has another epoch than the caller's
+-- Replies  a code, and load id and shards of the sale that is there now
+--   LOADING  the load is the caller's, or an earlier one that has not been opened yet
+--   OPEN     an earlier load has been opened before, and has not been touched: the caller's if Postgres has noted that one
+--   CLOSED   the lane is closed, or has another epoch than the caller's; with '' and ''
 --
 -- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. Only open_sale.lua ends that state,
 -- after Postgres has noted the load. So wherever the load is cut off, no claim can precede that note. A load that was
@@ -24,7 +26,7 @@ local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as, du
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
-if of_lane[2] ~= 'open' or of_lane[1] ~= epoch then return { '', '' } end
+if of_lane[2] ~= 'open' or of_lane[1] ~= epoch then return { 'CLOSED', '', '' } end
 local present = redis.call('HMGET', coupon, 'state', 'epoch')
 if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
   redis.call('HSET', coupon,
@@ -33,4 +35,5 @@ if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
     'revision', revision, 'epoch', epoch, 'layout', '2', 'shards', shards)
   if durability ~= '' then redis.call('HSET', coupon, 'durability', durability) end
 end
-return redis.call('HMGET', coupon, 'load', 'shards')
+local now = redis.call('HMGET', coupon, 'state', 'load', 'shards')
+return { now[1] == 'loading' and 'LOADING' or 'OPEN', now[2], now[3] }

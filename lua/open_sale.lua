@@ -1,8 +1,9 @@
 -- Opens a loaded sale to claims, once Postgres has noted that it is in Redis.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
--- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  lane    HASH  epoch and state of the lane, and the sale that was opened last
 -- ARGV[1]  load id that Postgres has noted
+-- ARGV[2]  id of the coupon
 --
 -- Replies  OPENED   the sale was loading and has the state of its revision now
 --          PRESENT  the sale had been opened before and has not been touched
@@ -17,7 +18,7 @@
 -- the other values, not one that the caller has read earlier or later: together they are one revision.
 
 local coupon, lane = KEYS[1], KEYS[2]
-local noted_load_id = ARGV[1]
+local noted_load_id, id = ARGV[1], ARGV[2]
 
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 if of_lane[2] ~= 'open' then return 'RECOVERING' end
@@ -28,4 +29,6 @@ if state ~= 'loading' then return 'PRESENT' end
 if epoch ~= of_lane[1] then return 'BEHIND' end
 
 redis.call('HSET', coupon, 'state', opens_as)
+-- By this a Postgres that went back is known.
+redis.call('HSET', lane, 'sale', id, 'sale_load', load_id)
 return 'OPENED'

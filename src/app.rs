@@ -53,6 +53,7 @@ use crate::sale::receipts::book::ReceiptBook;
 use crate::sale::receipts::hand_in::HandIn;
 use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
+use crate::sale::recovery::apart;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::history::History;
@@ -353,6 +354,7 @@ async fn looked_up(
     let key = config.stores.order_id_key()?;
     let public_ids = installation::decide_public_ids(&stores.pool, key).await?;
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
+    apart::examine_at_start(stores).await?;
     let lane_states = fence::states_of(stores).await?;
     let durability = Durability::looked_up(&stores.redis, config.durability).await?;
     Ok((public_ids, backlog, lane_states, Arc::new(durability)))

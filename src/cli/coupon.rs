@@ -30,6 +30,7 @@ use crate::sale::ids::CouponId;
 use crate::sale::loss::LossAlarm;
 use crate::sale::postponed::Postponed;
 use crate::sale::reconcile::gauges::{SideBySide, side_by_side};
+use crate::sale::recovery::apart;
 
 #[derive(Args)]
 pub struct CouponArguments {
@@ -298,6 +299,7 @@ struct Shown {
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
     let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+    apart::examine_at_start(stores).await?;
     let lanes = fence::states_of(stores).await?;
     let loss = Arc::new(LossAlarm::new(metrics, lanes.clone()));
     let durability = Arc::new(Durability::new(&stores.redis, Level::Memory));

@@ -55,6 +55,7 @@ use clap::{Parser, Subcommand};
 
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::telemetry;
+use crate::sale::Failure;
 use crate::sale::installation::UnfitKey;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
@@ -206,7 +207,9 @@ impl Command {
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
     let unfit_key = error.downcast_ref().is_some_and(UnfitKey::is_of_setting);
-    let code = if error.is::<InvalidConfig>() || unfit_key {
+    let other_installation =
+        matches!(error.downcast_ref::<Failure>(), Some(Failure::OtherInstallation(_)));
+    let code = if error.is::<InvalidConfig>() || unfit_key || other_installation {
         2
     } else if let Some(PrivateServersError::MissingProgram { .. }) = error.downcast_ref() {
         3

@@ -1,36 +1,32 @@
 //! `flash-sale recover`: has lanes recovered on an operator's word.
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::stores::{As, OpenStores};
-use crate::base::config::StoreConfig;
-use crate::sale::Stores;
+use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::sale::audit::Actor;
+use crate::sale::coupon::orphans;
 use crate::sale::fence::table;
 use crate::sale::ids::Lane;
+use crate::sale::recovery::apart::{self, Trust};
 use crate::sale::recovery::by_hand::{self, SaleDifference};
+use crate::sale::{Stores, installation};
 
 #[derive(Args)]
 pub struct RecoverArguments {
     /// The lane; all of them if not given
     #[arg(long)]
     lane: Option<i32>,
-    /// The store that is right about buyers that only Redis has: redis makes them orders, postgres forgets them
-    #[arg(long, value_enum, default_value = "redis")]
-    trust: Trust,
+    /// The store that is right about what only Redis has: redis makes orders of such buyers, postgres forgets them and
+    /// such sales; redis if not given, but for a Postgres that is behind Redis
+    #[arg(long, value_enum)]
+    trust: Option<Trust>,
     /// Say what each store has that the other one lacks, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     stores: StoreConfig,
-}
-
-/// A store that is believed.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Trust {
-    Redis,
-    Postgres,
 }
 
 impl RecoverArguments {
@@ -56,16 +52,32 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
             "there is no such lane: they are numbered from 0; `flash-sale recover --dry-run` names all"
         );
     }
-    for lane in chosen {
-        if arguments.dry_run {
+    if arguments.dry_run {
+        for lane in chosen {
             print(lane, &by_hand::differences(stores, lane).await?);
-        } else {
-            let harvests = arguments.trust == Trust::Redis;
-            by_hand::close(stores, lane, harvests, &Actor::command_line()).await?;
-            println!(
-                "lane {lane} is closed; a running service recovers it (`flash-sale recoveries`)"
-            );
         }
+        for coupon in orphans::find(stores).await? {
+            println!("coupon {coupon}: a sale that only Redis has (--trust postgres removes it)");
+        }
+        return Ok(());
+    }
+    if installation::apart(&stores.pool).await?.is_some()
+        && (arguments.lane.is_some() || arguments.trust.is_none())
+    {
+        return Err(InvalidConfig::new(
+            "Postgres is behind Redis, in all lanes: leave --lane away, and give --trust redis or --trust postgres",
+        )
+        .into());
+    }
+    let trust = arguments.trust.unwrap_or(Trust::Redis);
+    let is_all = arguments.lane.is_none();
+    let by = Actor::command_line();
+    let removed = apart::decide(stores, &chosen, is_all, trust, &by).await?;
+    for lane in chosen {
+        println!("lane {lane} is closed; a running service recovers it (`flash-sale recoveries`)");
+    }
+    if removed > 0 {
+        println!("{removed} sales that only Redis had have been removed");
     }
     Ok(())
 }

@@ -15,11 +15,11 @@ use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::private_servers::settings;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, is_foreign};
 use crate::kit::redis_facts::ServerFacts;
-use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::schema::{self, Fitness};
+use crate::sale::{REMEDY_OTHER_INSTALLATION, Stores, installation};
 
 /// Message of a process with named servers and no token secret.
 pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: it proves every user's identity, so there is no default; `openssl rand -hex 32` makes a good one";
@@ -53,11 +53,10 @@ impl OpenStores {
             let (redis, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
             let opened = async {
                 migrate_older(&pool).await?;
-                check_redis(&redis).await
+                checked(redis, pool, config).await
             };
             return match opened.await {
-                Ok(redis_facts) => {
-                    let stores = Stores { pool, redis, keys: Keys::new(&config.key_prefix) };
+                Ok((stores, redis_facts)) => {
                     Ok(Self { stores, redis_facts, servers: Some(servers) })
                 }
                 Err(error) => {
@@ -69,8 +68,7 @@ impl OpenStores {
         let (redis, pool) =
             connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
         refuse_unfit(&pool).await?;
-        let redis_facts = check_redis(&redis).await?;
-        let stores = Stores { pool, redis, keys: Keys::new(&config.key_prefix) };
+        let (stores, redis_facts) = checked(redis, pool, config).await?;
         Ok(Self { stores, redis_facts, servers: None })
     }
 
@@ -237,6 +235,28 @@ fn upgraded_by_newer(unknown: &[String]) -> String {
         "the database has been upgraded by a newer flash-sale (migrations that this one doesn't know: {}); run the newer one",
         unknown.join(", "),
     )
+}
+
+/// The stores, if Redis can be used and isn't another installation's.
+async fn checked(
+    redis: Redis,
+    pool: PgPool,
+    config: &StoreConfig,
+) -> anyhow::Result<(Stores, ServerFacts)> {
+    let keys = Keys::new(&config.key_prefix);
+    let owner = installation::owner(&pool, &keys).await.context(POSTGRES_UNUSABLE)?;
+    let redis = redis.of_owner(owner);
+    let facts = check_redis(&redis).await?;
+    if let Err(error) = redis.check().await
+        && is_foreign(&error)
+    {
+        return Err(InvalidConfig::new(format!(
+            "Redis at {} belongs to another installation than the database of --database-url: {REMEDY_OTHER_INSTALLATION}",
+            redis.address(),
+        ))
+        .into());
+    }
+    Ok((Stores { pool, redis, keys }, facts))
 }
 
 async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {

@@ -10,6 +10,9 @@ use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
 use crate::sale::ids::{CouponId, Lane};
 
+/// What to do about a Redis that another installation sells from.
+pub const REMEDY_OTHER_INSTALLATION: &str = "nothing in it was touched; give this installation a Redis of its own, or a --key-prefix of its own on this one, or name the database that the sales in Redis belong to";
+
 /// A failure: whether the request took effect is unknown, and asking again is safe and tells. Never a refusal;
 /// refusals are values.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,21 @@ pub enum Failure {
         "ALARM: Redis has a newer epoch of lane {0} than Postgres, which went back in time; the lane stays closed until `flash-sale recover --trust` says which of them is right"
     )]
     NewerEpoch(Lane),
+    /// Postgres lacks what Redis has: an operator has to decide.
+    #[error(
+        "ALARM: Postgres is behind Redis ({0}): it went back in time, or is a copy; all lanes stay closed until `flash-sale recover --trust redis` or `--trust postgres` says which of them is right (docs/recovery.md)"
+    )]
+    Apart(String),
+    /// Redis has a sale under the id of this coupon that isn't its own.
+    #[error(
+        "coupon {0} can't be loaded: Redis has a sale under its id of which Postgres knows nothing; end the coupon and create another one, or remove that sale by `flash-sale recover --trust postgres`"
+    )]
+    OtherSale(CouponId),
+    /// The lane in Redis belongs to another installation.
+    #[error(
+        "ALARM: lane {0} in Redis belongs to another installation: {REMEDY_OTHER_INSTALLATION}"
+    )]
+    OtherInstallation(Lane),
     /// Redis can't keep what a confirmed claim promises, for this reason: the claim is not confirmed.
     #[error("a claim can't be confirmed with the durability that is asked for: {0}")]
     NotKept(&'static str),
@@ -98,6 +116,7 @@ impl Failure {
             Self::Redis(error) => redis::is_data_error(error),
             Self::Postgres(error) => is_of_row(error),
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
+            Self::OtherSale(_) => true,
             Self::RefundRefused(_) => true,
             // These pass by themselves, or concern all items.
             Self::Gateway(_)
@@ -105,7 +124,11 @@ impl Failure {
             | Self::LockBusy
             | Self::OrderMoved(_)
             | Self::NoReply => false,
-            Self::Recovering(..) | Self::NewerEpoch(_) | Self::NotKept(_) => false,
+            Self::Recovering(..)
+            | Self::NewerEpoch(_)
+            | Self::OtherInstallation(_)
+            | Self::Apart(_)
+            | Self::NotKept(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }
     }
@@ -297,6 +320,7 @@ mod tests {
             (Failure::Recovering(lane, wait), Some(wait), false),
             (Failure::recovering(lane), usual, false),
             (Failure::NewerEpoch(lane), None, false),
+            (Failure::OtherInstallation(lane), None, false),
             (Failure::NoReply, None, false),
             (Failure::Gateway("busy".to_owned()), None, false),
             (Failure::RefundRefused("no".to_owned()), None, true),

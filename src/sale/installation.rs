@@ -1,10 +1,14 @@
-//! The facts that all processes share; owner of the table `settings`.
+//! The facts that all processes share, and the marks by which Redis and Postgres know each other; owner of the table
+//! `settings`.
 
 use chrono::{DateTime, Utc};
 use secrecy::SecretString;
 use sqlx::{PgConnection, PgPool};
 
+use crate::kit::redis::Owner;
+use crate::sale::ids::Lane;
 use crate::sale::ids::public::{PublicIds, check_value};
+use crate::sale::keys::Keys;
 
 /// Facts about the whole installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,53 @@ pub struct Settings {
 /// When Postgres doesn't answer, or isn't migrated.
 pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
     sqlx::query_as!(Settings, "SELECT lanes FROM settings").fetch_one(pool).await
+}
+
+/// What the lanes in Redis note of the Postgres that they belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The installation's id, made at the first migration. A copy of the database has it, too.
+    pub installation: String,
+    /// The life of Postgres: another one after a restore into another cluster or database, and after a fail-over. `None`
+    /// where Postgres doesn't let us look.
+    pub life: Option<String>,
+}
+
+/// The identity of this Postgres.
+pub async fn identity(pool: &PgPool) -> sqlx::Result<Identity> {
+    sqlx::query_as!(
+        Identity,
+        r#"SELECT installation::text AS "installation!", life_of_postgres() AS life FROM settings"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// What Redis has and Postgres lacks, while an operator's decision about that is open.
+pub async fn apart(pool: &PgPool) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!("SELECT apart FROM settings").fetch_one(pool).await
+}
+
+/// Notes that Postgres is behind Redis. False if that was noted before.
+pub async fn note_apart(tx: &mut PgConnection, why: &str) -> sqlx::Result<bool> {
+    let done =
+        sqlx::query!("UPDATE settings SET apart = $1, updated_at = now() WHERE apart IS NULL", why);
+    Ok(done.execute(tx).await?.rows_affected() == 1)
+}
+
+/// Notes that an operator has decided.
+pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE settings SET apart = NULL, updated_at = now() WHERE apart IS NOT NULL")
+        .execute(pool)
+        .await?;
+    Ok(())
+}
+
+/// The mark that this installation's Redis has, or has not yet. One lane tells for all: the scripts that begin and close a
+/// lane compare each.
+pub async fn owner(pool: &PgPool, keys: &Keys) -> sqlx::Result<Owner> {
+    let value = identity(pool).await?.installation;
+    Ok(Owner { key: keys.lane(Lane::numbered(0)), field: "installation", value })
 }
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in

@@ -68,6 +68,18 @@ impl Keys {
         format!("{}:{{{}}}:coupon:{coupon}", self.prefix, coupon.lane())
     }
 
+    /// Pattern of the keys of all sales, for SCAN.
+    pub fn all_coupons(&self) -> String {
+        let mut pattern = String::new();
+        for c in self.prefix.chars() {
+            if "*?[]^\\".contains(c) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern + ":{*}:coupon:*"
+    }
+
     /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/buyers/shards.rs`); of the
     /// generation of the load.
     pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
@@ -203,6 +215,8 @@ mod tests {
         let coupon = CouponId::compose(7, 4);
         let user = UserId::new(42).unwrap();
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
+        assert_eq!(keys.all_coupons(), "fs:{*}:coupon:*");
+        assert_eq!(Keys::new("a*b").all_coupons(), "a\\*b:{*}:coupon:*");
         assert_eq!(keys.buyers(coupon, 5), "fs:{3}:buyers:7171:5");
         assert_eq!(keys.buyers_of(coupon, 9, 5), "fs:{3}:buyers:7171:9:5");
         let logs = LogId::of_lanes([coupon.lane()].into_iter()).map(|log| keys.log(log));

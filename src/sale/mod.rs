@@ -94,8 +94,8 @@ mod failure;
 // Ids of the business.
 pub mod ids;
 
-pub use failure::Failure;
 pub use failure::in_plain_text;
+pub use failure::{Failure, REMEDY_OTHER_INSTALLATION};
 
 use sqlx::PgPool;
 

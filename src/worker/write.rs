@@ -72,6 +72,8 @@ struct Progress {
     finished: Vec<EntryId>,
     /// Claims on sales whose rows turned out to be locked.
     locked: Vec<LoggedClaim>,
+    /// A claim that became a row.
+    last: Option<LoggedClaim>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
     /// Facts about the batch, once it is written.
@@ -250,7 +252,8 @@ impl LaneWorker {
             }
         };
         // Sent together, so that Redis syncs its file once for both.
-        let (acknowledged, ()) = tokio::join!(self.log.acknowledge(&finished), released);
+        let (acknowledged, ()) =
+            tokio::join!(self.log.acknowledge(&finished, progress.last.as_ref()), released);
         if let Some(followed) = progress.written {
             let finished = if acknowledged.is_ok() { &finished[..] } else { &[] };
             self.note_batch(taken_at, followed, finished);
@@ -431,6 +434,9 @@ impl LaneWorker {
         Written { inserted, repeated, conflicts, oversold, before_mark }: Written,
         progress: &mut Progress,
     ) {
+        if inserted == part.claims.len() {
+            progress.last = part.claims.last().copied().or(progress.last);
+        }
         let report = &mut progress.report;
         report.inserted += inserted;
         report.repeated += repeated;

@@ -33,12 +33,15 @@ use super::Unwell;
 use super::payments::{self, Judged};
 use super::stores::{NO_TOKEN_SECRET, WAYS_OUT, connect, urls};
 use crate::base::clock::Clock;
-use crate::base::config::{Config, Role};
+use crate::base::config::{Config, Role, StoreConfig};
 use crate::base::limits;
 use crate::kit;
 use crate::kit::jwt::key_file::KeyFile;
 use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
 use crate::kit::redis::Redis;
+use crate::sale::keys::Keys;
+use crate::sale::recovery::apart::{self, Standing};
+use crate::sale::{Failure, Stores, installation};
 
 #[derive(Args)]
 pub struct DoctorArguments {
@@ -85,6 +88,7 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
         report.print(redis::examine(&redis, arguments.redis_replicas_min).await);
         report.print(postgres::examine(&pool, &config.stores).await);
+        report.print(together(&redis, &pool, &config.stores).await.into_iter().collect());
         report.print(clocks(&redis, &pool).await);
         kit::postgres::close(&pool).await;
     }
@@ -236,6 +240,25 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
     };
     report.print(found);
     urls
+}
+
+/// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.
+async fn together(redis: &Redis, pool: &PgPool, config: &StoreConfig) -> Option<Finding> {
+    let keys = Keys::new(&config.key_prefix);
+    let stores = Stores { pool: pool.clone(), redis: redis.clone(), keys };
+    if let Some(why) = installation::apart(pool).await.ok()? {
+        return Some(Finding::Failure(format!("Stores: {}", Failure::Apart(why))));
+    }
+    Some(match apart::look(&stores).await.ok()? {
+        Standing::Together => Finding::Good("Stores: Redis and Postgres belong together".into()),
+        Standing::OtherLife(lane) => Finding::Warning(format!(
+            "Stores: Postgres has another life than the one that lane {lane} was opened for: it was restored, or has failed over. A running service closes the lanes for a moment and compares them; start one"
+        )),
+        Standing::OtherInstallation(lane) => {
+            Finding::Failure(format!("Stores: {}", Failure::OtherInstallation(lane)))
+        }
+        Standing::Behind(why) => Finding::Failure(format!("Stores: {}", Failure::Apart(why))),
+    })
 }
 
 /// Compares the servers' clocks with this machine's; a server that doesn't answer is left out.

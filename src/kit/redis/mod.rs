@@ -11,6 +11,8 @@
 //!
 //! Where Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`).
 //!
+//! Where the [`Owner`] of the data is known, a connection to a server with another owner's data is refused.
+//!
 //! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
 
 // The master of a Redis that Sentinel watches.
@@ -60,6 +62,17 @@ pub struct Origin {
     pub replication_id: String,
 }
 
+/// Mark by which the data of a server is known to be ours: a field of a hash that has this value, or isn't there yet.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Key of the hash.
+    pub key: String,
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
 /// Facts about a server when a connection to it begins.
 struct Identity {
     server: ServerId,
@@ -77,6 +90,8 @@ struct Shared {
     place: Place,
     /// Whether this connection logs a new life of the server: one of each process does.
     tells: bool,
+    /// Owner that the data has to have.
+    owner: Option<Owner>,
     /// Time in which the server has to answer, and a connection to be established.
     timeout: Duration,
     /// The connection in use, if there is one; read by every command, without a lock.
@@ -166,13 +181,25 @@ impl Redis {
     /// commands.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self::of(self.0.place.clone(), false, self.0.timeout)
+        let Shared { place, owner, timeout, .. } = &*self.0;
+        Self::with_owner(place.clone(), owner.clone(), false, *timeout)
+    }
+
+    /// The same server, over connections that are refused while its data has another owner.
+    #[must_use]
+    pub fn of_owner(&self, owner: Owner) -> Self {
+        let Shared { place, tells, timeout, .. } = &*self.0;
+        Self::with_owner(place.clone(), Some(owner), *tells, *timeout)
     }
 
     fn of(place: Place, tells: bool, timeout: Duration) -> Self {
+        Self::with_owner(place, None, tells, timeout)
+    }
+
+    fn with_owner(place: Place, owner: Option<Owner>, tells: bool, timeout: Duration) -> Self {
         let link = ArcSwapOption::empty();
         let connecting = Mutex::new(None);
-        Self(Arc::new(Shared { place, tells, timeout, link, connecting }))
+        Self(Arc::new(Shared { place, tells, owner, timeout, link, connecting }))
     }
 
     /// Whether sentinels name the server.
@@ -230,14 +257,15 @@ impl Redis {
         Ok(replies.into_iter().map(|reply| reply.and_then(read)).collect())
     }
 
-    /// Whether the server is still a master that has its data. Otherwise the live connection ends.
+    /// Whether the server is still a master that has its data, and the data is ours. Otherwise the live connection ends.
     ///
     /// # Errors
     ///
     /// When there is no such server: [`trouble`] names the fault in words.
     pub async fn check(&self) -> RedisResult<()> {
         let link = self.link().await?;
-        let identified = identify(&mut link.connection.clone()).await.map(drop);
+        let owner = self.0.owner.as_ref();
+        let identified = identify(&mut link.connection.clone(), owner).await.map(drop);
         identified.inspect_err(|error| link.notice(error))
     }
 
@@ -332,12 +360,13 @@ impl Redis {
     /// A connection to a server that has been identified.
     async fn open(&self, line: &Arc<Line>) -> RedisResult<(MultiplexedConnection, Identity)> {
         let config = line::config(self.0.timeout).set_push_sender(line.clone());
+        let owner = self.0.owner.as_ref();
         match &self.0.place {
-            Place::Server(client) => identified(client, &config).await,
+            Place::Server(client) => identified(client, &config, owner).await,
             Place::Master(sentinels) => {
                 let word = sentinels.ask().await?;
                 sentinels.enter(&word, line)?;
-                let opened = identified(&sentinels.client(&word)?, &config).await;
+                let opened = identified(&sentinels.client(&word)?, &config, owner).await;
                 opened.inspect_err(|_| sentinels.doubt(&word))
             }
         }
@@ -458,7 +487,8 @@ impl Link {
     /// time-outs: a connection whose other end has silently gone away would time out for ever. Commands that are
     /// under way on the old connection still get their replies.
     fn notice(&self, error: &RedisError) {
-        if error.is_io_error() || error.is_unrecoverable_error() || is_unfit_server(error) {
+        let is_unfit = is_unfit_server(error) || is_foreign(error);
+        if error.is_io_error() || error.is_unrecoverable_error() || is_unfit {
             self.line.end();
         }
     }
@@ -501,8 +531,18 @@ pub fn trouble(error: &RedisError) -> &'static str {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::ReadOnly) => "is a replica, which takes no writes",
         ErrorKind::Server(ServerErrorKind::BusyLoading) => "is loading its data",
+        FOREIGN => "holds the data of another installation",
         _ => "can't be reached",
     }
+}
+
+/// Kind of our own error about the owner of the data. The driver uses this kind for URLs that can't be understood, and a
+/// [`Redis`] has a good one.
+const FOREIGN: ErrorKind = ErrorKind::InvalidClientConfig;
+
+/// Whether the data of the server has another [`Owner`].
+pub fn is_foreign(error: &RedisError) -> bool {
+    error.kind() == FOREIGN
 }
 
 /// Whether the server behind the connection is the wrong one, or not ready: another connection may lead elsewhere.
@@ -516,14 +556,18 @@ fn is_unfit_server(error: &RedisError) -> bool {
 async fn identified(
     client: &Client,
     config: &AsyncConnectionConfig,
+    owner: Option<&Owner>,
 ) -> RedisResult<(MultiplexedConnection, Identity)> {
     let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
-    let identity = identify(&mut connection).await?;
+    let identity = identify(&mut connection, owner).await?;
     Ok((connection, identity))
 }
 
-/// Identifies the master behind a connection, and its life.
-async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identity> {
+/// Identifies the master behind a connection, and its life. Refuses one whose data has another owner.
+async fn identify(
+    connection: &mut MultiplexedConnection,
+    owner: Option<&Owner>,
+) -> RedisResult<Identity> {
     let mut command = redis::cmd("INFO");
     command.arg("server").arg("replication").arg("persistence");
     let info: InfoDict = command.query_async(connection).await?;
@@ -533,6 +577,9 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     }
     if info.get::<String>("loading").as_deref() != Some("0") {
         return Err(of(ServerErrorKind::BusyLoading, "the server is loading its data"));
+    }
+    if let Some(owner) = owner {
+        require_owner(connection, owner).await?;
     }
     let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
     let now = info.get("server_time_usec").and_then(DateTime::from_timestamp_micros);
@@ -546,6 +593,19 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     })
 }
 
+async fn require_owner(connection: &mut MultiplexedConnection, owner: &Owner) -> RedisResult<()> {
+    let mut command = redis::cmd("HGET");
+    let command = command.arg(&owner.key).arg(owner.field);
+    match command.query_async::<Option<String>>(connection).await {
+        Ok(Some(found)) if found != owner.value => {
+            Err((FOREIGN, "Redis holds the data of another installation").into())
+        }
+        // A key of another type tells of no owner.
+        Err(error) if !is_data_error(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Asks the server behind a connection for its role, by the command that each connection begins with: a user of Redis
 /// needs no other right.
 ///
@@ -553,7 +613,7 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
 ///
 /// When it is no master that has its data, or doesn't answer.
 pub async fn check_is_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    identify(connection).await.map(drop)
+    identify(connection, None).await.map(drop)
 }
 
 /// The parts of a URL, with the settings of all connections.

@@ -96,18 +96,27 @@ impl Readiness {
         };
         let stopping = self.shutdown.is_announced();
         let recovering = self.lanes.recovering();
+        let apart = match postgres {
+            true => installation::apart(&self.pool).await.ok().flatten(),
+            false => None,
+        };
         let (level, not_kept) = self.durability.report();
         let whole = postgres && recovering.is_empty() && not_kept.is_none();
-        let status = match (claims_taken && !stopping, whole) {
+        let status = match (claims_taken && !stopping && apart.is_none(), whole) {
             (false, _) => ReadyStatus::Unavailable,
             (true, false) => ReadyStatus::Degraded,
             (true, true) => ReadyStatus::Ready,
         };
         let postgres = if postgres { ok() } else { "can't be reached".into() };
         let process = if stopping { "stopping".into() } else { ok() };
-        let lanes = match &recovering[..] {
-            [] => ok(),
-            closed => {
+        let lanes = match (apart, &recovering[..]) {
+            (Some(why), _) => {
+                format!(
+                    "closed, since Postgres is behind Redis ({why}): `flash-sale recover --trust` decides"
+                )
+            }
+            (None, []) => ok(),
+            (None, closed) => {
                 let closed: Vec<String> = closed.iter().map(ToString::to_string).collect();
                 format!("recovering: {}", closed.join(", "))
             }

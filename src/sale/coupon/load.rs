@@ -203,17 +203,33 @@ impl Loader {
         let shards = Shards::for_units(total);
         let arguments =
             (load_id, &values[..], shards.count(), sale.state.as_str(), in_redis(sale.durability));
-        let (load_id, shards): (String, Option<String>) =
+        let (code, load_id, shards): (String, String, Option<String>) =
             self.load.run(&link, names.each_ref().map(String::as_str), arguments).await?;
-        if load_id.is_empty() {
-            self.lanes.refresh().await?;
-            return Err(self.lanes.suspect(coupon.lane()));
+        match code.as_str() {
+            "LOADING" => {}
+            "OPEN" => return self.opened_meanwhile(coupon).await,
+            "CLOSED" => {
+                self.lanes.refresh().await?;
+                return Err(self.lanes.suspect(coupon.lane()));
+            }
+            _ => return Err(Failure::UnknownReply(code)),
         }
         // A sale of an older layout has no shards.
         if let Some(shards) = shards.and_then(|shards| shards.parse().ok()) {
             self.make_shards(coupon, &load_id, shards).await?;
         }
         Ok(load_id)
+    }
+
+    /// The load that another caller has noted since Postgres was asked. Without one, the sale in Redis is none of ours.
+    async fn opened_meanwhile(&self, coupon: CouponId) -> Result<String, Failure> {
+        match stock::find(&self.pool, coupon).await? {
+            Some(StoredCoupon::Flash(StoredSale {
+                stage: Stage::Loaded { load_id } | Stage::Archived { load_id },
+                ..
+            })) => Ok(load_id),
+            _ => Err(Failure::OtherSale(coupon)),
+        }
     }
 
     /// Each call looks again whether the sale is still this load's, and not open yet.
@@ -250,8 +266,9 @@ impl Loader {
     async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {
         let names = self.names(coupon);
         let link = self.redis.link().await?;
+        let arguments = (load_id, coupon.get());
         let reply: String =
-            self.open.run(&link, names.each_ref().map(String::as_str), load_id).await?;
+            self.open.run(&link, names.each_ref().map(String::as_str), arguments).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
             "MISSING" => self.missing(coupon).await,

@@ -22,6 +22,9 @@ pub mod restocks;
 // Loads sales into Redis.
 pub mod load;
 
+// Sales that only Redis has.
+pub mod orphans;
+
 // Rules of changes.
 pub mod rules;
 

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use sqlx::PgPool;
 
 use crate::kit::redis::Link;
-use crate::sale::{Failure, Stores};
+use crate::sale::{Failure, Stores, installation};
 use scripts::FenceScripts;
 use table::StoredLane;
 
@@ -59,14 +59,17 @@ use table::StoredLane;
 ///
 /// # Errors
 ///
-/// When Postgres doesn't answer, or isn't migrated.
-pub async fn states_of(stores: &Stores) -> sqlx::Result<Arc<LaneStates>> {
+/// When Postgres doesn't answer, or isn't migrated; or Redis is another installation's.
+pub async fn states_of(stores: &Stores) -> Result<Arc<LaneStates>, Failure> {
     table::add(&stores.pool).await?;
     let states = LaneStates::new(stores.pool.clone());
     let stored = states.read_now().await?;
     if stored.iter().any(|lane| lane.origin.is_none())
         && let Err(error) = begin(stores, &states, &stored).await
     {
+        if let Failure::OtherInstallation(_) = error {
+            return Err(error);
+        }
         tracing::debug!(%error, "the lanes can't be begun yet");
     }
     Ok(Arc::new(states))
@@ -86,7 +89,7 @@ async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> R
 ///
 /// # Errors
 ///
-/// When a store doesn't answer.
+/// When a store doesn't answer, or Redis is another installation's.
 pub async fn begin_new(
     pool: &PgPool,
     scripts: &FenceScripts,
@@ -98,9 +101,9 @@ pub async fn begin_new(
         return Ok(false);
     }
     let mut begun = false;
-    let origin = link.origin().await?;
+    let (origin, identity) = (link.origin().await?, installation::identity(pool).await?);
     for lane in new {
-        if scripts.begin(link, lane.lane, lane.epoch).await? == lane.epoch {
+        if scripts.begin(link, lane.lane, lane.epoch, &identity).await? == lane.epoch {
             begun |= table::approve_first(pool, lane.lane, &origin).await?;
         }
     }

@@ -8,6 +8,7 @@ use crate::kit::redis::{Link, Origin, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
+use crate::sale::installation::Identity;
 use crate::sale::keys::{Keys, LogId, LogLayout};
 
 /// State of a lane in Redis, compared with the noted one.
@@ -54,8 +55,20 @@ impl FenceScripts {
     }
 
     /// Begins a lane that Redis has never had. Returns the epoch that it has.
-    pub async fn begin(&self, link: &Link, lane: Lane, epoch: i64) -> RedisResult<i64> {
-        self.begin.run(link, [&self.keys.lane(lane)], epoch).await
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer, or has the lane of another installation.
+    pub async fn begin(
+        &self,
+        link: &Link,
+        lane: Lane,
+        epoch: i64,
+        identity: &Identity,
+    ) -> Result<i64, Failure> {
+        let arguments = (epoch, &identity.installation, life(identity));
+        let found: i64 = self.begin.run(link, [&self.keys.lane(lane)], arguments).await?;
+        if found == 0 { Err(Failure::OtherInstallation(lane)) } else { Ok(found) }
     }
 
     /// Compares the lane with what was noted, and raises its beat.
@@ -88,22 +101,24 @@ impl FenceScripts {
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer.
+    /// When Redis doesn't answer, or has the lane of another installation.
     pub async fn fence(
         &self,
         link: &Link,
         lane: Lane,
         epoch: i64,
+        identity: &Identity,
     ) -> Result<Option<Vec<String>>, Failure> {
         let [calls, claims] = self.logs(lane);
         let aside = [&calls, &claims].map(|log| Keys::log_aside(log, epoch));
         let keys = [&*self.keys.lane(lane), &*calls, &*claims, &*aside[0], &*aside[1]];
         let (code, calls_moved, claims_moved): (String, bool, bool) =
-            self.fence.run(link, keys, epoch).await?;
+            self.fence.run(link, keys, (epoch, &identity.installation, life(identity))).await?;
         let moved = aside.into_iter().zip([calls_moved, claims_moved]);
         match code.as_str() {
             "FENCED" => Ok(Some(moved.filter(|(_, moved)| *moved).map(|(name, _)| name).collect())),
             "AHEAD" => Ok(None),
+            "OTHER" => Err(Failure::OtherInstallation(lane)),
             _ => Err(Failure::UnknownReply(code)),
         }
     }
@@ -137,6 +152,11 @@ impl FenceScripts {
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
+}
+
+/// The life of Postgres, as a script takes it.
+fn life(identity: &Identity) -> &str {
+    identity.life.as_deref().unwrap_or_default()
 }
 
 /// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.

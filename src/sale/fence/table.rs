@@ -1,5 +1,6 @@
 //! Owner of the tables `lanes`, `lane_beats` and `lane_keeper`.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -9,6 +10,9 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use crate::kit::postgres;
 use crate::kit::redis::Origin;
 use crate::sale::ids::Lane;
+
+/// Reason of a closure on an operator's word.
+pub const BY_HAND: &str = "an operator asked for it";
 
 /// A lane in Postgres.
 #[derive(Clone, Debug)]
@@ -368,6 +372,51 @@ pub async fn close_by_hand(
         };
         (before, after)
     }))
+}
+
+/// Closes all lanes, those that are named under epochs above these. No recovery believes the beats that are noted: they
+/// are of another time than those of Redis.
+pub async fn close_all(
+    tx: &mut PgConnection,
+    epochs: &[(Lane, i64)],
+    reason: &str,
+) -> sqlx::Result<()> {
+    let (lanes, epochs): (Vec<i32>, Vec<i64>) =
+        epochs.iter().map(|(lane, epoch)| (lane.get(), *epoch)).unzip();
+    sqlx::query!(
+        "WITH in_redis AS (SELECT * FROM unnest($1::integer[], $2::bigint[]) AS told (lane, epoch))
+         UPDATE lanes SET updated_at = now(), state = 'recovering', reason = $3,
+             epoch = greatest(epoch, (SELECT epoch FROM in_redis WHERE in_redis.lane = lanes.lane)) + 1,
+             closed_at = CASE state WHEN 'open' THEN now() ELSE closed_at END",
+        &lanes,
+        &epochs,
+        reason,
+    )
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query!("UPDATE lane_beats SET beat = beat + 2").execute(tx).await?;
+    Ok(())
+}
+
+/// Notes how many acknowledged orders no store knows, after a decision of an operator that has been carried out.
+pub async fn accept_unwritten(pool: &PgPool, lane: Lane, orders: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE lanes SET unwritten_accepted = $2, updated_at = now() WHERE lane = $1 AND reason = $3",
+        lane.get(),
+        orders,
+        BY_HAND,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// The numbers that [`accept_unwritten`] has noted, by lane.
+pub async fn unwritten_accepted(pool: &PgPool) -> sqlx::Result<HashMap<i32, i64>> {
+    let rows =
+        sqlx::query!("SELECT lane, unwritten_accepted FROM lanes WHERE unwritten_accepted > 0");
+    let rows = rows.fetch_all(pool).await?;
+    Ok(rows.into_iter().map(|row| (row.lane, row.unwritten_accepted)).collect())
 }
 
 /// Opens a lane under the epoch of its recovery, and approves this Redis. False if another recovery has begun.

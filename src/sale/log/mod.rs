@@ -192,15 +192,23 @@ impl OrderLog {
     }
 
     /// Takes entries off the pending list, each with the number of its orders that the lane has counted. Only for
-    /// entries of which every position is in Postgres.
+    /// entries of which every position is in Postgres. The lane notes `last`, a claim whose row Postgres has.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer. These entries will be read again then, and change nothing.
-    pub async fn acknowledge(&self, entries: &[(EntryId, u64)]) -> RedisResult<()> {
+    pub async fn acknowledge(
+        &self,
+        entries: &[(EntryId, u64)],
+        last: Option<&LoggedClaim>,
+    ) -> RedisResult<()> {
+        let [order, coupon] = match last {
+            Some(claim) => [claim.order_id.to_string(), claim.coupon_id.to_string()],
+            None => [String::new(), String::new()],
+        };
         for some in entries.chunks(limits::ACKNOWLEDGED_AT_A_TIME) {
             let link = self.redis.link().await?;
-            let mut arguments = vec![GROUP.to_owned()];
+            let mut arguments = vec![GROUP.to_owned(), order.clone(), coupon.clone()];
             arguments
                 .extend(some.iter().flat_map(|(id, orders)| [id.to_string(), orders.to_string()]));
             let _orders: u64 =

@@ -10,6 +10,7 @@ use crate::sale::payment::owed::OwedPayment;
 use crate::sale::postponed::PostponedItem;
 use crate::sale::reconcile::repair;
 use crate::sale::reconcile::runs::{Finding, Run};
+use crate::sale::recovery::closures::ClosureReason;
 use crate::sale::recovery::records::Recovery;
 
 fn step(effect: &'static str, command: String, request: String) -> Step {
@@ -51,18 +52,20 @@ pub(super) fn of_lane(waiting: &WaitingLane) -> Matter {
             "If Redis answers and a worker runs, Redis has a newer epoch than Postgres, which went back in time: look at what each store has that the other one lacks, then say which of them is right.",
         ),
     };
+    let is_of_all = closed.as_deref() == Some(ClosureReason::PostgresBehind.sentence());
+    let of_lane = if is_of_all { String::new() } else { format!("--lane {lane} ") };
     let steps = vec![
         command(
             "shows what each store has that the other one lacks, and changes nothing",
-            format!("recover --lane {lane} --dry-run"),
+            format!("recover {of_lane}--dry-run"),
         ),
         command(
             "the lane is recovered, and buyers that only Redis has become orders",
-            format!("recover --lane {lane} --trust redis"),
+            format!("recover {of_lane}--trust redis"),
         ),
         command(
             "the lane is recovered, and units of buyers that only Redis has are on sale again",
-            format!("recover --lane {lane} --trust postgres"),
+            format!("recover {of_lane}--trust postgres"),
         ),
     ];
     Matter {
@@ -228,7 +231,7 @@ pub(super) fn of_finding(run: &Run, part: u32, finding: &Finding) -> Matter {
 
 fn harm_of_finding(code: &str) -> Option<&'static str> {
     Some(match code {
-        "sale_missing" | "shards_missing" | "sale_unreadable" => {
+        "sale_missing" | "sale_orphaned" | "shards_missing" | "sale_unreadable" => {
             "Claims on the sale are refused, or its buyers are not known."
         }
         "not_conserved" | "negative_stock" | "total_differs" | "oversold" => {
@@ -341,7 +344,7 @@ mod tests {
     fn harm_of_finding_is_told_by_its_kind() {
         let groups = [
             (
-                &["sale_missing", "shards_missing", "sale_unreadable"][..],
+                &["sale_missing", "sale_orphaned", "shards_missing", "sale_unreadable"][..],
                 "Claims on the sale are refused",
             ),
             (&["not_conserved", "negative_stock", "total_differs", "oversold"], ""),

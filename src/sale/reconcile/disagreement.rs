@@ -10,6 +10,8 @@ use crate::sale::order::model::OrderStatus;
 pub enum Disagreement {
     /// Redis doesn't hold a sale that it was given.
     SaleMissing { coupon: CouponId },
+    /// Redis holds a sale of which Postgres knows nothing.
+    SaleOrphaned { coupon: CouponId },
     /// Redis doesn't hold so many shards of a sale's buyers.
     ShardsMissing { coupon: CouponId, shards: i64 },
     /// A value of the sale in Redis can't be read, so the sale can't be compared.
@@ -71,6 +73,7 @@ macro_rules! codes {
 codes! {
     Disagreement {
         SaleMissing = "sale_missing",
+        SaleOrphaned = "sale_orphaned",
         ShardsMissing = "shards_missing",
         SaleUnreadable = "sale_unreadable",
         NotConserved = "not_conserved",
@@ -114,6 +117,7 @@ impl Disagreement {
         }
         match *self {
             Self::SaleMissing { coupon }
+            | Self::SaleOrphaned { coupon }
             | Self::ShardsMissing { coupon, .. }
             | Self::SaleUnreadable { coupon, .. }
             | Self::NotConserved { coupon, .. }
@@ -200,19 +204,24 @@ impl fmt::Display for Disagreement {
                 "coupon {coupon}: user {user} has order {order}, but {}",
                 harm_of_missing(*in_redis)
             ),
-            Self::AcknowledgedUnwritten { .. }
+            Self::SaleOrphaned { .. }
+            | Self::AcknowledgedUnwritten { .. }
             | Self::PendingDeleted { .. }
             | Self::Numbering(_)
             | Self::LogUnreadable { .. }
-            | Self::Listing(_) => self.fmt_of_lane(f),
+            | Self::Listing(_) => self.fmt_of_others(f),
         }
     }
 }
 
 impl Disagreement {
-    /// Fault of a whole lane.
-    fn fmt_of_lane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Fault of a whole lane, or of a sale that only Redis has.
+    fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::SaleOrphaned { coupon } => write!(
+                f,
+                "coupon {coupon}: Redis has a sale under this id of which Postgres knows nothing. Its buyers have no orders"
+            ),
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
                 "lane {lane}: {acknowledged} orders of the order log were acknowledged, but only {accounted} are rows or dead letters. The others are lost"

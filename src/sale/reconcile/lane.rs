@@ -9,6 +9,7 @@ use super::disagreement::Numbering;
 use super::{Check, Disagreement, Report};
 use crate::kit::redis::is_data_error;
 use crate::sale::Failure;
+use crate::sale::fence::table::unwritten_accepted;
 use crate::sale::ids::Lane;
 use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState, LoggedClaim, is_missing_group};
@@ -58,9 +59,11 @@ impl Check<'_> {
         }
         // Read last: an order that was acknowledged by now is there.
         let all = counts::all(self.pool).await?;
+        let accepted = unwritten_accepted(self.pool).await?;
         for (lane, acknowledged) in acknowledged {
             let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
-            let mut accounted = u64::try_from(rows).unwrap_or(0);
+            let accepted = accepted.get(&lane.get()).copied().unwrap_or(0);
+            let mut accounted = u64::try_from(rows + accepted).unwrap_or(0);
             if acknowledged > accounted {
                 let letters = dead_letter::count_of_lane(self.pool, lane).await?;
                 accounted += u64::try_from(letters).unwrap_or(0);

@@ -15,6 +15,7 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
+use crate::sale::coupon::orphans;
 use crate::sale::ids::{CouponId, Lane, RunId};
 use crate::sale::reconcile::readings::{self, Reading};
 use crate::sale::reconcile::repair::{Repair, repair};
@@ -300,7 +301,13 @@ async fn compare_and_record(
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check_as(kind, unchecked, pool, redis, keys).await?;
+        let mut report = reconcile::check_as(kind, unchecked, pool, redis, keys).await?;
+        if kind == Kind::Full {
+            // A look at all keys: only where somebody asks.
+            let orphans = orphans::find(stores).await?.into_iter();
+            let orphans = orphans.map(|coupon| Disagreement::SaleOrphaned { coupon });
+            report.disagreements.extend(orphans);
+        }
         readings::note(pool, &report.readings).await?;
         let done = match repairs {
             Some(payment_window) => repair(stores, &report, payment_window).await?,

@@ -114,6 +114,7 @@ pub async fn repair(
             }
             // Repaired above or below, or left to a person.
             Disagreement::SaleMissing { .. }
+            | Disagreement::SaleOrphaned { .. }
             | Disagreement::ShardsMissing { .. }
             | Disagreement::SaleUnreadable { .. }
             | Disagreement::NotConserved { .. }
@@ -183,6 +184,7 @@ const DOUBTFUL: &str = "other findings about this coupon say that Redis can't be
 fn is_doubtful(found: &Disagreement) -> bool {
     match found {
         Disagreement::SaleMissing { .. }
+        | Disagreement::SaleOrphaned { .. }
         | Disagreement::ShardsMissing { .. }
         | Disagreement::SaleUnreadable { .. }
         | Disagreement::NotConserved { .. }

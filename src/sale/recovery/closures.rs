@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::records::{LostClaim, Recovery};
 use crate::kit::postgres;
+use crate::sale::fence::table;
 use crate::sale::ids::RecoveryId;
 
 /// Reason for which a lane is closed.
@@ -33,6 +34,10 @@ pub enum ClosureReason {
     LogLost,
     /// A process has promised claims that neither store has.
     PromisesLost,
+    /// Postgres lacks what Redis has seen written.
+    PostgresBehind,
+    /// Postgres has another life than the one that the lanes were opened for.
+    OtherPostgres,
     /// An operator's word.
     Operator,
 }
@@ -50,7 +55,9 @@ impl ClosureReason {
             Self::SaleLost => "Redis has lost a sale",
             Self::LogLost => "Redis has lost the order log",
             Self::PromisesLost => "a process promised claims that were lost",
-            Self::Operator => "an operator asked for it",
+            Self::PostgresBehind => "Postgres is behind Redis",
+            Self::OtherPostgres => "another life of Postgres answers",
+            Self::Operator => table::BY_HAND,
         }
     }
 }

@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream};
 use redis::RedisResult;
 use tokio::time::Instant;
 
+use super::apart;
 use super::closures::{self, ClosureReason, RecoveryFilter};
 use super::lane::Recoverer;
 use super::records::{self, Recovery};
@@ -123,8 +124,9 @@ impl Keeper {
         {
             self.lanes.note_recovery_time(time);
         }
-        // A process that doesn't reach Redis leaves the lanes to one that does.
-        let _: String = self.stores.redis.query(&redis::cmd("PING")).await?;
+        // A process that doesn't reach Redis leaves the lanes to one that does. A live connection may lead to a Redis that
+        // was emptied, and that another installation has begun to use.
+        self.stores.redis.check().await?;
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
             // The keeper hears of no claim but its own. It recovers what is closed here.
             return if suspected { self.look_at_sales(&mut stored).await } else { Ok(()) };
@@ -137,6 +139,17 @@ impl Keeper {
         let link = self.stores.redis.link().await?;
         if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
             stored = self.lanes.read_now().await?;
+        }
+        match apart::examine(&self.stores).await {
+            Ok(false) => {}
+            Ok(true) => self.close_all(&mut stored, ClosureReason::OtherPostgres).await?,
+            // Until an operator decides, no lane is recovered.
+            Err(failure @ Failure::Apart(_)) => {
+                self.show(&self.lanes.read_now().await?);
+                self.tell(&failure);
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
         }
         let beats = table::beats(pool, suspected).await?;
         let (newer, of_look) = match self.look(&link, &mut stored, &beats, suspected).await {
@@ -226,6 +239,18 @@ impl Keeper {
         self.judge(stored, &found, &mut refused).await?;
         newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
         Ok((newer, refused))
+    }
+
+    /// Closes the lanes that are open.
+    async fn close_all(
+        &self,
+        stored: &mut [StoredLane],
+        reason: ClosureReason,
+    ) -> Result<(), Failure> {
+        for lane in stored.iter_mut().filter(|lane| lane.is_open) {
+            self.close(lane, reason).await?;
+        }
+        Ok(())
     }
 
     /// Closes a lane, or notes that its row takes no change.

@@ -22,13 +22,13 @@ use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::log::{LogState, OrderLog};
-use crate::sale::order::dead_letter;
 use crate::sale::order::live::{self, PAGE};
 use crate::sale::order::write::Orders;
+use crate::sale::order::{counts, dead_letter};
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::receipts::book::Receipt;
-use crate::sale::{Failure, Stores, receipts};
+use crate::sale::{Failure, Stores, installation, receipts};
 
 /// Recovers lanes.
 pub(super) struct Recoverer {
@@ -115,6 +115,7 @@ impl Recoverer {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
             let promised = self.promised(&link, &noted).await?;
             outcome.unknown = self.unknown((closed, closed_at), &noted, promised, &outcome).await?;
+            self.accept_unwritten(lane, promised).await?;
             promised
         };
         // Redis went back meanwhile. From here on, the next look finds that.
@@ -140,7 +141,8 @@ impl Recoverer {
 
     /// Closes the lane in Redis. False if the lane has a newer epoch.
     async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
-        let Some(moved) = self.scripts.fence(link, lane, epoch).await? else {
+        let identity = installation::identity(&self.stores.pool).await?;
+        let Some(moved) = self.scripts.fence(link, lane, epoch, &identity).await? else {
             return Ok(false);
         };
         if !moved.is_empty() {
@@ -308,6 +310,16 @@ impl Recoverer {
         }
         let in_redis = scripts::promised(&self.stores.keys, link, noted.lane).await?;
         Ok(Some(in_redis.max(noted.promised)))
+    }
+
+    /// Notes how many promised orders neither store knows after an operator has decided between them: the comparison
+    /// expects those no more.
+    async fn accept_unwritten(&self, lane: Lane, promised: Option<i64>) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        let Some(promised) = promised else { return Ok(()) };
+        let rows = counts::all(pool).await?.of_lane.get(&lane.get()).copied().unwrap_or(0);
+        let letters = dead_letter::count_of_lane(pool, lane).await?;
+        Ok(table::accept_unwritten(pool, lane, (promised - rows - letters).max(0)).await?)
     }
 
     /// Claims that Redis had granted, and that neither Postgres nor this recovery knows, now that the log is written, and

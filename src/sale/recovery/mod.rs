@@ -41,6 +41,9 @@
 // The process that looks after the lanes.
 pub mod keeper;
 
+// Stores that don't belong together.
+pub mod apart;
+
 // Recoveries on an operator's word.
 pub mod by_hand;
 

@@ -137,8 +137,8 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active", ""];
     let lane = app.keys().lane(coupon.lane());
     let command = [&["EVAL", script, "2", &sale, &lane], &values[..]].concat();
-    let (load, _): (String, u32) = app.redis(&command).await;
-    assert_eq!(load, "its own load");
+    let (code, load, _): (String, String, u32) = app.redis(&command).await;
+    assert_eq!((&*code, &*load), ("LOADING", "its own load"));
     let script = include_str!("../../../lua/make_shards.lua");
     let shard = app.keys().buyers(coupon, 0);
     let made: String =

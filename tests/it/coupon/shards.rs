@@ -225,7 +225,7 @@ async fn a_load_that_was_cut_off_is_finished_before_the_first_claim() {
         let values = ["a load", "0", "9999999999999", "5000", "1", "1", "157", "active", ""];
         let key = app.keys().coupon(coupon);
         let lane = app.keys().lane(coupon.lane());
-        let _: (String, u32) =
+        let _: (String, String, u32) =
             app.redis(&[&["EVAL", script, "2", &key, &lane], &values[..]].concat()).await;
         let shards = app.shard_keys(coupon).await;
         if made > 0 {

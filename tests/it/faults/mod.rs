@@ -32,3 +32,6 @@ mod roll_back;
 
 // A clock of Redis that is set back.
 mod clocks;
+
+// Stores that don't belong together.
+mod apart;

@@ -1,10 +1,12 @@
 //! Facts in the hash of a lane: its epoch, whether it is open, and what became of its log.
 
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::Failure;
 use flash_sale::sale::fence::scripts::{
     FenceScripts, epoch, has_log_of_calls, has_lost_log, is_open, promised,
 };
 use flash_sale::sale::ids::Lane;
+use flash_sale::sale::installation::{Identity, identity};
 use private_servers::testing::RedisServer;
 
 use crate::support::TestApp;
@@ -63,8 +65,14 @@ async fn a_lane_is_begun_once() {
     let scripts = FenceScripts::new(app.keys().clone());
     let link = app.app.stores.redis.link().await.expect("Redis answers");
     let lane = Lane::all(3).last().expect("there are three");
+    let ours = identity(&app.app.stores.pool).await.expect("Postgres answers");
     for (begun, found) in [(5, 5), (6, 5), (4, 5)] {
-        assert_eq!(scripts.begin(&link, lane, begun).await.ok(), Some(found));
+        assert_eq!(scripts.begin(&link, lane, begun, &ours).await.ok(), Some(found));
     }
+    let others = Identity { installation: "another".into(), ..ours };
+    let refused = scripts.begin(&link, lane, 5, &others).await;
+    assert!(matches!(refused, Err(Failure::OtherInstallation(_))), "{refused:?}");
+    let refused = scripts.fence(&link, lane, 9, &others).await;
+    assert!(matches!(refused, Err(Failure::OtherInstallation(_))), "{refused:?}");
     assert_eq!(is_open(app.keys(), &link, lane, 5).await.ok(), Some(true));
 }

@@ -62,7 +62,9 @@ async fn progress_is_told_up_to_the_first_entry_that_is_not_acknowledged() {
         assert_eq!(found().await, Some(Progress { last, acknowledged }));
         assert_eq!(state().await, Some(GroupState { pending, delivered: id(5, 2) }));
         if let Some(entry) = entries.get(2 - pending as usize) {
-            ours.acknowledge(&done(std::slice::from_ref(entry))).await.expect("Redis answers");
+            ours.acknowledge(&done(std::slice::from_ref(entry)), None)
+                .await
+                .expect("Redis answers");
         }
     }
     let _: String = app.redis(&["SET", &key, "no log"]).await;
@@ -216,7 +218,7 @@ async fn orders_that_wait_are_counted_by_the_lane_or_by_entries_and_the_oldest_h
             assert!(ages.contains(&found.oldest_entry_ms), "{found:?} {ages:?}");
         }
         let held = log.read_pending(9, EntryId::default()).await.expect("Redis answers");
-        log.acknowledge(&done(&held)).await.expect("Redis answers");
+        log.acknowledge(&done(&held), None).await.expect("Redis answers");
         let before = now_ms().await;
         let found = look().await;
         assert_eq!((found.pending, found.unread), (0, 1), "{layout:?}");
@@ -273,7 +275,7 @@ async fn a_backlog_is_that_of_all_known_lanes_and_an_unchanged_log_is_not_looked
         let log = log_of(&app, calls(*lane), "a");
         log.ensure_group().bounded().await.expect("Redis answers");
         let entries = log.read_new(9).await.expect("Redis answers");
-        log.acknowledge(&done(&entries)).await.expect("Redis answers");
+        log.acknowledge(&done(&entries), None).await.expect("Redis answers");
     }
     assert_eq!((look().await, backlog.has_room()), (0, true));
     let states = backlog.states().await.expect("Redis answers");

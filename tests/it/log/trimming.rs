@@ -38,7 +38,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     assert_eq!(log.trim().await.unwrap().trimmed, 0, "everything is pending");
 
     // All but the 500th are acknowledged: that entry and the following ones have to stay.
-    log.acknowledge(&done(&[&entries[..500], &entries[501..]].concat())).await.unwrap();
+    log.acknowledge(&done(&[&entries[..500], &entries[501..]].concat()), None).await.unwrap();
     log.trim().await.unwrap();
     let after_trim = length(&app).await;
     assert!(
@@ -51,7 +51,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     // Another group, like that of a relay, hasn't read any entry yet.
     let key = app.log(lane());
     let _: Value = app.redis(&["XGROUP", "CREATE", &key, "relay", "0"]).await;
-    log.acknowledge(&done(&pending)).await.unwrap();
+    log.acknowledge(&done(&pending), None).await.unwrap();
     assert_eq!(log.trim().await.unwrap().trimmed, 0);
     let _: Value = app.redis(&["XGROUP", "DESTROY", &key, "relay"]).await;
     let TidiedUp { trimmed, unaccounted } = log.trim().await.unwrap();
@@ -75,7 +75,7 @@ async fn a_consumer_that_holds_entries_is_not_removed() {
         "the consumer is still there, and so is the entry"
     );
 
-    holder.acknowledge(&done(&held)).await.unwrap();
+    holder.acknowledge(&done(&held), None).await.unwrap();
     holder.leave().await.unwrap();
     let consumers: Vec<Value> =
         app.redis(&["XINFO", "CONSUMERS", &app.log(lane()), "order-writers"]).await;
@@ -100,7 +100,7 @@ async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
     append(&app, 2).await;
     for log in [&ours, &dead] {
         let entries = log.read_new(1).await.unwrap();
-        log.acknowledge(&done(&entries)).await.unwrap();
+        log.acknowledge(&done(&entries), None).await.unwrap();
     }
     ours.remove_idle_consumers(Duration::from_hours(1)).await.unwrap();
     assert_eq!(consumers(&app).await, ["dead", "ours"]);
@@ -201,9 +201,9 @@ async fn the_backlog_is_what_is_not_acknowledged() {
     assert_eq!(backlog().await, (5, 0, 0));
     let entries = log.read_new(3).await.unwrap();
     assert_eq!(backlog().await, (5, 3, 0));
-    log.acknowledge(&done(&entries)).await.unwrap();
+    log.acknowledge(&done(&entries), None).await.unwrap();
     assert_eq!(backlog().await, (2, 0, 3));
-    log.acknowledge(&done(&entries)).await.unwrap();
+    log.acknowledge(&done(&entries), None).await.unwrap();
     assert_eq!(backlog().await, (2, 0, 3), "an entry counts once");
     log.trim().await.unwrap();
     assert_eq!(backlog().await, (2, 0, 3));

@@ -232,8 +232,8 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     }
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
-    app.execute("UPDATE lane_beats SET beat_at = now() - interval '31 s'").await;
     app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.execute("UPDATE lanes SET closed_at = now() - interval '31 s'").await;
     let (matters, _) = list(&app, "kind=lane").await;
     assert_eq!((kinds(&matters), &matters[0]["id"]), (vec!["lane"], &json!("0")));
     let commands: Vec<&str> = matters[0]["steps"]
@@ -242,13 +242,13 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
         .iter()
         .map(|step| step["command"].as_str().expect("a text"))
         .collect();
-    let of_lane = |end: &str| format!("flash-sale recover --lane 0 {end}");
+    let of_all = |end: &str| format!("flash-sale recover {end}");
     assert_eq!(
         commands,
-        [of_lane("--dry-run"), of_lane("--trust redis"), of_lane("--trust postgres")]
+        [of_all("--dry-run"), of_all("--trust redis"), of_all("--trust postgres")]
     );
     let shown = say(&app, &["operations", "--behind", "lane-1"]).await;
-    assert!(shown.stdout.contains("`flash-sale recover --lane 0 --dry-run`"), "{shown:?}");
+    assert!(shown.stdout.contains("`flash-sale recover --dry-run`"), "{shown:?}");
     for command in &commands[..2] {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         assert_eq!(say(&app, &words).await.code, Some(0), "{command}");

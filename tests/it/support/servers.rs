@@ -181,6 +181,11 @@ impl Addresses {
         *CHOOSES.get_or_init(ask).await
     }
 
+    /// Makes a database without a schema.
+    pub async fn create_empty_database(&self, name: &str) {
+        self.administrate(&format!("CREATE DATABASE {name}")).await;
+    }
+
     /// Drops a database, with whoever is connected to it.
     pub async fn drop_database(&self, name: &str) {
         self.administrate(&format!("DROP DATABASE {name} WITH (FORCE)")).await;

@@ -77,7 +77,7 @@ const ROWS: [Row; 8] = [
         sale: Sale::Absent,
         keys: &[SALE, LANE],
         arguments: &["load", "0", "9999999999999", "10", "1", EPOCH, "1", "active", ""],
-        refusal: &["", ""],
+        refusal: &["CLOSED", "", ""],
     },
     Row {
         script: "make_shards",
@@ -90,7 +90,7 @@ const ROWS: [Row; 8] = [
         script: "open_sale",
         sale: Sale::Loading,
         keys: &[SALE, LANE],
-        arguments: &["load"],
+        arguments: &["load", "1024"],
         refusal: &["RECOVERING"],
     },
 ];

@@ -44,7 +44,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
         assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");
         assert_eq!(one.repeated + other.repeated, THIRD, "{one:?} {other:?}");
         assert_eq!(one.conflicts + other.conflicts, 0, "{one:?} {other:?}");
-        log.acknowledge(&done(&entries)).await.unwrap();
+        log.acknowledge(&done(&entries), None).await.unwrap();
     }
     let sold = app.number("SELECT sum(sold)::bigint FROM flash_sales").await;
     assert_eq!(sold, i64::try_from(5 * 3 * THIRD).unwrap());

@@ -59,14 +59,11 @@ async fn recover_opens_each_lane_with_its_beat_its_counts_and_its_record() {
     }
     assert_eq!(app.redis::<i64>(&["DEL", &app.log(sales[3].lane())]).await, 1);
     close_lanes(&app).await;
-    // Redis has a newer epoch than Postgres, or that of an attempt before.
-    for (lane, epoch) in [(7, "99"), (8, "2")] {
-        let key = app.keys().lane(sales[lane].lane());
-        let _: i64 = app.redis(&["HSET", &key, "epoch", epoch]).await;
-    }
+    // Redis has the epoch of an attempt before.
+    let _: i64 = app.redis(&["HSET", &app.keys().lane(sales[8].lane()), "epoch", "2"]).await;
     let lines = Lines::heard();
     let ended = bounded("the end of the pass", app.app.keeper.pass()).await;
-    assert!(ended.is_err_and(|error| error.to_string().contains("a newer epoch of lane 7")));
+    ended.expect("both stores answer");
 
     let numbers = "lane, sales_kept, sales_built, buyers, coalesce(unknown::text, '-')";
     assert_eq!(
@@ -79,6 +76,7 @@ async fn recover_opens_each_lane_with_its_beat_its_counts_and_its_record() {
             "4 0 1 2 7",
             "5 0 1 2 -",
             "6 0 1 2 5",
+            "7 1 0 0 0",
             "8 1 0 0 0"
         ]
     );
@@ -92,38 +90,37 @@ async fn recover_opens_each_lane_with_its_beat_its_counts_and_its_record() {
             "4 3 9 9 t f",
             "5 3 9 9 t f",
             "6 3 9 9 t f",
-            "7 1 2 2 t f",
+            "7 3 2 2 t t",
             "8 3 2 2 t t"
         ]
     );
     let seven = "3 open 3 7 7 - -";
     let (two, nine) = ("3 open 3 2 2 - -", "3 open 3 9 9 - -");
-    let expected = [two, two, seven, two, nine, nine, nine, "99 open 1 2 2 - -", two];
+    let expected = [two, two, seven, two, nine, nine, nine, two, two];
     assert_eq!(hashes(&app, 9).await, expected);
     let lanes =
         "SELECT concat_ws(' ', lane, epoch, state) FROM lanes WHERE epoch <> 3 OR state <> 'open'";
-    assert_eq!(app.texts(lanes).await, ["7 2 recovering"]);
-    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE lane = 7").await, 0);
+    assert_eq!(app.texts(lanes).await, [""; 0]);
     // Redis tells its time by the microsecond.
     let exact = "SELECT count(*) FROM lane_beats WHERE settled_at > date_trunc('second', settled_at) + interval '2 microseconds'";
     assert!(app.number(exact).await >= 5);
     let log = app.log(sales[3].lane());
     assert_eq!(app.redis::<Vec<redis::Value>>(&["XINFO", "GROUPS", &log]).await.len(), 1);
 
-    assert_eight_are_told(&app, &lines);
+    assert_nine_are_told(&app, &lines);
 }
 
-fn assert_eight_are_told(app: &TestApp, lines: &Lines) {
+fn assert_nine_are_told(app: &TestApp, lines: &Lines) {
     let opened = lines.with("the lane is open again");
-    assert_eq!(opened.len(), 8);
+    assert_eq!(opened.len(), 9);
     let told = |fields: &str| opened.iter().filter(|line| line.contains(fields)).count();
     assert_eq!(told("lane=0 epoch=3 kept=1 built=0 buyers=0 harvested=0 receipts=0"), 1);
     assert_eq!(told("lane=4 epoch=3 kept=0 built=1 buyers=2 harvested=0 receipts=0"), 1);
     assert_eq!(told("unknown=7 lost=0"), 1);
     let unknown = "flash_sale_recovered_claims_total{outcome=\"unknown\"}";
     assert_eq!(number(&app.app, unknown), 17.0);
-    assert_eq!(number(&app.app, "flash_sale_lane_closed_seconds_count"), 8.0);
-    assert_eq!(number(&app.app, "flash_sale_lanes_recovering"), 1.0);
+    assert_eq!(number(&app.app, "flash_sale_lane_closed_seconds_count"), 9.0);
+    assert_eq!(number(&app.app, "flash_sale_lanes_recovering"), 0.0);
 }
 
 /// Of thirteen promised orders, four were settled, and six are known now: three new rows, a letter, a superseded claim, and
