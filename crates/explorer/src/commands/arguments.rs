@@ -160,9 +160,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
-    let found = Fault::ALL.into_iter().find(|fault| fault.name() == name);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+    let all = || Fault::ALL.into_iter().chain(Fault::APART);
+    all().find(|fault| fault.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = all().map(Fault::name).collect();
         format!("there is no such fault; there are {}", names.join(", "))
     })
 }

@@ -72,6 +72,11 @@ pub enum Fault {
     PostgresKill,
     /// No data pass between a process and Postgres, and the connections stay open.
     PostgresBlackHole,
+    /// Postgres is dumped at the beginning. At the end all processes are killed, and the dump takes the place of what
+    /// Postgres has; then they start, and an operator says which store is right.
+    PostgresRestored,
+    /// A service with another database is started on this Redis.
+    ForeignInstallation,
 }
 
 /// A thing that at most one fault has at a time.
@@ -112,7 +117,7 @@ pub const APIS: usize = 2;
 pub const PROCESSES: usize = 4;
 
 impl Fault {
-    /// Each fault.
+    /// Each fault that a plan has by itself.
     pub const ALL: [Self; 33] = [
         Self::ApiKill,
         Self::WorkerKill,
@@ -148,6 +153,9 @@ impl Fault {
         Self::PostgresKill,
         Self::PostgresBlackHole,
     ];
+
+    /// Faults that a plan has only if they are asked for by name: stores that don't belong together.
+    pub const APART: [Self; 2] = [Self::PostgresRestored, Self::ForeignInstallation];
 
     /// Name of the fault, as reports have it.
     pub fn name(self) -> &'static str {
@@ -185,6 +193,8 @@ impl Fault {
             Self::ScriptsFlushed => "scripts-flushed",
             Self::PostgresKill => "postgres-kill",
             Self::PostgresBlackHole => "postgres-black-hole",
+            Self::PostgresRestored => "postgres-restored",
+            Self::ForeignInstallation => "foreign-installation",
         }
     }
 
@@ -194,7 +204,7 @@ impl Fault {
             Self::ApiKill | Self::WorkerKill | Self::ApiPause | Self::WorkerPause => {
                 Ground::Process(place)
             }
-            Self::RollingRestart => Ground::AllProcesses,
+            Self::RollingRestart | Self::PostgresRestored => Ground::AllProcesses,
             Self::WorkersKill => Ground::Workers,
             Self::RepliesDropped
             | Self::Latency
@@ -222,7 +232,8 @@ impl Fault {
             | Self::Poison
             | Self::GroupDestroyed
             | Self::LogDeleted
-            | Self::ScriptsFlushed => Ground::Free,
+            | Self::ScriptsFlushed
+            | Self::ForeignInstallation => Ground::Free,
         }
     }
 
@@ -247,6 +258,7 @@ impl Fault {
                 | Self::LogDeleted
                 | Self::ScriptsFlushed
                 | Self::RollingRestart
+                | Self::ForeignInstallation
         )
     }
 
@@ -292,8 +304,9 @@ mod tests {
     fn all_has_each_fault_once() {
         let names: BTreeSet<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
         assert_eq!(names.len(), Fault::ALL.len());
-        // The last variant: a fault that is added behind it, and not to ALL, makes this fail.
-        assert_eq!(Fault::PostgresBlackHole as usize + 1, Fault::ALL.len());
+        // The last variant: a fault that is added behind it, and to neither list, makes this fail.
+        let known = Fault::ALL.len() + Fault::APART.len();
+        assert_eq!(Fault::ForeignInstallation as usize + 1, known);
     }
 
     #[test]

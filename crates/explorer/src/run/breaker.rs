@@ -32,6 +32,8 @@ pub struct Breaker {
     pub losses: Mutex<Vec<Loss>>,
     /// Remarks for the log of the run.
     pub notes: Mutex<Vec<String>>,
+    /// Events that must not happen.
+    pub mishaps: Mutex<Vec<String>>,
 }
 
 impl Breaker {
@@ -159,6 +161,8 @@ impl Breaker {
                 way.set(Mood::Clear);
                 service.note_silence(from, time.now());
             }
+            Fault::PostgresRestored => self.restore_postgres(act).await?,
+            Fault::ForeignInstallation => self.start_foreign_installation().await?,
             _ => self.change_data(act).await?,
         }
         Ok(())

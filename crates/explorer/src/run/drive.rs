@@ -61,6 +61,7 @@ pub async fn run(
         coupons: Mutex::default(),
         losses: Mutex::default(),
         notes: Mutex::default(),
+        mishaps: Mutex::default(),
     });
     let mut evidence = Evidence::empty(plan.clone());
     let supervised = tokio::select! {
@@ -199,6 +200,7 @@ async fn gather(
     evidence.told_last = ask_all(installation, http, &pairs).await;
     evidence.losses =
         std::mem::take(&mut *breaker.losses.lock().expect("no holder of this lock panics"));
+    evidence.mishaps.append(&mut breaker.mishaps.lock().expect("no holder of this lock panics"));
     for service in &installation.services {
         let (lives, silences, mishaps) = service.facts();
         evidence.lives.extend(lives);

@@ -9,6 +9,9 @@ mod heal;
 // Faults of the server of Redis: its process and its files.
 mod redis_faults;
 
+// Stores that don't belong together.
+mod stores_apart;
+
 // Faults, caused.
 mod breaker;
 

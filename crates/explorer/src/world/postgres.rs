@@ -68,6 +68,11 @@ impl Postgres {
         self.administrate(format!("DROP DATABASE {name} WITH (FORCE)")).await
     }
 
+    /// Makes a database without a schema.
+    pub async fn create_empty(&self, name: &str) -> anyhow::Result<()> {
+        self.administrate(format!("CREATE DATABASE {name}")).await
+    }
+
     async fn administrate(&self, statement: String) -> anyhow::Result<()> {
         let options = self.options("postgres")?;
         let mut connection = PgConnection::connect_with(&options).await?;
