@@ -248,7 +248,7 @@ async fn a_change_by_another_process_is_seen_without_a_message() {
     app.execute("SELECT nextval('coupon_sequence')").await;
     let newest = app.create_regular().await;
     let late = CouponId::compose(newest.sequence() - 1, 1);
-    assert!(shown(&other, newest).await.is_some());
+    eventually("the newest is shown", async || shown(&other, newest).await.is_some()).await;
     assert_eq!(shown(&other, late).await, None);
     let insert = "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents, currency)
          SELECT $, kind, title, sub_title, rules, pay_cents, value_cents, currency FROM coupons ORDER BY id DESC LIMIT 1";
