@@ -74,7 +74,7 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
     let by = Actor::command_line();
     let removed = apart::decide(stores, &chosen, is_all, trust, &by).await?;
     for lane in chosen {
-        println!("lane {lane} is closed; a running service recovers it (`flash-sale recoveries`)");
+        println!("lane {lane} is closed; a running service recovers it (GET /v1/recoveries)");
     }
     if removed > 0 {
         println!("{removed} sales that only Redis had have been removed");

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep};
 
 /// Time for one event of a test.
 pub const PATIENCE: Duration = Duration::from_secs(50);
-/// Name of the environment variable with the seconds that [`eventually`] and [`bounded`] wait instead: `make mutants` looks
-/// for tests that fail, and has no time to wait for them.
+/// Name of the environment variable with the seconds that [`eventually`] and [`bounded`] wait instead: a
+/// run that plants bugs looks for tests that fail, and has no time to wait for them.
 const EVENT_SECONDS_MAX: &str = "TEST_EVENT_SECONDS_MAX";
 /// Time for one look of [`eventually`], which may do much, and for all [`tries()`].
 const LOOK_MAX: Duration = Duration::from_secs(600);
