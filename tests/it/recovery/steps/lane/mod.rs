@@ -19,20 +19,6 @@ use crate::support::{TestApp, bounded, lane, proxy_before};
 static OPEN: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../../lua/open_lane.lua")));
 
-/// Beats of the lanes: the number, promised orders, the last settled state, its age, and whether the sales are unchecked.
-const BEATS: &str = "
-    SELECT concat_ws(' ', lane, beat, promised, settled_promised, settled_at > now() - interval '1 hour',
-                     unchecked_since IS NOT NULL)
-    FROM lane_beats ORDER BY lane";
-
-/// One settled state is too old by a moment, and one is not. Lane 2 has no sale that Redis has to hold.
-const FACTS: &str = "
-    UPDATE flash_sales SET archived_at = now() WHERE (coupon_id & 1023) = 2;
-    UPDATE lane_beats SET promised = 7 WHERE lane = 2;
-    UPDATE lane_beats SET promised = 9 WHERE lane IN (4, 5, 6);
-    UPDATE lane_beats SET settled_at = beat_at - interval '1 day' WHERE lane = 5;
-    UPDATE lane_beats SET settled_at = beat_at - interval '1 day' + interval '1 s' WHERE lane = 6";
-
 /// Hash of each lane in Redis.
 async fn hashes(app: &TestApp, lanes: i32) -> Vec<String> {
     let mut hashes = Vec::new();
@@ -45,81 +31,6 @@ async fn hashes(app: &TestApp, lanes: i32) -> Vec<String> {
         hashes.push(values.join(" "));
     }
     hashes
-}
-
-#[tokio::test]
-async fn recover_opens_each_lane_with_its_beat_its_counts_and_its_record() {
-    let app = TestApp::with_lanes(9).await;
-    app.expect_disagreements();
-    let sales = sold_to_two::<9>(&app).await;
-    app.execute(FACTS).await;
-    for lane in [1, 4, 5, 6] {
-        damage(&app, sales[lane]).await;
-    }
-    assert_eq!(app.redis::<i64>(&["DEL", &app.log(sales[3].lane())]).await, 1);
-    close_lanes(&app).await;
-    // Redis has the epoch of an attempt before.
-    let _: i64 = app.redis(&["HSET", &app.keys().lane(sales[8].lane()), "epoch", "2"]).await;
-    let lines = Lines::heard();
-    let ended = bounded("the end of the pass", app.app.keeper.pass()).await;
-    ended.expect("both stores answer");
-
-    let numbers = "lane, sales_kept, sales_built, buyers, coalesce(unknown::text, '-')";
-    assert_eq!(
-        outcomes(&app, numbers).await,
-        [
-            "0 1 0 0 0",
-            "1 0 1 2 0",
-            "2 0 0 0 5",
-            "3 0 1 2 0",
-            "4 0 1 2 7",
-            "5 0 1 2 -",
-            "6 0 1 2 5",
-            "7 1 0 0 0",
-            "8 1 0 0 0"
-        ]
-    );
-    assert_eq!(
-        app.texts(BEATS).await,
-        [
-            "0 3 2 2 t t",
-            "1 3 2 2 t f",
-            "2 3 7 7 t f",
-            "3 3 2 2 t f",
-            "4 3 9 9 t f",
-            "5 3 9 9 t f",
-            "6 3 9 9 t f",
-            "7 3 2 2 t t",
-            "8 3 2 2 t t"
-        ]
-    );
-    let seven = "3 open 3 7 7 - -";
-    let (two, nine) = ("3 open 3 2 2 - -", "3 open 3 9 9 - -");
-    let expected = [two, two, seven, two, nine, nine, nine, two, two];
-    assert_eq!(hashes(&app, 9).await, expected);
-    let lanes =
-        "SELECT concat_ws(' ', lane, epoch, state) FROM lanes WHERE epoch <> 3 OR state <> 'open'";
-    assert_eq!(app.texts(lanes).await, [""; 0]);
-    // Redis tells its time by the microsecond.
-    let exact = "SELECT count(*) FROM lane_beats WHERE settled_at > date_trunc('second', settled_at) + interval '2 microseconds'";
-    assert!(app.number(exact).await >= 5);
-    let log = app.log(sales[3].lane());
-    assert_eq!(app.redis::<Vec<redis::Value>>(&["XINFO", "GROUPS", &log]).await.len(), 1);
-
-    assert_nine_are_told(&app, &lines);
-}
-
-fn assert_nine_are_told(app: &TestApp, lines: &Lines) {
-    let opened = lines.with("the lane is open again");
-    assert_eq!(opened.len(), 9);
-    let told = |fields: &str| opened.iter().filter(|line| line.contains(fields)).count();
-    assert_eq!(told("lane=0 epoch=3 kept=1 built=0 buyers=0 harvested=0 receipts=0"), 1);
-    assert_eq!(told("lane=4 epoch=3 kept=0 built=1 buyers=2 harvested=0 receipts=0"), 1);
-    assert_eq!(told("unknown=7 lost=0"), 1);
-    let unknown = "flash_sale_recovered_claims_total{outcome=\"unknown\"}";
-    assert_eq!(number(&app.app, unknown), 17.0);
-    assert_eq!(number(&app.app, "flash_sale_lane_closed_seconds_count"), 9.0);
-    assert_eq!(number(&app.app, "flash_sale_lanes_recovering"), 0.0);
 }
 
 /// Of thirteen promised orders, four were settled, and six are known now: three new rows, a letter, a superseded claim, and
