@@ -280,7 +280,7 @@ impl App {
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces,
             payments: payments(config, &stores, &order_moves, &postponed),
-            expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
+            expiry: Expiry::new(order_moves.clone(), postponed.clone()),
             dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),

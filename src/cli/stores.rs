@@ -215,6 +215,7 @@ async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
             missing.join(", ")
         ),
         Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
+        Fitness::Before1_0 => bail!(BEFORE_1_0),
         Fitness::UpToDate => {}
     }
     let missing = schema::missing_rights(pool).await.context(POSTGRES_UNUSABLE)?;
@@ -227,10 +228,12 @@ async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings a database up to date, unless a newer binary has upgraded it.
+/// Brings a database up to date, unless a newer binary has upgraded it, or one from before 1.0 has made it.
 async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
-    if let Fitness::Newer(unknown) = fitness(pool).await? {
-        bail!(upgraded_by_newer(&unknown));
+    match fitness(pool).await? {
+        Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
+        Fitness::Before1_0 => bail!(BEFORE_1_0),
+        Fitness::Older(_) | Fitness::UpToDate => {}
     }
     schema::migrate(pool).await.context("the database could not be migrated")
 }
@@ -239,6 +242,9 @@ async fn fitness(pool: &PgPool) -> anyhow::Result<Fitness> {
     postgres::check_connection(pool).await.context(POSTGRES_UNUSABLE)?;
     schema::fitness(pool).await.context(POSTGRES_UNUSABLE)
 }
+
+/// What is said of a database that no version from 1.0 on can read.
+pub const BEFORE_1_0: &str = "the database was made by a version before 1.0 (up to the tag before-redesign); 1.0 begins anew: name an empty database, or run that version";
 
 fn upgraded_by_newer(unknown: &[String]) -> String {
     format!(

@@ -1,5 +1,5 @@
 //! What waits for a person, in one shape and one list. It owns no table: a view reads the tables that are there
-//! (`migrations/0082_waiting.sql`). A thing leaves the list when its row says that nothing is left to do.
+//! (`migrations/0007_operator.sql`). A thing leaves the list when its row says that nothing is left to do.
 //!
 //! Kinds come one behind the other, and within a kind the newest thing first: so each kind is read by the index of its
 //! own table, and a page reads no more rows than it shows.

@@ -1,62 +1,35 @@
 //! The database schema: the files in `migrations/`, embedded into the binary.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
-use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool};
 
-static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
-    let mut migrations = sqlx::migrate!();
-    // In place of the library's lock stands `LOCK`, which is not waited for within a statement: such a statement holds
-    // a snapshot, and building an index concurrently waits for the end of all snapshots.
-    migrations.set_locking(false);
-    migrations
-});
+static MIGRATOR: Migrator = sqlx::migrate!();
 
-/// Advisory lock of the process that migrates: `migrate` in ASCII.
-const LOCK: i64 = 0x006d_6967_7261_7465;
-const LOCK_PAUSE: Duration = Duration::from_millis(100);
-
-/// Brings the database up to date. Does nothing when it is.
-///
-/// A migration that builds an index concurrently (`-- no-transaction`) has the name of that index, and no other
-/// statement. If its process died in it, the index is dropped and built again.
+/// Brings the database up to date. Does nothing when it is. Of several processes, one migrates and the others wait.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer, or a migration that has run differs from the one here.
 pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
-    // A migration may take any time.
+    // A migration, or the wait for one, may take any time.
     sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query("SET lock_timeout = 0").execute(&mut *connection).await?;
-    let migrated = migrate_alone(&mut connection).await;
-    // The lock ends with its session.
+    let migrated = MIGRATOR.run(&mut *connection).await;
     connection.close().await?;
     migrated
 }
 
-async fn migrate_alone(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    let lock = || sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(LOCK);
-    while !lock().fetch_one(&mut *connection).await? {
-        tokio::time::sleep(LOCK_PAUSE).await;
-    }
-    let applied: HashSet<i64> =
-        applied(connection).await?.into_iter().map(|(version, _)| version).collect();
-    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version));
-    for migration in missing.filter(|migration| migration.no_tx) {
-        let index = migration.description.replace(' ', "_");
-        let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}");
-        sqlx::query(AssertSqlSafe(drop)).execute(&mut *connection).await?;
-    }
-    MIGRATIONS.run(connection).await
-}
+/// Name of the first migration of versions before 1.0, which no version from 1.0 on can read.
+const FIRST_BEFORE_1_0: &str = "coupons";
 
 /// Fitness of a database for this binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fitness {
+    /// A version before 1.0 has made the database.
+    Before1_0,
     /// The database has had all migrations of this binary, and no other.
     UpToDate,
     /// Names of the migrations that the database hasn't had yet.
@@ -68,13 +41,16 @@ pub enum Fitness {
 /// Compares the migrations of the database with those of this binary.
 pub async fn fitness(pool: &PgPool) -> sqlx::Result<Fitness> {
     let applied = applied(&mut *pool.acquire().await?).await?;
-    let unknown = applied.iter().filter(|(version, _)| !MIGRATIONS.version_exists(*version));
+    if applied.first().is_some_and(|(_, name)| name == FIRST_BEFORE_1_0) {
+        return Ok(Fitness::Before1_0);
+    }
+    let unknown = applied.iter().filter(|(version, _)| !MIGRATOR.version_exists(*version));
     let unknown: Vec<String> = unknown.map(|(version, name)| format!("{version} {name}")).collect();
     if !unknown.is_empty() {
         return Ok(Fitness::Newer(unknown));
     }
     let applied: HashSet<i64> = applied.into_iter().map(|(version, _)| version).collect();
-    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version));
+    let missing = MIGRATOR.iter().filter(|migration| !applied.contains(&migration.version));
     let missing: Vec<String> = missing.map(|migration| migration.description.to_string()).collect();
     Ok(if missing.is_empty() { Fitness::UpToDate } else { Fitness::Older(missing) })
 }

@@ -30,7 +30,7 @@ const TAKEN: &[(&str, &str)] = &[("src/kit/postgres.rs", "tokio::spawn")];
 /// Process-wide values that there may be: file and name.
 const STATICS: &[(&str, &str)] = &[
     ("src/main.rs", "ALLOCATOR"),
-    ("src/sale/schema.rs", "MIGRATIONS"),
+    ("src/sale/schema.rs", "MIGRATOR"),
     // Made once from constants, and never changed.
     ("src/http/contract/check.rs", "SCHEMAS_OF"),
     ("src/http/contract/check.rs", "PARAMETERS_OF"),

@@ -5,6 +5,7 @@ use sqlx::PgPool;
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
+use crate::cli::stores::BEFORE_1_0;
 use crate::kit::postgres::{self, ServerFacts};
 use crate::sale::installation;
 use crate::sale::schema::{self, Fitness};
@@ -53,6 +54,7 @@ async fn migrated(pool: &PgPool) -> Finding {
                 missing.join(", ")
             ));
         }
+        Ok(Fitness::Before1_0) => return Failure(format!("Postgres: {BEFORE_1_0}")),
         Ok(Fitness::Newer(unknown)) => {
             return Failure(format!(
                 "Postgres has had migrations that this flash-sale doesn't know ({}): no process of it starts. Run the newer one that has upgraded the database",

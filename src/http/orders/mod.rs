@@ -169,8 +169,8 @@ pub struct PaymentOpened {
     amount_cents: i64,
     /// Its currency (ISO 4217).
     currency: String,
-    /// Time until which the order can be paid; null for an order that an older version has written.
-    pay_by: Option<DateTime<Utc>>,
+    /// Time until which the order can be paid.
+    pay_by: DateTime<Utc>,
 }
 
 const ELSEWHERE: &str =

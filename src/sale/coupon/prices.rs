@@ -3,6 +3,7 @@
 //! A row of `coupon_prices` never changes, and no row comes between two revisions that are there. So what has been
 //! looked up stays true, and is remembered.
 
+use chrono::{DateTime, Utc};
 use moka::future::Cache;
 use sqlx::PgConnection;
 
@@ -56,4 +57,21 @@ impl Prices {
         }
         Ok(found)
     }
+}
+
+/// The price of this coupon at this time, or its first one if that is later: clocks differ. None if there is no such coupon.
+pub async fn at_time(
+    connection: &mut PgConnection,
+    coupon: CouponId,
+    time: DateTime<Utc>,
+) -> sqlx::Result<Option<Price>> {
+    sqlx::query_as!(
+        Price,
+        "SELECT pay_cents, currency FROM coupon_prices
+         WHERE coupon_id = $1 AND (since <= $2 OR revision = 1) ORDER BY revision DESC LIMIT 1",
+        coupon.get(),
+        time,
+    )
+    .fetch_optional(connection)
+    .await
 }

@@ -21,7 +21,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use crate::base::limits;
 use crate::sale::Failure;
@@ -35,8 +34,6 @@ use crate::sale::postponed::Postponed;
 pub struct Expiry {
     moves: OrderMoves,
     postponed: Postponed,
-    /// Time that an order of an older version, which has no `pay_by`, may stay unpaid after it was written.
-    payment_window: Duration,
     /// Sales whose rows another session kept locked, at the last look.
     locked: Mutex<BTreeSet<CouponId>>,
 }
@@ -50,9 +47,9 @@ struct Batch {
 }
 
 impl Expiry {
-    /// Expiry of orders that have been unpaid for `payment_window`.
-    pub fn new(moves: OrderMoves, postponed: Postponed, payment_window: Duration) -> Self {
-        Self { moves, postponed, payment_window, locked: Mutex::default() }
+    /// Expiry of these orders.
+    pub fn new(moves: OrderMoves, postponed: Postponed) -> Self {
+        Self { moves, postponed, locked: Mutex::default() }
     }
 
     /// Closes due orders, oldest first, up to [`limits::PASS_BATCHES_MAX`] batches; then tries postponed ones again that
@@ -89,12 +86,7 @@ impl Expiry {
 
     async fn batch(&self) -> Result<Batch, Failure> {
         let limit = limits::EXPIRY_BATCH as usize;
-        match self
-            .moves
-            .expire(self.payment_window, &self.locked(), limits::EXPIRY_BATCH)
-            .await
-            .map_err(Failure::from)
-        {
+        match self.moves.expire(&self.locked(), limits::EXPIRY_BATCH).await.map_err(Failure::from) {
             // Locked orders are skipped, so a longer batch may follow a short one: in the next pass.
             Ok(closed) => Ok(Batch { closed, is_full: closed >= limit }),
             Err(failure) if failure.is_of_lock() && self.leaves_out_locked(&failure).await? => {
@@ -125,9 +117,9 @@ impl Expiry {
 
     /// The orders of the next batch, oldest first, by coupon.
     async fn due(&self) -> sqlx::Result<BTreeMap<CouponId, Vec<OrderId>>> {
-        let (window, limit) = (self.payment_window, limits::EXPIRY_BATCH);
+        let limit = limits::EXPIRY_BATCH;
         let mut by_coupon: BTreeMap<CouponId, Vec<OrderId>> = BTreeMap::new();
-        for (order, coupon) in self.moves.due(window, &self.locked(), limit).await? {
+        for (order, coupon) in self.moves.due(&self.locked(), limit).await? {
             by_coupon.entry(coupon).or_default().push(order);
         }
         Ok(by_coupon)

@@ -72,7 +72,7 @@ impl From<sqlx::Error> for NotWritten {
 impl From<NoPrices> for NotWritten {
     fn from(reason: NoPrices) -> Self {
         match reason {
-            NoPrices::Missing(..) => Self::Poison(Reason::Invalid, reason.to_string()),
+            NoPrices::Missing(_) => Self::Poison(Reason::Invalid, reason.to_string()),
             NoPrices::Postgres(error) => error.into(),
         }
     }
@@ -84,17 +84,17 @@ struct Columns {
     coupons: Vec<i64>,
     users: Vec<i64>,
     times: Vec<DateTime<Utc>>,
-    cents: Vec<Option<i64>>,
-    currencies: Vec<Option<String>>,
+    cents: Vec<i64>,
+    currencies: Vec<String>,
 }
 
 impl Columns {
-    fn of(claims: &[LoggedClaim], prices: Vec<Option<Price>>) -> Self {
+    fn of(claims: &[LoggedClaim], prices: Vec<Price>) -> Self {
         fn column<T>(claims: &[LoggedClaim], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
             claims.iter().map(of).collect()
         }
-        let price = |price: Option<Price>| price.map(|it| (it.pay_cents, it.currency)).unzip();
-        let (cents, currencies) = prices.into_iter().map(price).unzip();
+        let (cents, currencies) =
+            prices.into_iter().map(|price| (price.pay_cents, price.currency)).unzip();
         Self {
             cents,
             currencies,
@@ -131,8 +131,8 @@ pub(super) async fn insert_new(
         &coupons,
         &users,
         &times,
-        &cents as &[Option<i64>],
-        &currencies as &[Option<String>],
+        &cents,
+        &currencies,
         terms.payment_window.as_secs_f64(),
         terms.pay_time_min().as_secs_f64(),
         newest,
@@ -186,8 +186,8 @@ async fn insert_in_id_order(
         &coupons,
         &users,
         &times,
-        &cents as &[Option<i64>],
-        &currencies as &[Option<String>],
+        &cents,
+        &currencies,
         terms.payment_window.as_secs_f64(),
         terms.pay_time_min().as_secs_f64(),
     )
@@ -307,23 +307,23 @@ mod tests {
     }
 
     #[test]
-    fn columns_keep_the_order_of_the_claims_and_a_price_where_there_is_one() {
+    fn columns_keep_the_order_of_the_claims() {
         let claims = [claim(1, 42, 7), claim(2, 41, 6)];
-        let price = Price { pay_cents: 5, currency: "EUR".to_owned() };
-        let columns = Columns::of(&claims, vec![Some(price), None]);
+        let price = |pay_cents| Price { pay_cents, currency: "EUR".to_owned() };
+        let columns = Columns::of(&claims, vec![price(5), price(4)]);
         assert_eq!((columns.ids, columns.users), (vec![7, 6], vec![42, 41]));
         assert_eq!(columns.coupons, claims.map(|claim| claim.coupon_id.get()));
         assert_eq!(columns.times, claims.map(|claim| claim.claimed_at));
-        assert_eq!(columns.cents, [Some(5), None]);
-        assert_eq!(columns.currencies, [Some("EUR".to_owned()), None]);
+        assert_eq!(columns.cents, [5, 4]);
+        assert_eq!(columns.currencies, ["EUR", "EUR"]);
     }
 
     #[test]
     fn only_an_error_about_the_data_is_poison() {
         let away = NotWritten::from(sqlx::Error::PoolTimedOut);
         assert!(matches!(away, NotWritten::Postgres(_)), "{away:?}");
-        let missing = NotWritten::from(NoPrices::Missing(CouponId::compose(1, 1), 3));
-        assert_eq!(missing.to_string(), "coupon 1024 has no price at revision 3");
+        let missing = NotWritten::from(NoPrices::Missing(CouponId::compose(1, 1)));
+        assert_eq!(missing.to_string(), "coupon 1024 has no price");
         assert!(matches!(missing, NotWritten::Poison(Reason::Invalid, _)));
         let away = NotWritten::from(NoPrices::Postgres(sqlx::Error::PoolTimedOut));
         assert!(matches!(away, NotWritten::Postgres(_)), "{away:?}");

@@ -50,8 +50,8 @@ pub struct Order {
     pub pay_cents: i64,
     /// Currency of the price (ISO 4217).
     pub currency: String,
-    /// Time until which the order may be paid; null for an order that an older version has written.
-    pub pay_by: Option<DateTime<Utc>>,
+    /// Time until which the order may be paid.
+    pub pay_by: DateTime<Utc>,
     /// Time of the claim.
     pub claimed_at: DateTime<Utc>,
     /// Time of the payment.
@@ -214,7 +214,7 @@ impl Order {
             pay_method: None,
             pay_cents: 1,
             currency: "CNY".to_owned(),
-            pay_by: None,
+            pay_by: DateTime::UNIX_EPOCH,
             claimed_at: DateTime::UNIX_EPOCH,
             paid_at: None,
             redeemed_at: None,

@@ -44,8 +44,7 @@ impl Orders {
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
-                      coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
+                      pay_cents, currency, pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
                       CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                       NULL::text AS "redemption_code: RedemptionCode"
@@ -183,12 +182,11 @@ impl Orders {
         before: Option<OrderId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Order>> {
-        let mut found = sqlx::query_as!(
+        sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
-                      coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
+                      pay_cents, currency, pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
                       CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                       (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
@@ -201,35 +199,7 @@ impl Orders {
             i64::from(limit),
         )
         .fetch_all(&self.pool)
-        .await?;
-        self.make_codes(&mut found).await?;
-        Ok(found)
-    }
-
-    /// Gives a code to each of these orders that is paid and has none, because an older version made it paid.
-    async fn make_codes(&self, orders: &mut [Order]) -> sqlx::Result<()> {
-        let lacks_code = |order: &&mut Order| {
-            order.status == OrderStatus::Paid && order.redemption_code.is_none()
-        };
-        let mut lacking: Vec<&mut Order> = orders.iter_mut().filter(lacks_code).collect();
-        if lacking.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<i64> = lacking.iter().map(|order| order.order_id.get()).collect();
-        let made = sqlx::query!(
-            r#"INSERT INTO redemptions (order_id) SELECT UNNEST($1::bigint[])
-               -- Another request may have made it a moment ago.
-               ON CONFLICT (order_id) DO UPDATE SET code = redemptions.code
-               RETURNING order_id AS "order_id: OrderId", code AS "code: RedemptionCode""#,
-            &ids,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        for row in made {
-            let order = lacking.iter_mut().find(|order| order.order_id == row.order_id);
-            order.expect("asked for").redemption_code = Some(row.code);
-        }
-        Ok(())
+        .await
     }
 
     /// The user's latest order of this coupon.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 
 use crate::base::limits;
-use crate::sale::coupon::prices::{Price, Prices};
+use crate::sale::coupon::prices::{self, Price, Prices};
 use crate::sale::ids::CouponId;
 use crate::sale::log::LoggedClaim;
 
@@ -20,9 +20,9 @@ pub(super) struct Terms {
 /// Reason why a batch has no prices.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoPrices {
-    /// The coupon has no price at the revision of a claim.
-    #[error("coupon {0} has no price at revision {1}")]
-    Missing(CouponId, i64),
+    /// The coupon has no price.
+    #[error("coupon {0} has no price")]
+    Missing(CouponId),
     /// Postgres doesn't answer.
     #[error(transparent)]
     Postgres(#[from] sqlx::Error),
@@ -40,23 +40,20 @@ impl Terms {
         self.payment_window.min(limits::PAY_TIME_MIN)
     }
 
-    /// The price of each of these claims; none for a claim whose revision is unknown, because its entry is gone.
+    /// The price of each of these claims: at its revision, or at its time if its entry is gone.
     pub(super) async fn prices(
         &self,
         connection: &mut PgConnection,
         claims: &[LoggedClaim],
-    ) -> Result<Vec<Option<Price>>, NoPrices> {
+    ) -> Result<Vec<Price>, NoPrices> {
         let mut prices = Vec::with_capacity(claims.len());
         for claim in claims {
-            let (coupon, Some(revision)) = (claim.coupon_id, claim.revision) else {
-                prices.push(None);
-                continue;
+            let coupon = claim.coupon_id;
+            let price = match claim.revision {
+                Some(revision) => self.prices.at(&mut *connection, coupon, revision).await?,
+                None => prices::at_time(&mut *connection, coupon, claim.claimed_at).await?,
             };
-            let price = self.prices.at(&mut *connection, coupon, revision).await?;
-            if price.is_none() {
-                return Err(NoPrices::Missing(coupon, revision));
-            }
-            prices.push(price);
+            prices.push(price.ok_or(NoPrices::Missing(coupon))?);
         }
         Ok(prices)
     }

@@ -131,7 +131,7 @@ pub enum Paying {
 struct Due {
     pay_cents: i64,
     currency: String,
-    pay_by: Option<DateTime<Utc>>,
+    pay_by: DateTime<Utc>,
 }
 
 /// Requests of one kind that the gateway has left without an answer, in one run of the pass. A gateway may fail at one
@@ -373,9 +373,7 @@ impl Payments {
     async fn due(&self, order: OrderId) -> sqlx::Result<Option<Due>> {
         sqlx::query_as!(
             Due,
-            r#"SELECT coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
-                      coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by
-               FROM orders WHERE id = $1"#,
+            "SELECT pay_cents, currency, pay_by FROM orders WHERE id = $1",
             order.get(),
         )
         .fetch_optional(&self.pool)

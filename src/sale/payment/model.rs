@@ -91,7 +91,7 @@ pub struct ToBePaid {
     /// Its currency (ISO 4217).
     pub currency: String,
     /// Time until which the order can be paid.
-    pub pay_by: Option<DateTime<Utc>>,
+    pub pay_by: DateTime<Utc>,
 }
 
 #[cfg(test)]

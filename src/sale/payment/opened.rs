@@ -275,7 +275,7 @@ impl Payments {
         let payment_id = match &waiting.payment_id {
             Some(payment_id) => payment_id.clone(),
             None => {
-                let pay_by = self.due(order).await?.and_then(|due| due.pay_by);
+                let Due { pay_by, .. } = self.due(order).await?.ok_or(sqlx::Error::RowNotFound)?;
                 let currency = waiting.currency.clone();
                 let due = Due { pay_cents: amount_cents, currency, pay_by };
                 match gateway.open(&self.opening(order, method, number, due)).await {

@@ -61,7 +61,7 @@ pub struct OrderPayment {
     pub method: PayMethod,
     /// The amount, in minor units.
     pub amount_cents: i64,
-    /// Its currency (ISO 4217); null for a payment that an older version has written.
+    /// Its currency (ISO 4217); null if the gateway named none, and no order is known.
     pub currency: Option<String>,
     /// Status of the payment.
     pub status: PaymentStatus,

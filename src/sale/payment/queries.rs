@@ -16,18 +16,18 @@ impl Payments {
             // asked about. Both are sorted as one index is: sorted by id, the new ones would be looked for among all that
             // wait for their gateway.
             r#"WITH new AS (
-                   SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
                    WHERE status = 'refunding' AND refund_asked_at IS NULL
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2),
                again AS (
-                   SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
                    WHERE status = 'refunding' AND refund_asked_at < now() - make_interval(secs => $1)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2)
                SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
-                      amount_cents AS "amount_cents!", coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
-               FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due, settings LIMIT $2"#,
+                      amount_cents AS "amount_cents!"
+               FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due LIMIT $2"#,
             limits::REFUND_RETRY_PAUSE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
         )
@@ -41,9 +41,8 @@ impl Payments {
     pub(super) async fn to_give_back_here(&self) -> sqlx::Result<Vec<Refunding>> {
         sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents,
-                      coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
-               FROM payments, settings
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents
+               FROM payments
                WHERE status = 'refunding' AND gateway = 'in_process'
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                ORDER BY id LIMIT $1"#,
@@ -61,9 +60,8 @@ impl Payments {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let refunding = sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents,
-                      coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
-               FROM payments, settings
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents
+               FROM payments
                WHERE id = ANY($1) AND status = 'refunding'"#,
             payments,
         )

@@ -316,6 +316,19 @@ async fn a_database_that_a_newer_binary_has_upgraded_is_refused() {
     assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 0, "nothing was written");
 }
 
+/// Its first migration was another one.
+#[tokio::test]
+async fn a_database_of_before_1_0_is_refused() {
+    let app = TestApp::start().await;
+    app.execute("UPDATE _sqlx_migrations SET description = 'coupons' WHERE version = 1").await;
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["migrate"]] {
+        let refused = said(&words(&with(&app, command, &[]))).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{}", refused.stderr);
+        let why = refused.last_words();
+        assert!(why.contains("before-redesign") && why.contains("1.0 begins anew"), "{why}");
+    }
+}
+
 #[tokio::test]
 async fn private_servers_that_a_newer_binary_has_upgraded_are_refused() {
     let servers = OwnServers::durable();

@@ -89,17 +89,6 @@ async fn a_claim_that_waited_long_in_the_log_can_be_paid_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_order_that_an_older_version_wrote_has_its_time_from_then_on() {
-    let app = TestApp::configured(&["--payment-window-s", "3600"]).await;
-    let coupon = app.create_flash(1).await;
-    app.order(1, coupon).await;
-    app.execute("UPDATE orders SET pay_by = NULL, created_at = now() - interval '59 min'").await;
-    assert_eq!(app.expire().await, 0);
-    app.execute("UPDATE orders SET created_at = now() - interval '61 min'").await;
-    assert_eq!(app.expire().await, 1);
-}
-
-#[tokio::test]
 async fn many_orders_expire_in_batches_and_two_workers_share_them() {
     let app = TestApp::start().await;
     let one = app.create_flash(900).await;

@@ -102,28 +102,6 @@ async fn a_code_of_no_order_is_unknown() {
 }
 
 #[tokio::test]
-async fn an_order_of_an_older_version_gets_its_code_when_it_is_shown() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    let (shown, listed) = (app.paid_order(1, coupon).await, app.paid_order(2, coupon).await);
-    let used = app.paid_order(3, coupon).await;
-    app.execute("DELETE FROM redemptions").await;
-    let replies = join_all((0..10).map(|_| app.code(1, shown))).await;
-    assert!(
-        replies[0].len() == 19 && replies.iter().all(|code| *code == replies[0]),
-        "{replies:?}"
-    );
-    let list = app.get("/v1/orders", &app.token(2)).await;
-    assert_eq!(list.body["orders"][0]["redemption_code"], app.code(2, listed).await);
-    // Such a version redeems without noting the clerk.
-    let statement = "UPDATE orders SET status = 'redeemed', redeemed_at = now() WHERE id =";
-    app.execute(&format!("{statement} {used}")).await;
-    let refused = app.redeem(used).await;
-    assert_eq!(refused.refusal(), (409, "already_redeemed"));
-    assert!(refused.body["redeemed_at"].is_string() && refused.body["redeemed_by"].is_null());
-}
-
-#[tokio::test]
 async fn money_that_was_charged_back_buys_nothing() {
     let app = TestApp::configured(&["--payment-callback-secret", crate::support::SECRET]).await;
     let coupon = app.create_flash(1).await;

@@ -552,26 +552,6 @@ async fn a_refund_is_asked_for_also_if_its_id_here_was_that_of_another_one() {
     gateway.stop().await;
 }
 
-/// An older version has asked for a refund, and its answer got lost.
-#[tokio::test]
-async fn a_refund_that_an_older_version_has_asked_for_is_asked_for_under_the_same_key() {
-    let (app, gateway) = shop(Faults::default()).await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    let payment = open(&app, 1, order).await;
-    gateway.pay(&payment);
-    becomes(&app, 1, order, "paid").await;
-    app.act(1, order, "refund").await;
-    app.execute("UPDATE payments SET refunding_at = refunding_at - interval '1 day'").await;
-    let id = app.number("SELECT id FROM payments").await;
-    gateway.ask_refund(&format!("refund-{id}"), &payment);
-    look_no_more(&app).await;
-    assert_eq!(app.app.payments.refund_pass().bounded().await.ok(), Some(1));
-    let refunds: Vec<u32> = gateway.books().iter().map(|entry| entry.refunds).collect();
-    assert_eq!(refunds, [1], "one key, so one refund");
-    gateway.stop().await;
-}
-
 #[tokio::test]
 async fn callbacks_of_this_gateway_are_stamped_by_the_present_secret_or_the_one_before() {
     let (app, gateway) = shop(Faults::default()).await;

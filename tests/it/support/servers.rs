@@ -26,6 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Triggers that find an UPDATE which doesn't say when it happened.
 const UPDATED_AT: &str = include_str!("updated_at.sql");
 
+/// Tests that write rows by hand name only the columns that they are about.
+const FOR_ROWS_BY_HAND: &str = "
+    ALTER TABLE coupons ALTER currency SET DEFAULT 'CNY';
+    ALTER TABLE orders ALTER pay_cents SET DEFAULT 1, ALTER currency SET DEFAULT 'CNY',
+                       ALTER pay_by SET DEFAULT now() + interval '15 min'";
+
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 /// Bytes that have to be free there.
@@ -204,6 +210,7 @@ async fn migrate(url: String) {
     let pool = flash_sale::kit::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
     flash_sale::sale::schema::migrate(&pool).await.expect("the migrations fit");
     sqlx::raw_sql(UPDATED_AT).execute(&pool).await.expect("triggers can be made");
+    sqlx::raw_sql(FOR_ROWS_BY_HAND).execute(&pool).await.expect("columns can be altered");
     pool.close().await;
 }
 

@@ -138,7 +138,7 @@ async fn a_service_that_has_just_started_stops_at_once() {
 }
 
 /// Words of the first statement of a run that expires orders, and of one that gives units and places back.
-const EXPIRES: &str = "ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED";
+const EXPIRES: &str = "ORDER BY pay_by LIMIT $1 FOR UPDATE SKIP LOCKED";
 const RETURNS: &str = "WITH RECURSIVE step (number, coupon_id)";
 
 /// Runs of a pass that find nothing are a period apart.

@@ -97,7 +97,7 @@ async fn unrest(installation: &Installation) -> anyhow::Result<Result<i64, Strin
         (
             "unpaid orders",
             "SELECT count(*) FROM orders
-             WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now() + interval '1 minute'",
+             WHERE status = 'unpaid' AND pay_by < now() + interval '1 minute'",
         ),
         ("units on their way back", "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
         ("receipts", "SELECT count(*) FROM receipts"),

@@ -11,8 +11,7 @@ impl OrderMoves {
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
-                      coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
+                      pay_cents, currency, pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
                       CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                       (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"

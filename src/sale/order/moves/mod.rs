@@ -52,7 +52,6 @@ mod moved;
 mod bound;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
 
@@ -140,15 +139,13 @@ impl OrderMoves {
 
     /// Closes unpaid orders whose time is over, as expired, or as cancelled if the staff has ended it; up to `limit`,
     /// oldest first; locked and postponed orders are skipped, and
-    /// those of the coupons in `but`. The time of an order that an older version wrote is `payment_window` from then on.
-    /// Returns their number.
+    /// those of the coupons in `but`. Returns their number.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
     pub(in crate::sale) async fn expire(
         &self,
-        payment_window: Duration,
         but: &BTreeSet<CouponId>,
         limit: u32,
     ) -> sqlx::Result<usize> {
@@ -161,11 +158,9 @@ impl OrderMoves {
             // from before they were unpaid would search all unpaid ones for each of them.
             r#"WITH due AS (
                    SELECT id FROM orders
-                   WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
-                     AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
-                     AND coupon_id <> ALL($3)
+                   WHERE status = 'unpaid' AND pay_by < now() AND coupon_id <> ALL($2)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
-                   ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED)
+                   ORDER BY pay_by LIMIT $1 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = CASE WHEN cancel_reason IS NULL THEN 'expired' ELSE 'cancelled' END,
                                  expired_at = CASE WHEN cancel_reason IS NULL THEN now() END,
                                  cancelled_at = CASE WHEN cancel_reason IS NOT NULL THEN now() END,
@@ -173,7 +168,6 @@ impl OrderMoves {
                WHERE orders.id = ANY(ARRAY(SELECT id FROM due))
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
-            payment_window.as_secs_f64(),
             i64::from(limit),
             &but,
         )
@@ -187,7 +181,6 @@ impl OrderMoves {
     /// The orders that [`expire`](Self::expire) would close, each with its coupon; locked ones included.
     pub(in crate::sale) async fn due(
         &self,
-        payment_window: Duration,
         but: &BTreeSet<CouponId>,
         limit: u32,
     ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
@@ -195,12 +188,9 @@ impl OrderMoves {
         let mut tx = postgres::begin_by_index(&self.pool).await?;
         let rows = sqlx::query!(
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
-               WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
-                 AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
-                 AND coupon_id <> ALL($3)
+               WHERE status = 'unpaid' AND pay_by < now() AND coupon_id <> ALL($2)
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
-               ORDER BY coalesce(pay_by, created_at) LIMIT $2"#,
-            payment_window.as_secs_f64(),
+               ORDER BY pay_by LIMIT $1"#,
             i64::from(limit),
             &but,
         )
@@ -369,8 +359,8 @@ pub(in crate::sale) async fn cancel_unwritten(
     claim: StockReturn,
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
-        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
-         SELECT $1, id, kind, $3, least($4, now()), 'cancelled', now() FROM coupons
+        "INSERT INTO orders (id, coupon_id, kind, user_id, pay_cents, currency, pay_by, claimed_at, status, cancelled_at)
+         SELECT $1, id, kind, $3, pay_cents, currency, now(), least($4, now()), 'cancelled', now() FROM coupons
          WHERE id = $2 AND kind = 'flash'
            AND NOT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $2 AND archived_at IS NOT NULL)
          ON CONFLICT DO NOTHING",
@@ -404,10 +394,11 @@ pub(in crate::sale) async fn cancel_letters(
 ) -> sqlx::Result<()> {
     let closed = sqlx::query_as!(
         Closed,
-        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
-           SELECT order_id, coupon_id, 'flash', user_id,
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, pay_cents, currency, pay_by, claimed_at, status, cancelled_at)
+           SELECT order_id, coupon_id, 'flash', user_id, pay_cents, currency, now(),
                   least(to_timestamp(1640995200 + (order_id >> 32)), now()), 'cancelled', now()
-           FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
+           FROM dead_letters JOIN coupons ON coupons.id = coupon_id
+           WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
            ON CONFLICT DO NOTHING
            RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                      user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,

@@ -35,7 +35,7 @@ pub struct Opening {
     /// Its currency (ISO 4217).
     pub currency: String,
     /// Time until which the payer should pay; later payments are handed back.
-    pub pay_by: Option<DateTime<Utc>>,
+    pub pay_by: DateTime<Utc>,
 }
 
 /// A payment that the gateway has opened.

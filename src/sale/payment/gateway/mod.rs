@@ -126,18 +126,13 @@ pub(super) struct Refunding {
     pub(super) gateway: Gateway,
     pub(super) gateway_payment_id: String,
     pub(super) amount_cents: i64,
-    /// True if the gateway may know the refund by the key of older versions.
-    pub(super) is_of_before: bool,
 }
 
 impl Refunding {
     /// Name of the refund in requests, the same in each. A database that was restored gives its own ids a second time, and
     /// a gateway would take the refund of another payment for a repeat.
     pub(super) fn key(&self) -> String {
-        match self.is_of_before {
-            true => format!("refund-{}", self.id),
-            false => format!("refund-of-{}", self.gateway_payment_id),
-        }
+        format!("refund-of-{}", self.gateway_payment_id)
     }
 }
 

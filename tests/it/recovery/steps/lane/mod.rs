@@ -14,7 +14,7 @@ use super::{
 use crate::faults::recovery::{keep, sell};
 use crate::support::lines::{Lines, number};
 use crate::support::played::hash;
-use crate::support::{TestApp, bounded, lane, proxy_before};
+use crate::support::{TestApp, lane, proxy_before};
 
 static OPEN: LazyLock<String> =
     LazyLock::new(|| hash(include_str!("../../../../../lua/open_lane.lua")));

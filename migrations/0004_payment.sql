@@ -1,0 +1,83 @@
+-- Money received: one row for each payment that a gateway has confirmed. What an order could not take (it had expired, it
+-- was paid already, it isn't known) is a row too, and goes back or waits for an administrator.
+CREATE TABLE payments (
+    id                 bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- An order that isn't there, if the payment is held.
+    order_id           bigint      NOT NULL,
+    -- Who has the money, and gives it back: the service itself, or a gateway elsewhere.
+    gateway            text        NOT NULL CHECK (gateway IN ('in_process', 'external')),
+    -- The gateway's id of this payment. A confirmation that comes again is the same payment. If the gateway has used an id
+    -- twice, ' for ORDER' stands behind it, because ids have no spaces.
+    gateway_payment_id text        NOT NULL,
+    method             text        NOT NULL CHECK (method IN ('balance', 'alipay', 'wechat')),
+    amount_cents       bigint      NOT NULL CHECK (amount_cents >= 0),
+    -- ISO 4217. NULL if the gateway named none, and no order is known: then the order's holds.
+    currency           text,
+    status             text        NOT NULL DEFAULT 'accepted',
+    -- Why it goes back, or is held.
+    refund_reason      text,
+    -- Time at which it began to go back.
+    refunding_at       timestamptz,
+    -- When the gateway was last asked to give it back.
+    refund_asked_at    timestamptz,
+    refunded_at        timestamptz,
+    -- Words of the administrator who closed it, and the time of that.
+    note               text,
+    closed_at          timestamptz,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    updated_at         timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT payments_once UNIQUE (gateway, gateway_payment_id),
+    CONSTRAINT payments_status CHECK (status IN ('accepted', 'refunding', 'refunded', 'held', 'closed')),
+    CONSTRAINT payments_refund_reason_known CHECK (refund_reason IN
+        ('asked_for', 'too_late', 'paid_twice', 'wrong_amount', 'unknown_order', 'id_used_twice', 'charged_back')),
+    -- A status, its reason and its time imply each other.
+    CONSTRAINT payments_refund_reason CHECK ((refund_reason IS NULL) = (status = 'accepted')),
+    CONSTRAINT payments_refunded_at CHECK ((refunded_at IS NOT NULL) = (status = 'refunded')),
+    CONSTRAINT payments_closed CHECK
+        ((closed_at IS NOT NULL) = (status = 'closed') AND (note IS NOT NULL) = (status = 'closed'))
+);
+-- One payment pays an order, and only that one is given back because its buyer asks for it.
+CREATE UNIQUE INDEX payments_one_for_order ON payments (order_id)
+    WHERE refund_reason IS NULL OR refund_reason = 'asked_for';
+CREATE INDEX payments_of_order ON payments (order_id);
+-- What the pass over refunds looks for.
+CREATE INDEX payments_refunding ON payments (refund_asked_at NULLS FIRST, id) WHERE status = 'refunding';
+CREATE INDEX payments_refunding_here ON payments (id) WHERE status = 'refunding' AND gateway = 'in_process';
+-- What the staff searches.
+CREATE INDEX payments_owed ON payments (id) WHERE status = 'refunding';
+CREATE INDEX payments_owed_of_reason ON payments (refund_reason, id) WHERE status = 'refunding';
+CREATE INDEX payments_settled ON payments (id) WHERE status IN ('refunded', 'closed');
+CREATE INDEX payments_settled_of_reason ON payments (refund_reason, id) WHERE status IN ('refunded', 'closed');
+
+-- The held payments, and when each is looked at again.
+CREATE TABLE held_payments (
+    payment_id   bigint      PRIMARY KEY,
+    -- 'infinity': an administrator decides.
+    next_look_at timestamptz NOT NULL,
+    CONSTRAINT held_payments_payment FOREIGN KEY (payment_id) REFERENCES payments (id)
+);
+CREATE INDEX held_payments_next ON held_payments (next_look_at);
+
+-- Payments that were begun at a gateway: the payer may pay, and the gateway's word about that may get lost.
+CREATE TABLE opened_payments (
+    id                 bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    order_id           bigint      NOT NULL,
+    method             text        NOT NULL CHECK (method IN ('balance', 'alipay', 'wechat')),
+    -- A payment that the gateway has closed is opened anew for a payer who comes back: its number among those of the order
+    -- and method. The row names the payment that is open, or that will be.
+    number             integer     NOT NULL DEFAULT 1,
+    amount_cents       bigint      NOT NULL CHECK (amount_cents >= 0),
+    currency           text        NOT NULL,
+    -- Both are the gateway's, once it has answered.
+    gateway_payment_id text,
+    pay_url            text,
+    next_look_at       timestamptz NOT NULL,
+    looks              integer     NOT NULL DEFAULT 0,
+    -- Nothing is left to ask about.
+    closed_at          timestamptz,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    updated_at         timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT opened_payments_once UNIQUE (order_id, method),
+    CONSTRAINT opened_payments_answered CHECK ((gateway_payment_id IS NULL) = (pay_url IS NULL))
+);
+CREATE INDEX opened_payments_next ON opened_payments (next_look_at) WHERE closed_at IS NULL;

@@ -1,2 +1,0 @@
--- no-transaction
-CREATE INDEX CONCURRENTLY orders_of_coupon ON orders (coupon_id, status, claimed_at, id);

@@ -1,2 +1,0 @@
--- no-transaction
-CREATE INDEX CONCURRENTLY payments_settled ON payments (id) WHERE status IN ('refunded', 'closed');

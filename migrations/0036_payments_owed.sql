@@ -1,2 +1,0 @@
--- no-transaction
-CREATE INDEX CONCURRENTLY payments_owed ON payments (id) WHERE status = 'refunding';

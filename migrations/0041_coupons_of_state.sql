@@ -1,2 +1,0 @@
--- no-transaction
-CREATE INDEX CONCURRENTLY coupons_of_state ON coupons (kind, state, id);

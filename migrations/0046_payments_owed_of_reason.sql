@@ -1,2 +1,0 @@
--- no-transaction
-CREATE INDEX CONCURRENTLY payments_owed_of_reason ON payments (refund_reason, id) WHERE status = 'refunding';

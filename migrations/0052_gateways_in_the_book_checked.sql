@@ -1,2 +1,0 @@
--- Entries that are there satisfy the wider condition.
-ALTER TABLE audit VALIDATE CONSTRAINT audit_command;

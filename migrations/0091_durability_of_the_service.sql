@@ -1,2 +1,0 @@
--- Durability is a setting of the service alone.
-ALTER TABLE flash_sales DROP COLUMN durability;
