@@ -12,9 +12,6 @@ mod changes;
 // Coupons as shoppers read them.
 mod cache;
 
-// Lists of the newest sales, and revisions to catch up with.
-mod reading;
-
 // The load of a sale into Redis.
 pub mod load;
 

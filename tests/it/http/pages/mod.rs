@@ -6,9 +6,6 @@ mod board;
 // The lists of a board that has more of everything than it shows.
 mod full;
 
-// The board's producer, look by look.
-mod desk;
-
 // Live states of sales.
 mod live;
 
