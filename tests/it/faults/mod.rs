@@ -41,3 +41,6 @@ mod promises;
 
 // Sessions of Postgres that can't do their work.
 mod sessions;
+
+// The least rights in both stores.
+mod rights;
