@@ -3,16 +3,19 @@
 CREATE TABLE payments (
     id                 bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- An order that isn't there, if the payment is held.
-    order_id           bigint      NOT NULL,
+    order_id           bigint,
     -- Who has the money, and gives it back: the service itself, or a gateway elsewhere.
     gateway            text        NOT NULL CHECK (gateway IN ('in_process', 'external')),
     -- The gateway's id of this payment. A confirmation that comes again is the same payment. If the gateway has used an id
     -- twice, ' for ORDER' stands behind it, because ids have no spaces.
     gateway_payment_id text        NOT NULL,
-    method             text        NOT NULL CHECK (method IN ('balance', 'alipay', 'wechat')),
-    amount_cents       bigint      NOT NULL CHECK (amount_cents >= 0),
+    method             text        CHECK (method IN ('balance', 'alipay', 'wechat')),
+    amount_cents       bigint      CHECK (amount_cents >= 0),
     -- ISO 4217. NULL if the gateway named none, and no order is known: then the order's holds.
     currency           text,
+    -- The raw body of a signed notice that this version can't understand, and that may be about money: a held payment, in
+    -- which it stands for order, method and amount.
+    notice             bytea,
     status             text        NOT NULL DEFAULT 'accepted',
     -- Why it goes back, or is held.
     refund_reason      text,
@@ -29,7 +32,11 @@ CREATE TABLE payments (
     CONSTRAINT payments_once UNIQUE (gateway, gateway_payment_id),
     CONSTRAINT payments_status CHECK (status IN ('accepted', 'refunding', 'refunded', 'held', 'closed')),
     CONSTRAINT payments_refund_reason_known CHECK (refund_reason IN
-        ('asked_for', 'too_late', 'paid_twice', 'wrong_amount', 'unknown_order', 'id_used_twice', 'charged_back')),
+        ('asked_for', 'too_late', 'paid_twice', 'wrong_amount', 'unknown_order', 'id_used_twice', 'charged_back',
+         'not_understood')),
+    CONSTRAINT payments_notice CHECK ((notice IS NOT NULL) = (refund_reason IS NOT DISTINCT FROM 'not_understood')
+        AND (notice IS NOT NULL) = (order_id IS NULL) AND (order_id IS NULL) = (method IS NULL)
+        AND (order_id IS NULL) = (amount_cents IS NULL)),
     -- A status, its reason and its time imply each other.
     CONSTRAINT payments_refund_reason CHECK ((refund_reason IS NULL) = (status = 'accepted')),
     CONSTRAINT payments_refunded_at CHECK ((refunded_at IS NOT NULL) = (status = 'refunded')),

@@ -73,7 +73,8 @@ CREATE VIEW waiting AS
     FROM dead_letters WHERE resolved_at IS NULL
     UNION ALL
     SELECT 'held_payment', payment_id, CASE refund_reason WHEN 'charged_back' THEN updated_at ELSE created_at END,
-           amount_cents || ' cents for order ' || order_id || ': ' || refund_reason,
+           CASE WHEN notice IS NOT NULL THEN 'a signed notice that could not be understood'
+                ELSE amount_cents || ' cents for order ' || order_id || ': ' || refund_reason END,
            CASE WHEN refund_reason = 'unknown_order' AND next_look_at = 'infinity' THEN 'may_be_back'
                 ELSE refund_reason END
     FROM held_payments JOIN payments ON payments.id = payment_id WHERE status = 'held'

@@ -17,7 +17,7 @@ use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::audit::Audit;
 use crate::sale::board::Board;
-use crate::sale::board::presence::Presence;
+use crate::sale::board::presence::{Presence, Word};
 use crate::sale::board::sources::Sources;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
@@ -45,6 +45,7 @@ use crate::sale::order::waiters::OrderWaiters;
 use crate::sale::order::write::{ClosedOrders, Orders};
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
+use crate::sale::payment::gateway::Checkout;
 use crate::sale::postponed::Postponed;
 use crate::sale::receipts::book::ReceiptBook;
 use crate::sale::receipts::hand_in::HandIn;
@@ -438,8 +439,13 @@ fn presence(
         Role::Api => "api".to_owned(),
         Role::Worker => "worker".to_owned(),
     };
-    let roles = config.roles.iter().map(name).collect();
-    Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
+    let about = Word {
+        roles: config.roles.iter().map(name).collect(),
+        checkout: config.has_role(Role::Api).then(|| Checkout::of(config)),
+        durability: config.durability.map(|level| level.to_string()),
+        ..Word::default()
+    };
+    Presence::new(stores, about, counted, clock.clone(), shutdown.clone())
 }
 
 fn payments(

@@ -18,6 +18,7 @@ export default {
   "ended": ["Ended", "已于"],
   "worth": ["Worth", "价值"],
   "claim": ["Claim for", "抢购"],
+  "free": ["Free", "免费"],
   "claim.free": ["Claim for free", "免费领取"],
   "claim.again": ["Claim again for", "再次抢购"],
   "wait": ["Not open yet", "尚未开始"],

@@ -42,6 +42,7 @@ export class Words {
 
   /** An amount in minor units of its currency: a cent is a hundredth of a dollar, and a yen has no smaller unit. */
   price(minor, currency) {
+    if (minor === 0) return this.of('free');
     const price = new Intl.NumberFormat(this.tag, { style: 'currency', currency, currencyDisplay: 'narrowSymbol' });
     return price.format(minor / 10 ** price.resolvedOptions().maximumFractionDigits);
   }

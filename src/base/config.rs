@@ -15,14 +15,15 @@ use secrecy::{ExposeSecret, SecretString};
 use super::durability::Level;
 use super::host_port::HostPort;
 use super::limits;
+use super::secret::Secret;
 use super::telemetry::LogFormat;
 
 /// Settings of the stores: every sub-command has them.
 #[derive(Args, Clone, Debug)]
 pub struct StoreConfig {
     /// Redis to use: redis://, rediss:// or redis+unix:// [default: a private one in the data folder]
-    #[arg(long, env = "FLASH_SALE_REDIS_URL", hide_env_values = true, value_parser = secret)]
-    pub redis_url: Option<SecretString>,
+    #[arg(long, env = "FLASH_SALE_REDIS_URL", hide_env_values = true, value_parser = Secret::of)]
+    pub redis_url: Option<Secret>,
 
     /// Sentinels, as host:port,host:port; --redis-url then has the master's name in place of the host: redis://:password@mymaster/0
     #[arg(
@@ -38,8 +39,8 @@ pub struct StoreConfig {
     pub redis_master: Option<String>,
 
     /// Postgres to use: postgres://, with sslmode if needed [default: a private one in the data folder]
-    #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = secret)]
-    pub database_url: Option<SecretString>,
+    #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = Secret::of)]
+    pub database_url: Option<Secret>,
 
     /// Folder for the private servers and what they keep
     #[arg(long, env = "FLASH_SALE_DATA_DIR", default_value = ".flash-sale")]
@@ -50,8 +51,8 @@ pub struct StoreConfig {
     pub key_prefix: String,
 
     /// Secret that signs access tokens, 32 bytes or more [default: made and kept in the data folder, with private servers only]
-    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = secret)]
-    pub token_secret: Option<SecretString>,
+    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = Secret::of)]
+    pub token_secret: Option<Secret>,
 
     /// Name of that secret: the kid of the tokens that it signs [default: they have none]
     #[arg(long, env = "FLASH_SALE_TOKEN_SECRET_ID", value_name = "KID")]
@@ -247,12 +248,12 @@ pub struct Config {
     pub payment_window_s: u64,
 
     /// Secret with which a gateway signs POST /v1/payments/callback, 32 bytes or more [default: none, and no callbacks]
-    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = secret)]
-    pub payment_callback_secret: Option<SecretString>,
+    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = Secret::of)]
+    pub payment_callback_secret: Option<Secret>,
 
     /// The secret before, while it is being changed: callbacks signed by it are believed, too
-    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET_BEFORE", hide_env_values = true, value_parser = secret)]
-    pub payment_callback_secret_before: Option<SecretString>,
+    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET_BEFORE", hide_env_values = true, value_parser = Secret::of)]
+    pub payment_callback_secret_before: Option<Secret>,
 
     /// URL of a gateway that takes requests: payments are opened and refunded there (docs/gateway.md) [default: none; the gateway only calls back]
     #[arg(long, env = "FLASH_SALE_GATEWAY_URL", value_parser = GATEWAY_URL)]
@@ -342,7 +343,7 @@ pub struct NamedSecret {
     /// Its name.
     pub id: String,
     /// The secret.
-    pub secret: SecretString,
+    pub secret: Secret,
 }
 
 /// Longest time of a setting that counts in days.
@@ -425,7 +426,7 @@ impl StoreConfig {
         for NamedSecret { id, secret } in &self.further_token_secrets {
             if id.is_empty() {
                 return invalid(
-                    "--further-token-secrets has a secret without a name: give kid=secret,kid=secret, as in old=...",
+                    "--further-token-secrets has a secret without a name: give kid=secret,kid=secret, as in old=..., or kid=@/path for a secret in a file",
                 );
             }
             if ids.contains(&&**id) {
@@ -437,6 +438,12 @@ impl StoreConfig {
             long_enough(&format!("--further-token-secrets {id}"), secret)?;
         }
         Ok(())
+    }
+
+    fn secrets(&mut self) -> impl Iterator<Item = &mut Secret> {
+        let further = self.further_token_secrets.iter_mut().map(|further| &mut further.secret);
+        let single = [&mut self.redis_url, &mut self.database_url, &mut self.token_secret];
+        single.into_iter().flatten().chain(further)
     }
 
     /// Time in which Redis has to answer.
@@ -499,6 +506,25 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// The same with the secrets that files have now; `None` if they have not changed.
+    ///
+    /// # Errors
+    ///
+    /// When one can't be read, or is none that the service can use.
+    pub fn with_secrets_of_now(&self) -> Result<Option<Self>, String> {
+        let mut now = self.clone();
+        let single = [&mut now.payment_callback_secret, &mut now.payment_callback_secret_before];
+        let mut has_changed = false;
+        for secret in now.stores.secrets().chain(single.into_iter().flatten()) {
+            has_changed |= secret.read_again()?;
+        }
+        if !has_changed {
+            return Ok(None);
+        }
+        now.validate().map_err(|error| error.to_string())?;
+        Ok(Some(now))
     }
 
     fn validate_gateway(&self) -> Result<(), InvalidConfig> {
@@ -634,11 +660,11 @@ impl Config {
 /// # Errors
 ///
 /// When the secret is too short; the message never contains the secret.
-pub fn validate_secret(secret: &SecretString) -> Result<(), InvalidConfig> {
+pub fn validate_secret(secret: &impl ExposeSecret<str>) -> Result<(), InvalidConfig> {
     long_enough("--token-secret", secret)
 }
 
-fn long_enough(flag: &str, secret: &SecretString) -> Result<(), InvalidConfig> {
+fn long_enough(flag: &str, secret: &impl ExposeSecret<str>) -> Result<(), InvalidConfig> {
     let bytes = secret.expose_secret().len();
     if bytes < limits::SECRET_BYTES_MIN {
         return invalid(format!(
@@ -705,14 +731,10 @@ fn http_url(value: &str) -> Option<Uri> {
     (is_http && has_host && !value.contains(['@', '#'])).then_some(url)
 }
 
-fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
-    Ok(SecretString::from(value))
-}
-
 /// Parses a secret with a name. A refusal by the parser would print the secret, so an empty name is refused later.
-fn named_secret(value: &str) -> Result<NamedSecret, std::convert::Infallible> {
+fn named_secret(value: &str) -> Result<NamedSecret, String> {
     let (id, secret) = value.split_once('=').unwrap_or(("", value));
-    Ok(NamedSecret { id: id.to_owned(), secret: SecretString::from(secret) })
+    Ok(NamedSecret { id: id.to_owned(), secret: Secret::of(secret)? })
 }
 
 /// Parses an address. A name is refused: it would have to be looked up, and may mean several addresses.

@@ -525,6 +525,9 @@ pub const BACKLOG_FULL_LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// Retry-After of the refusal `overloaded`.
 pub const OVERLOADED_RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// Period in which the files of secrets are read again.
+pub const SECRETS_PERIOD: Duration = Duration::from_secs(1);
+
 /// Period in which the service tidies up its own memory.
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 

@@ -4,6 +4,9 @@
 // Settings: flags and environment variables.
 pub mod config;
 
+// Secrets of settings, in place or in files.
+pub mod secret;
+
 // Hosts and ports of settings.
 pub mod host_port;
 
@@ -12,6 +15,9 @@ pub mod durability;
 
 // Metrics and log lines.
 pub mod telemetry;
+
+// Text of others, as a terminal may show it.
+pub mod plain_text;
 
 // Gauges as Prometheus reads them.
 pub mod gauges;

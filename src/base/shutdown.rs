@@ -61,11 +61,12 @@ impl Shutdown {
     }
 }
 
-/// The requests to stop: SIGINT (Ctrl-C) and SIGTERM. One listener for the life of the process: a signal that arrives
+/// The requests to stop: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal is gone; not under `nohup`). One listener for the life of the process: a signal that arrives
 /// while no task waits is kept for the next wait.
 pub struct StopRequests {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Option<Signal>,
 }
 
 impl StopRequests {
@@ -77,7 +78,8 @@ impl StopRequests {
     pub fn listen() -> std::io::Result<Self> {
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
+        let hang_up = (!ignores_hang_up()).then(|| signal(SignalKind::hangup())).transpose()?;
+        Ok(Self { interrupt, terminate, hang_up })
     }
 
     /// The name of the next signal.
@@ -85,6 +87,15 @@ impl StopRequests {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
+            Some(_) = async { self.hang_up.as_mut()?.recv().await } => "SIGHUP",
         }
     }
+}
+
+/// Whether who started this process has it ignore SIGHUP, as `nohup` does. Asked of Linux; elsewhere it is a request.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::gauges::Gauges;
 use super::limits;
+use super::plain_text::LogLines;
 use super::tally::{Count, Tally};
 
 /// Form of log lines.
@@ -39,7 +40,7 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)?.add_directive("sqlx_core::pool::inner=off".parse()?);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogLines(std::io::stderr()))
         // Without a reader, standard error is broken: the subscriber would write its complaint there, and panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());

@@ -1,6 +1,5 @@
 //! `flash-sale coupon`: create, change and read coupons, in JSON.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::stores::{As, OpenStores};
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
+use crate::cli::terminal::say;
 use crate::sale::Stores;
 use crate::sale::archive::{Archive, ArchiveOutcome};
 use crate::sale::audit::Actor;
@@ -332,10 +332,9 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
             }
         },
     };
-    let mut out = std::io::stdout().lock();
     for coupon in found {
         let shown = Shown { coupon, stores: sides.take() };
-        writeln!(out, "{}", serde_json::to_string(&shown)?)?;
+        say!("{}", serde_json::to_string(&shown)?);
     }
     Ok(())
 }
@@ -343,7 +342,7 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
 fn archived(outcome: ArchiveOutcome) -> anyhow::Result<()> {
     match outcome {
         ArchiveOutcome::Archived(archived) => {
-            println!("{}", serde_json::to_string(&archived)?);
+            say!("{}", serde_json::to_string(&archived)?);
             Ok(())
         }
         ArchiveOutcome::Refused(refusal) => Err(refusal.into()),

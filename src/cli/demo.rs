@@ -13,6 +13,7 @@ use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Crowd, Demo, InvalidConfig, Page, Role};
+use crate::cli::terminal::say;
 use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::audit::Actor;
 use crate::sale::coupon::create::Creation;
@@ -143,7 +144,7 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses, l
     let only =
         if gives_tokens { "" } else { "  (to look only: it gives tokens away on loopback alone)" };
     let left = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
-    println!(
+    say!(
         "
 flash-sale is running. Coupon {id} ({title}) is on sale, {left} left.
 

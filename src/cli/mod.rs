@@ -38,13 +38,29 @@ mod private_servers;
 // Stores of a command, and the token secret.
 mod stores;
 
+// Secrets in files, read again.
+mod secrets;
+
+// Remedies for words that name none.
+mod remedies;
+
+// Words on standard output.
+mod terminal;
+
+// Rules for all settings of the environment.
+mod environment;
+
 use std::process::ExitCode;
 
 use ::private_servers::PrivateServersError;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::json;
 
+use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
-use crate::base::telemetry;
+use crate::base::plain_text::escaped;
+use crate::base::telemetry::{self, LogFormat};
+use crate::cli::remedies::with_remedy;
 use crate::sale::Failure;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
@@ -57,7 +73,8 @@ struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Every option can be given by the environment variable beside it; a flag wins.
+Every option can be given by the environment variable beside it; a flag wins, and an empty variable counts as none. \
+A secret may stand in a file: give @/path in place of it, or the path in the variable with _FILE behind its name.
 
 Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this \
 machine; 4 Redis and Postgres disagree (reconcile); 5 something has to be put right (doctor).";
@@ -98,10 +115,27 @@ struct Unwell(usize);
 
 /// Runs the sub-command, and prints the cause of a failure on standard error.
 pub fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let matches = environment::applied(Arguments::command()).try_get_matches();
+    let arguments = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let command = match arguments {
+        Ok(arguments) => arguments.command,
+        Err(error) if error.use_stderr() => {
+            let words = error.render().to_string();
+            match environment::asks_for_json() {
+                true => tell_end(LogFormat::Json, words.trim()),
+                false => eprint!("{}", escaped(&words)),
+            }
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     let stores = command.stores();
+    let format = stores.log_format;
     let ready = telemetry::log_to_stderr(stores.log_format, &stores.log_filter)
         .map_err(|error| anyhow::anyhow!(error).context("--log can't be understood"));
+    if format == LogFormat::Json {
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    }
     let done = ready.and_then(|()| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(command.run());
@@ -113,8 +147,19 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("flash-sale: {error:#}");
+            tell_end(format, &with_remedy(&format!("{error:#}")));
             exit_code(&error)
+        }
+    }
+}
+
+/// The reason of the end, in the form of the log.
+fn tell_end(format: LogFormat, words: &str) {
+    match format {
+        LogFormat::Text => eprintln!("flash-sale: {}", escaped(words)),
+        LogFormat::Json => {
+            let line = json!({"timestamp": Clock::System.now(), "level": "ERROR", "fields": {"message": words}});
+            eprintln!("{}", escaped(&line.to_string()));
         }
     }
 }

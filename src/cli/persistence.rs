@@ -2,11 +2,23 @@
 
 use std::fmt;
 
+use crate::base::durability::Level;
 use crate::kit::redis_facts::{Replay, ServerFacts};
 use crate::sale::durability::NOT_REPLAYED;
 
 /// Message about a master that sentinels may replace, and that would not notice.
 pub const KEEPS_ACCEPTING: &str = "min-replicas-to-write is 0: a master that the sentinels replace while it is paused or cut off goes on accepting claims, until it is told that it is a replica, and then loses all of them. Set min-replicas-to-write 1 and min-replicas-max-lag 2, on each server that may become the master";
+
+/// The price of a level that waits for each replica that there is, if it is this one.
+pub fn without_spare(level: Option<Level>, facts: &ServerFacts) -> Option<String> {
+    let needed = level.map_or(0, Level::replicas);
+    (needed > 0 && facts.replicas <= needed).then(|| {
+        format!(
+            "--durability replica:{needed} waits for {needed}, and {} are connected: once one more is lost, no claim is confirmed. Add a replica, or ask for fewer",
+            facts.replicas
+        )
+    })
+}
 
 /// Persistence of Redis: how much of the acknowledged data survives which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
+use crate::cli::terminal::say;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::reconcile::Report;
 use crate::sale::reconcile::pass::run_and_record;
@@ -65,7 +66,7 @@ async fn compare_in(
     }
     for Repair { code, coupon_id, done, detail } in &repairs {
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
-        println!("{word} {code}: coupon {coupon_id}: {detail}");
+        say!("{word} {code}: coupon {coupon_id}: {detail}");
     }
     let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
     let (report, _) = run_and_record(stores, turn, run, None).await?;
@@ -75,7 +76,7 @@ async fn compare_in(
 
 fn print(report: &Report) {
     for sale in &report.sales {
-        println!(
+        say!(
             "coupon {}: total {} = stock {} + buyers {}; live orders {}, in review {}{}",
             sale.coupon,
             sale.total,
@@ -87,14 +88,14 @@ fn print(report: &Report) {
         );
     }
     if report.in_flight > 0 {
-        println!("{} entries are on their way to Postgres", report.in_flight);
+        say!("{} entries are on their way to Postgres", report.in_flight);
     }
     for disagreement in &report.disagreements {
-        println!("DISAGREE {}: {disagreement}", disagreement.code());
+        say!("DISAGREE {}: {disagreement}", disagreement.code());
     }
     if report.agrees() {
-        println!("Redis and Postgres agree ({} sales).", report.sales.len());
+        say!("Redis and Postgres agree ({} sales).", report.sales.len());
     } else {
-        println!("docs/reconcile.md says what each of these means and what to do.");
+        say!("docs/reconcile.md says what each of these means and what to do.");
     }
 }

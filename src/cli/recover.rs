@@ -5,6 +5,7 @@ use clap::Args;
 
 use super::stores::{As, OpenStores};
 use crate::base::config::{InvalidConfig, StoreConfig};
+use crate::cli::terminal::say;
 use crate::sale::audit::Actor;
 use crate::sale::coupon::orphans;
 use crate::sale::fence::table;
@@ -57,7 +58,7 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
             print(lane, &by_hand::differences(stores, lane).await?);
         }
         for coupon in orphans::find(stores).await? {
-            println!("coupon {coupon}: a sale that only Redis has (--trust postgres removes it)");
+            say!("coupon {coupon}: a sale that only Redis has (--trust postgres removes it)");
         }
         return Ok(());
     }
@@ -74,19 +75,19 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
     let by = Actor::command_line();
     let removed = apart::decide(stores, &chosen, is_all, trust, &by).await?;
     for lane in chosen {
-        println!("lane {lane} is closed; a running service recovers it (GET /v1/recoveries)");
+        say!("lane {lane} is closed; a running service recovers it (GET /v1/recoveries)");
     }
     if removed > 0 {
-        println!("{removed} sales that only Redis had have been removed");
+        say!("{removed} sales that only Redis had have been removed");
     }
     Ok(())
 }
 
 fn print(lane: Lane, sales: &[SaleDifference]) {
-    println!("lane {lane}: {} sales", sales.len());
+    say!("lane {lane}: {} sales", sales.len());
     for SaleDifference { coupon, is_there, only_redis, only_postgres } in sales {
         let there = if *is_there { "is in Redis" } else { "is not in Redis" };
-        println!(
+        say!(
             "  coupon {coupon} {there}; buyers that only Redis has: {only_redis} (with --trust redis they become orders, with --trust postgres their units are on sale again); live orders that Redis has no buyer for: {only_postgres} (each becomes a buyer)"
         );
     }

@@ -8,12 +8,14 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
 use super::payments::{self, Judged};
-use super::persistence::{KEEPS_ACCEPTING, Persistence};
+use super::persistence::{KEEPS_ACCEPTING, Persistence, without_spare};
+use super::secrets;
 use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
 use crate::base::durability::Level;
+use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::state::HttpState;
@@ -21,6 +23,7 @@ use crate::http::{self, server};
 use crate::kit::jwt::Tokens;
 use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
 use crate::kit::open_files;
+use crate::sale::payment::gateway::Checkout;
 use crate::worker;
 
 /// Addresses of a service, as they were really bound.
@@ -62,6 +65,9 @@ pub async fn run(
     };
     let persistence = Persistence::of(&stores.redis_facts);
     tell_what_a_202_is_worth(persistence);
+    if let Some(words) = without_spare(config.durability, &stores.redis_facts) {
+        tracing::warn!("Redis replicas: {words}");
+    }
     let shutdown = Shutdown::default();
     let served = async {
         if config.durability == Some(Level::Fsync) && !persistence.survives_a_kill() {
@@ -76,8 +82,11 @@ pub async fn run(
         if config.has_role(Role::Worker) {
             worker::start(&app, config);
         }
+        app.metrics.gauges.replace("roles", roles(config));
         let addresses = listeners.addresses()?;
-        listeners.serve(config, &HttpState::new(app.clone(), config, tokens));
+        let http = HttpState::new(app.clone(), config, tokens);
+        secrets::follow(config, &app, &http);
+        listeners.serve(config, &http);
         tokio::select! {
             failed = async { started(&app, addresses).await.err() } => match failed {
                 Some(error) => return Err(error),
@@ -96,6 +105,13 @@ pub async fn run(
     }
     let closed = stores.close().await;
     served.and(closed)
+}
+
+/// The roles of this process, for an alarm about a role that no process has.
+fn roles(config: &Config) -> Vec<Gauge> {
+    let name = |role| if role == Role::Api { "api" } else { "worker" };
+    let gauge = |role: &Role| Gauge::labelled("flash_sale_role", "role", name(*role), 1.0);
+    config.roles.iter().map(gauge).collect()
 }
 
 fn tokens(config: &Config) -> anyhow::Result<Tokens> {
@@ -234,7 +250,7 @@ fn make_room_for_connections(connections_max: u32) {
 
 fn tell_who_takes_money(config: &Config) {
     if config.has_role(Role::Api) {
-        match payments::judge(config) {
+        match payments::judge(Checkout::of(config)) {
             Judged::Safe(text) => tracing::info!("{text}"),
             Judged::Lacking(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
         }

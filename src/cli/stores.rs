@@ -2,10 +2,11 @@
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use nix::unistd::geteuid;
 use private_servers::{PrivateServers, PrivateServersError, Sync, make_private};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::PgPool;
@@ -13,6 +14,9 @@ use uuid::Uuid;
 
 use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::limits;
+use crate::base::secret::Secret;
+use crate::cli::remedies::IN_URLS;
+use crate::cli::terminal::say;
 use crate::kit::postgres;
 use crate::kit::private_servers::settings;
 use crate::kit::redis::{Redis, is_foreign};
@@ -93,7 +97,7 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
         // Private servers are migrated whenever they are opened.
         None => OpenStores::open(config, As::Guest).await?.close().await?,
     }
-    println!("The database is up to date.");
+    say!("The database is up to date.");
     Ok(())
 }
 
@@ -107,7 +111,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
     config.validate_tokens()?;
     if let Some(secret) = &config.token_secret {
         validate_secret(secret)?;
-        return Ok(secret.clone());
+        return Ok(secret.expose_secret().into());
     }
     if !config.private_servers()? {
         return Err(InvalidConfig::new(NO_TOKEN_SECRET).into());
@@ -121,6 +125,15 @@ fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretStr
     let path = dir.join(name);
     if !path.exists() {
         make_secret(dir, &path).with_context(|| format!("{} can't be made", path.display()))?;
+    }
+    let about = std::fs::metadata(&path);
+    let is_ours =
+        |about: &std::fs::Metadata| about.uid() == geteuid().as_raw() && about.mode() & 0o077 == 0;
+    if !about.as_ref().is_ok_and(is_ours) {
+        bail!(
+            "{} isn't this user's alone (mode 0600), so another one may have written it; {remedy}",
+            path.display()
+        );
     }
     let secret = std::fs::read_to_string(&path)
         .with_context(|| format!("{} can't be read", path.display()))?;
@@ -153,7 +166,7 @@ fn random_secret() -> SecretString {
 }
 
 /// URLs of the named servers; `None` for private ones.
-pub fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {
+pub fn urls(config: &StoreConfig) -> Result<Option<(&Secret, &Secret)>, InvalidConfig> {
     if config.private_servers()? {
         return Ok(None);
     }
@@ -188,7 +201,9 @@ fn redis(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
     let timeout = config.redis_timeout();
     let Some((sentinels, master)) = config.sentinels()? else {
         return Redis::with_timeout(url, timeout).map_err(|_| {
-            InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
+            InvalidConfig::new(format!(
+                "--redis-url can't be understood; give one like redis://user:password@host:6379, rediss:// with sslrootcert=/path of a file that can be read; {IN_URLS}"
+            ))
         });
     };
     Redis::behind_sentinels(url, sentinels, master, timeout).map_err(|_| {
@@ -201,9 +216,9 @@ fn redis(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
 fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfig> {
     let timeout = config.database_timeout();
     postgres::pool(database_url, config.database_connections, timeout).map_err(|_| {
-        InvalidConfig::new(
-            "--database-url can't be understood; give one like postgres://user:password@host/database",
-        )
+        InvalidConfig::new(format!(
+            "--database-url can't be understood; give one like postgres://user:password@host/database; {IN_URLS}"
+        ))
     })
 }
 

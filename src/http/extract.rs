@@ -6,18 +6,18 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::Json as Sent;
-use axum::body::HttpBody;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use garde::{Error, Path, Validate};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::contract::check;
-use super::contract::json::Read;
+use super::contract::json::{Read, vanishes};
 use super::problem::{Problem, WrongMember};
 use crate::base::limits;
 
@@ -86,10 +86,38 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Keyed<T> {
 
 /// The JSON of a body, as it was sent.
 async fn raw<S: Send + Sync>(request: Request, state: &S) -> Result<Box<RawValue>, Problem> {
-    Sent::<Box<RawValue>>::from_request(request, state)
-        .await
-        .map(|Sent(body)| body)
-        .map_err(refused)
+    if let Some(fault) = unfit_form(request.headers()) {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            fault,
+        ));
+    }
+    let body = Bytes::from_request(request, state).await.map_err(|error| refused(error.into()))?;
+    let Sent(json) = Sent::<Box<RawValue>>::from_bytes(without_mark(&body)).map_err(refused)?;
+    if vanishes(json.get()) {
+        let detail = "a number in it is not 0, and too small to be read as anything else";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail));
+    }
+    Ok(json)
+}
+
+/// The fault of a body that isn't JSON as it is.
+fn unfit_form(headers: &HeaderMap) -> Option<&'static str> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
+    let kind = kind.unwrap_or_default().trim().to_ascii_lowercase();
+    if kind != "application/json" && !(kind.starts_with("application/") && kind.ends_with("+json"))
+    {
+        return Some("send the body with `Content-Type: application/json`");
+    }
+    let coding = text(header::CONTENT_ENCODING).unwrap_or("identity");
+    (coding != "identity").then_some("send the body as it is, without `Content-Encoding`")
+}
+
+/// The text behind its byte order mark, which may be ignored (RFC 8259, section 8.1).
+pub fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body)
 }
 
 fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -201,11 +229,6 @@ fn refused(rejection: JsonRejection) -> Problem {
     let malformed =
         |detail: String| Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail);
     match rejection {
-        JsonRejection::MissingJsonContentType(_) => Problem::new(
-            status,
-            "unsupported_media_type",
-            "send the body with `Content-Type: application/json`",
-        ),
         _ if status == StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
         JsonRejection::BytesRejection(_) => {
             malformed("the body breaks off, or its chunks are malformed".to_owned())

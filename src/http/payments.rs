@@ -5,10 +5,12 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderName, StatusCode};
-use serde::Serialize;
+use garde::Validate;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::extract::{self, Body};
+use super::contract::json::Read;
+use super::extract;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
@@ -20,8 +22,8 @@ use crate::sale::payment::model::PaymentReason;
 /// The header that carries the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 
-/// A JSON body that the gateway has signed.
-pub struct Signed<T>(pub T);
+/// A body that the gateway has signed.
+pub struct Signed(pub Bytes);
 
 /// Outcome of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -53,7 +55,7 @@ pub struct Answer {
     order: Option<Order>,
 }
 
-impl<T: Body> FromRequest<HttpState> for Signed<T> {
+impl FromRequest<HttpState> for Signed {
     type Rejection = Problem;
 
     async fn from_request(request: Request, http: &HttpState) -> Result<Self, Problem> {
@@ -76,13 +78,14 @@ impl<T: Body> FromRequest<HttpState> for Signed<T> {
             };
             return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_signature", detail));
         }
-        extract::valid_json(&body).map(Self)
+        Ok(Self(body))
     }
 }
 
 /// Notice of a gateway: a payment or a refund.
 ///
-/// The gateway signs the body. Safe to repeat, and to be repeated until it is answered 200.
+/// The gateway signs the body. Safe to repeat, and to be repeated until it is answered 200. Unknown members are
+/// ignored. A notice that can't be understood is held, as it was sent, and an operator decides about it.
 #[utoipa::path(
     post, path = "/v1/payments/callback", operation_id = "receivePaymentNotice", tag = "payments", security(("signature" = [])),
     request_body = Notice,
@@ -93,9 +96,13 @@ impl<T: Body> FromRequest<HttpState> for Signed<T> {
 )]
 pub async fn callback(
     State(app): State<Arc<App>>,
-    Signed(notice): Signed<Notice>,
+    Signed(body): Signed,
 ) -> Result<Json<Answer>, Problem> {
-    let (outcome, reason, order) = match app.payments.receive(notice).await? {
+    let receipt = match read(&body) {
+        Ok(notice) => app.payments.receive(notice).await?,
+        Err(fault) => app.payments.hold_notice(&body, &fault).await?,
+    };
+    let (outcome, reason, order) = match receipt {
         Receipt::Accepted(order) => (Outcome::Accepted, None, Some(order)),
         Receipt::HandedBack(order, reason) => (Outcome::HandedBack, Some(reason), order),
         Receipt::Held(order, reason) => (Outcome::Held, Some(reason), order),
@@ -107,4 +114,19 @@ pub async fn callback(
         }
     };
     Ok(Json(Answer { outcome, reason, order: order.map(Order::without_code) }))
+}
+
+/// The notice, or the reason why it can't be understood.
+fn read(body: &[u8]) -> Result<Notice, String> {
+    let Read { value, repeated, .. } =
+        serde_json::from_slice(extract::without_mark(body)).map_err(|error| error.to_string())?;
+    if let Some(pointer) = repeated.first() {
+        return Err(format!("{pointer} stands there twice"));
+    }
+    if !value.is_object() {
+        return Err("it is no object".to_owned());
+    }
+    let notice = Notice::deserialize(value).map_err(|error| error.to_string())?;
+    notice.validate().map_err(|report| report.to_string())?;
+    Ok(notice)
 }

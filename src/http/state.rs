@@ -14,7 +14,7 @@ use super::frame::bounds::Bounds;
 use super::frame::cors::Cors;
 use crate::app::{self, App};
 use crate::base::clock::Clock;
-use crate::base::config::{self, Config, Page};
+use crate::base::config::{self, Config, Page, StoreConfig};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, RequestIds};
 use crate::kit::jwt::Tokens;
@@ -129,6 +129,21 @@ impl HttpState {
             ready(())
         });
         this
+    }
+
+    /// From now on signs and verifies with the secrets that the configuration has.
+    pub fn change_secrets(&self, stores: &StoreConfig, config: &Config) {
+        let front = self.front();
+        if let Some(secret) = &stores.token_secret {
+            front.tokens.change(stores, secret);
+        }
+        if let Some(secret) = &config.payment_callback_secret {
+            let before = config.payment_callback_secret_before.as_ref();
+            let own = front.callbacks.as_ref().map(Callbacks::signatures);
+            for signatures in own.into_iter().chain(self.app().payments.signatures()) {
+                signatures.change(secret, before);
+            }
+        }
     }
 
     /// The same, for a listener that answers no administrator.

@@ -4,12 +4,15 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// Words of the staff, for the books: 1 to 1,000 characters, not only spaces, without NUL.
+use crate::sale::coupon::values::lines;
+
+/// Words of the staff, for the books: 1 to 1,000 characters in one line or more, not only spaces, without other control
+/// characters and those that turn the direction of text.
 #[derive(ToSchema)]
 #[schema(
     min_length = 1,
     max_length = 1000,
-    pattern = "^[^\\u0000]*[^\\u0000\\u0009-\\u000d\\u0020\\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000][^\\u0000]*$"
+    pattern = "^[^\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*[^\\u0000-\\u0020\\u007f-\\u00a0\\u061c\\u1680\\u2000-\\u200a\\u200e\\u200f\\u2028-\\u202f\\u205f\\u2066-\\u2069\\u3000][^\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*$"
 )]
 pub struct Words(pub String);
 
@@ -23,12 +26,12 @@ pub struct Because {
     pub reason: String,
 }
 
-/// Postgres stores no NUL, and blanks are no words.
+/// Blanks are no words. The others stand in the books as they show (`coupon/values.rs` has the rule).
 pub fn in_words(words: &str, _: &()) -> garde::Result {
-    if words.trim().is_empty() || words.contains('\0') {
+    if words.trim().is_empty() {
         return Err(garde::Error::new("say it in words"));
     }
-    Ok(())
+    lines(words, &())
 }
 
 #[cfg(test)]

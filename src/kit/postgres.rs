@@ -51,7 +51,7 @@ pub struct ServerFacts {
 ///
 /// When the URL can't be understood.
 pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool, Error> {
-    let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME);
+    let options = options(url)?;
     let sessions = Arc::new(Sessions::new(timeout));
     let of_new = sessions.clone();
     Ok(PgPoolOptions::new()
@@ -69,6 +69,20 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
             Box::pin(async move { sessions.is_good(connection, about.age).await })
         })
         .connect_lazy_with(options))
+}
+
+fn options(url: &str) -> Result<PgConnectOptions, Error> {
+    Ok(PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME))
+}
+
+/// Uses this URL for each new connection; those that are open stay.
+///
+/// # Errors
+///
+/// When the URL can't be understood.
+pub fn change_url(pool: &PgPool, url: &str) -> Result<(), Error> {
+    pool.set_connect_options(options(url)?);
+    Ok(())
 }
 
 /// Begins a transaction. A caller may be dropped at any moment: one whose client has gone away, for example.

@@ -4,6 +4,7 @@
 //! receiver must be able to receive a message twice. A stamped one (`t=1700000000,v1=<hexadecimal>`, over the time, a
 //! dot and the message) is good for [`limits::SIGNATURE_AGE_MAX`].
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use chrono::{DateTime, Utc};
 use secrecy::{ExposeSecret, SecretString};
@@ -13,6 +14,10 @@ use crate::base::limits;
 
 /// Signs with one secret. Verifies with that one, and with another one while the secret is being changed.
 pub struct Signatures {
+    keys: ArcSwap<Keys>,
+}
+
+struct Keys {
     key: Key,
     previous: Option<Key>,
 }
@@ -20,17 +25,22 @@ pub struct Signatures {
 impl Signatures {
     /// Signatures by the secret that both sides know.
     pub fn new(secret: &SecretString) -> Self {
-        Self { key: key(secret), previous: None }
+        Self::changing(secret, None)
     }
 
     /// Signatures by `secret`; those by the secret before are believed, too.
-    pub fn changing(secret: &SecretString, previous: Option<&SecretString>) -> Self {
-        Self { key: key(secret), previous: previous.map(key) }
+    pub fn changing<S: ExposeSecret<str>>(secret: &S, previous: Option<&S>) -> Self {
+        Self { keys: ArcSwap::from_pointee(Keys::new(secret, previous)) }
+    }
+
+    /// From now on as if made of these.
+    pub fn change<S: ExposeSecret<str>>(&self, secret: &S, previous: Option<&S>) {
+        self.keys.store(Keys::new(secret, previous).into());
     }
 
     /// The signature of these bytes: 64 hexadecimal digits.
     pub fn sign(&self, message: &[u8]) -> String {
-        let tag = hmac::sign(&self.key, message);
+        let tag = hmac::sign(&self.keys.load().key, message);
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -45,7 +55,8 @@ impl Signatures {
         let Some(tag) = decode(signature) else {
             return false;
         };
-        let keys = [Some(&self.key), self.previous.as_ref()];
+        let keys = self.keys.load();
+        let keys = [Some(&keys.key), keys.previous.as_ref()];
         keys.into_iter().flatten().any(|key| hmac::verify(key, message, &tag).is_ok())
     }
 
@@ -74,6 +85,11 @@ impl Callbacks {
         Self { signatures, clock, stamped_only }
     }
 
+    /// The signatures that are verified.
+    pub fn signatures(&self) -> &Signatures {
+        &self.signatures
+    }
+
     /// Whether the time of signing has to be told.
     pub fn stamped_only(&self) -> bool {
         self.stamped_only
@@ -86,8 +102,11 @@ impl Callbacks {
     }
 }
 
-fn key(secret: &SecretString) -> Key {
-    Key::new(HMAC_SHA256, secret.expose_secret().as_bytes())
+impl Keys {
+    fn new<S: ExposeSecret<str>>(secret: &S, previous: Option<&S>) -> Self {
+        let key = |secret: &S| Key::new(HMAC_SHA256, secret.expose_secret().as_bytes());
+        Self { key: key(secret), previous: previous.map(key) }
+    }
 }
 
 fn stamped(seconds: &str, message: &[u8]) -> Vec<u8> {

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::http_client::{HttpClient, in_words};
 use crate::base::clock::Clock;
+use crate::base::plain_text::acts;
 use crate::kit::signature::Signatures;
 
 /// Header of a stamped signature, in both directions.
@@ -53,6 +54,11 @@ impl SignedClient {
         Self { client, base, signatures, clock }
     }
 
+    /// The signatures of both sides.
+    pub fn signatures(&self) -> &Signatures {
+        &self.signatures
+    }
+
     /// Posts `request` to `path` below the base, and reads the answer.
     ///
     /// # Errors
@@ -84,7 +90,9 @@ impl SignedClient {
             return Err(NoAnswer::Unknown(format!("answered {status} {words}")));
         }
         if status.is_client_error() {
-            let words = String::from_utf8_lossy(answer.body()).chars().take(200).collect();
+            let words = String::from_utf8_lossy(answer.body());
+            let plain = |one| if acts(one) { '\u{fffd}' } else { one };
+            let words = words.chars().take(200).map(plain).collect();
             return Err(NoAnswer::Refused(status, words));
         }
         serde_json::from_slice(answer.body()).map_err(in_words).map_err(unknown)
@@ -146,6 +154,12 @@ mod tests {
             (200, true, r#"{"b":2}"#, r#"Ok(Object {"b": Number(2)})"#),
             (200, false, r#"{"b":2}"#, "without a signature"),
             (200, true, "no JSON", "Unknown"),
+            (
+                400,
+                true,
+                "gone\u{1b}[2J\u{9b}\u{202e}\r\n",
+                "gone\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}\u{fffd}",
+            ),
             (400, true, "no such thing", r#"Err(Refused(400, "no such thing"))"#),
             (422, false, "no such thing", "without a signature"),
             (302, true, "elsewhere", r#"Err(Unknown("answered 302 Found"))"#),

@@ -51,14 +51,18 @@ fn main() -> ExitCode {
 async fn keep_until_signal(place: &Place, settings: &Settings) -> Result<(), PrivateServersError> {
     let interrupt = signal(SignalKind::interrupt());
     let terminate = signal(SignalKind::terminate());
+    let hang_up = signal(SignalKind::hangup());
     keep(place, settings, async {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+        let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)) =
+            (interrupt, terminate, hang_up)
+        else {
             // Without signals, standard input alone ends the servers.
             return std::future::pending().await;
         };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
         }
     })
     .await

@@ -34,12 +34,16 @@ use super::payments::{self, Judged};
 use super::stores::{NO_TOKEN_SECRET, WAYS_OUT, connect, urls};
 use crate::base::clock::{Clock, apart};
 use crate::base::config::{Config, Role, StoreConfig};
+use crate::base::durability::Level;
 use crate::base::limits;
+use crate::cli::terminal::say;
 use crate::kit;
 use crate::kit::jwt::key_file::KeyFile;
 use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
 use crate::kit::redis::Redis;
+use crate::sale::board::presence::{self, Word};
 use crate::sale::keys::Keys;
+use crate::sale::payment::gateway::Checkout;
 use crate::sale::recovery::apart::{self, Standing};
 use crate::sale::{Failure, Stores, installation};
 
@@ -78,6 +82,7 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let mut report = Report::default();
     report.print(configured(config));
     report.print(public_keys(config).await);
+    let mut running = None;
     let found = match urls(&config.stores)? {
         Some((redis, database)) => {
             Some((redis.expose_secret().to_owned(), database.expose_secret().to_owned()))
@@ -87,12 +92,16 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     if let Some((redis_url, database_url)) = found {
         let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
         let keys = Keys::new(&config.stores.key_prefix);
-        report.print(redis::examine(&redis, &keys, arguments.redis_replicas_min).await);
+        running = presence::heard(&redis, &keys).await.ok().filter(|running| !running.is_empty());
+        let level = level(config, running.as_deref());
+        let replicas = arguments.redis_replicas_min;
+        report.print(redis::examine(&redis, &keys, replicas, level).await);
         report.print(postgres::examine(&pool, &config.stores).await);
         report.print(together(&redis, &pool, &config.stores).await.into_iter().collect());
         report.print(clocks(&redis, &pool).await);
         kit::postgres::close(&pool).await;
     }
+    report.print(processes(config, running.as_deref()));
     report.end(arguments.strict)
 }
 
@@ -100,14 +109,14 @@ impl Report {
     fn print(&mut self, findings: Vec<Finding>) {
         for finding in findings {
             match finding {
-                Finding::Good(text) => println!("ok    {text}"),
+                Finding::Good(text) => say!("ok    {text}"),
                 Finding::Warning(text) => {
                     self.warnings += 1;
-                    println!("warn  {text}");
+                    say!("warn  {text}");
                 }
                 Finding::Failure(text) => {
                     self.failures += 1;
-                    println!("FAIL  {text}");
+                    say!("FAIL  {text}");
                 }
             }
         }
@@ -115,7 +124,7 @@ impl Report {
 
     fn end(self, strict: bool) -> anyhow::Result<()> {
         let Self { warnings, failures } = self;
-        println!("{}, {}", counted(warnings, "warning"), counted(failures, "failure"));
+        say!("{}, {}", counted(warnings, "warning"), counted(failures, "failure"));
         match failures + if strict { warnings } else { 0 } {
             0 => Ok(()),
             count => Err(Unwell(count).into()),
@@ -146,17 +155,48 @@ fn configured(config: &Config) -> Vec<Finding> {
         stores.key_prefix,
         stores.database_connections,
     ));
-    vec![settings, token_secret(config), payments(config)]
+    vec![settings, token_secret(config)]
 }
 
-fn payments(config: &Config) -> Finding {
-    if !config.has_role(Role::Api) {
-        return Finding::Good("Payments: taken by none without the role api".into());
+/// What only a running process knows of its settings; without any, this command's own settings are judged in its place.
+fn processes(config: &Config, running: Option<&[Word]>) -> Vec<Finding> {
+    let Some(running) = running else {
+        let checkout = config.has_role(Role::Api).then(|| Checkout::of(config));
+        return vec![payments(checkout)];
+    };
+    let names: Vec<_> =
+        running.iter().map(|word| format!("{} ({})", word.name, word.roles.join(", "))).collect();
+    let mut found = vec![Finding::Good(format!("Running: {}", names.join(", ")))];
+    for (role, cost) in [
+        ("api", "claims are answered by none"),
+        ("worker", "accepted claims wait in Redis, and become no orders"),
+    ] {
+        if !running.iter().any(|word| word.roles.iter().any(|has| has == role)) {
+            found.push(Finding::Warning(format!(
+                "Running: no process has the role {role}: {cost}; start one with --roles {role}"
+            )));
+        }
     }
-    match payments::judge(config) {
-        Judged::Safe(text) => Finding::Good(text),
-        Judged::Lacking(text) => Finding::Warning(text),
-        Judged::Unsafe(text) => Finding::Failure(text),
+    let checkouts: Vec<_> = running.iter().filter_map(|word| word.checkout).collect();
+    let different =
+        checkouts.iter().enumerate().filter(|(at, one)| !checkouts[..*at].contains(one));
+    found.extend(different.map(|(_, checkout)| payments(Some(*checkout))));
+    found
+}
+
+/// The level that needs the most replicas, of the processes that run or else of this command.
+fn level(config: &Config, running: Option<&[Word]>) -> Option<Level> {
+    let Some(running) = running else { return config.durability };
+    let levels = running.iter().filter_map(|word| word.durability.as_ref()?.parse().ok());
+    levels.max_by_key(|level: &Level| level.replicas())
+}
+
+fn payments(checkout: Option<Checkout>) -> Finding {
+    match checkout.map(payments::judge) {
+        None => Finding::Good("Payments: taken by none without the role api".into()),
+        Some(Judged::Safe(text)) => Finding::Good(text),
+        Some(Judged::Lacking(text)) => Finding::Warning(text),
+        Some(Judged::Unsafe(text)) => Finding::Failure(text),
     }
 }
 

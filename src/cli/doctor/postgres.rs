@@ -5,6 +5,7 @@ use sqlx::PgPool;
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
+use crate::cli::remedies::with_remedy;
 use crate::cli::stores::BEFORE_1_0;
 use crate::kit::postgres::{self, ServerFacts};
 use crate::sale::installation;
@@ -27,7 +28,8 @@ pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
             found
         }
         Err(error) => vec![Failure(format!(
-            "Postgres at {place} can't be used ({error}): no order can be written, and claims pile up in Redis. Start it, or correct --database-url"
+            "Postgres at {place} can't be used ({}): no order can be written, and claims pile up in Redis. Start it, or correct --database-url",
+            with_remedy(&error.to_string())
         ))],
     }
 }

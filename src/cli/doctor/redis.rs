@@ -1,26 +1,36 @@
 //! Findings about Redis.
 
 use super::Finding::{self, Failure, Good, Warning};
+use crate::base::durability::Level;
 use crate::base::limits;
-use crate::cli::persistence::{KEEPS_ACCEPTING, Persistence};
+use crate::cli::persistence::{KEEPS_ACCEPTING, Persistence, without_spare};
+use crate::cli::remedies::with_remedy;
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::{ServerFacts, ServerSettings};
 use crate::sale::keys::Keys;
 use crate::sale::rights;
 
 /// Asks the server about itself and judges the answers.
-pub async fn examine(redis: &Redis, keys: &Keys, replicas_min: u32) -> Vec<Finding> {
+pub async fn examine(
+    redis: &Redis,
+    keys: &Keys,
+    replicas_min: u32,
+    level: Option<Level>,
+) -> Vec<Finding> {
     let place = redis.address();
     match redis.facts().await {
         Ok(facts) => {
             let mut found = vec![Good(format!("Redis at {place}: {}", facts.program))];
             found.extend(judge(&facts, replicas_min));
+            let spare = without_spare(level, &facts);
+            found.extend(spare.map(|words| Warning(format!("Redis replicas: {words}"))));
             found.extend(redis.has_sentinels().then(|| when_replaced(&facts)));
             found.extend(rights(redis, keys).await);
             found
         }
         Err(error) => vec![Failure(format!(
-            "Redis at {place} can't be used ({error}): no claim can be taken. Start it, or correct {}",
+            "Redis at {place} can't be used ({}): no claim can be taken. Start it, or correct {}",
+            with_remedy(&error.to_string()),
             if redis.has_sentinels() {
                 "--redis-sentinels and --redis-master"
             } else {

@@ -104,6 +104,21 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
+/// True if a number in this JSON text isn't 0, and would be read as 0: `1e-400`.
+pub fn vanishes(text: &str) -> bool {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let mut words = text.split(|character: char| {
+        let was_text = is_text;
+        is_text ^= character == '"' && !is_escaped;
+        is_escaped = is_text && character == '\\' && !is_escaped;
+        was_text || !matches!(character, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')
+    });
+    words.any(|word| {
+        let digits = word.split(['e', 'E']).next().unwrap_or_default();
+        digits.contains(|digit| matches!(digit, '1'..='9')) && word.parse() == Ok(0.0)
+    })
+}
+
 /// The whole number, if this is one.
 fn whole(number: f64) -> Option<Number> {
     // Beyond, the float that serde_json reads may be that of a neighbour: its last bit is not exact.
@@ -152,6 +167,21 @@ mod tests {
             assert_eq!(read(text).value, value, "{text}");
         }
         assert!(read("8999999999999999.0").value.is_f64(), "it would be read as another number");
+    }
+
+    #[test]
+    fn a_number_that_would_be_read_as_0_vanishes() {
+        for (text, expected) in [
+            ("1e-400", true),
+            (r#"{"a":[-3.5e-999]}"#, true),
+            ("0e-400", false),
+            ("[0.0,-0,1e-300,true,1e0]", false),
+            (r#""1e-400""#, false),
+            (r#"{"\"":"\\","1e-400":1}"#, false),
+            (r#"{"\"":"\\","a":1e-400}"#, true),
+        ] {
+            assert_eq!(vanishes(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub async fn owed(
     responses(
         (status = 204, description = "It goes back: its gateway is asked"),
     ),
-    extensions(("x-problems" = json!(["payment_not_found", "payment_settled", "payment_id_used_twice", "payment_charged_back"]))),
+    extensions(("x-problems" = json!(["payment_not_found", "payment_settled", "payment_id_used_twice", "payment_charged_back", "notice_not_understood"]))),
 )]
 pub async fn hand_back(
     State(app): State<Arc<App>>,
@@ -138,6 +138,10 @@ fn reply(settled: Settled) -> Result<StatusCode, Problem> {
         Settled::IdUsedTwice => conflict(
             "payment_id_used_twice",
             "the gateway knows the id for another payment: return the money by the gateway's own means, then close this payment with a note",
+        ),
+        Settled::NotUnderstood => conflict(
+            "notice_not_understood",
+            "no amount of this notice is known: settle by the gateway's own means what it is about, then close it with a note",
         ),
         Settled::ChargedBack => conflict(
             "payment_charged_back",

@@ -246,14 +246,15 @@ pub async fn cancel(
 
 /// Ask for my money back for a paid order.
 ///
-/// The unit comes back when the gateway has confirmed the refund. Safe to repeat.
+/// The unit comes back when the gateway has confirmed the refund; at once for an order that cost nothing. Safe to
+/// repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/refund", operation_id = "refundOrder", tag = "orders", security(("user" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order, refunding, or refunded already", body = Order),
     ),
-    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "too_many_closed_orders"]))),
 )]
 pub async fn refund(
     State(app): State<Arc<App>>,
@@ -271,7 +272,7 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
             Err(Problem::invalid_transition("order", from.as_str(), to.as_str()))
         }
         Moved::TooManyClosed(wait) => {
-            let detail = "you have closed too many orders of this coupon within an hour: pay for this one, or let it expire; it can be cancelled after Retry-After seconds";
+            let detail = "you have closed too many orders of this coupon within an hour: keep this one, or close it after Retry-After seconds";
             Err(too_many_closed(detail, wait))
         }
     }

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::order_not_found;
 use crate::app::App;
-use crate::http::auth::{Clerk, Staff, User};
+use crate::http::auth::{Clerk, Operator, Staff, User};
 use crate::http::extract::{Id, RequestKey, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
@@ -53,10 +53,11 @@ pub async fn qr_code(
 
 /// Redeem a paid order of any user.
 ///
-/// A redeemed order can't be refunded. Safe to repeat with the header Idempotency-Key: without it, a repeat is told
+/// For an operator who knows the buyer by other means: a clerk redeems by the code that the buyer shows, because an id
+/// can be guessed. A redeemed order can't be refunded. Safe to repeat with the header Idempotency-Key: without it, a repeat is told
 /// that the order has been redeemed.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("clerk" = [])),
+    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("operator" = [])),
     params(
         ("id" = OrderId, Path, description = "Id of the order"),
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
@@ -69,11 +70,11 @@ pub async fn qr_code(
 )]
 pub async fn redeem(
     State(app): State<Arc<App>>,
-    Clerk(clerk): Clerk,
+    Operator(by): Operator,
     Id(order): Id<OrderId>,
     RequestKey(key): RequestKey,
 ) -> Result<Json<Order>, Problem> {
-    redeem_by(&app, clerk, order, key).await
+    redeem_by(&app, by, order, key).await
 }
 
 /// A code that a buyer shows.

@@ -10,6 +10,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 
 use super::key_set::KeySet;
+use crate::base::secret::text_of;
 
 /// The keys of a file.
 pub struct KeyFile {
@@ -24,9 +25,9 @@ impl KeyFile {
     ///
     /// # Errors
     ///
-    /// When the file can't be read, or has no key for RS256, ES256 or EdDSA.
+    /// When the file can't be read, or another user may change it, or it has no key for RS256, ES256 or EdDSA.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = text_of(file)?;
+        let text = text_of(file).map_err(anyhow::Error::msg)?;
         let keys = KeySet::parse(text.as_bytes()).with_context(|| format!("{}", file.display()))?;
         Ok(Self {
             file: file.into(),
@@ -43,7 +44,7 @@ impl KeyFile {
     /// Reads the file again. If that fails, the last keys stay.
     pub fn read_again(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = text_of(&self.file).map_err(|error| format!("{error:#}"));
+        let found = text_of(&self.file);
         if found == *seen {
             return;
         }
@@ -61,8 +62,4 @@ impl KeyFile {
     fn tell(&self, error: &str) {
         tracing::warn!(file = %self.file.display(), error, "the public keys of tokens can't be read; the last ones stay");
     }
-}
-
-fn text_of(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))
 }

@@ -20,9 +20,11 @@ pub mod key_url;
 // Public keys.
 mod key_set;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,6 +32,7 @@ use chrono::{DateTime, Utc};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use secrecy::{ExposeSecret, SecretString};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -40,15 +43,19 @@ use crate::base::config::StoreConfig;
 
 /// Signs tokens with one secret, and verifies them with all keys.
 pub struct Tokens {
-    sign: EncodingKey,
-    header: Header,
-    /// The secret that signs, and then the further ones.
-    secrets: Vec<Key>,
+    secrets: ArcSwap<Secrets>,
     key_file: Option<KeyFile>,
     key_url: Option<Arc<KeyUrl>>,
     /// Issuer and audience that each token has to name.
     issuer: Option<String>,
     audience: Option<String>,
+}
+
+struct Secrets {
+    sign: EncodingKey,
+    header: Header,
+    /// The secret that signs, and then the further ones.
+    verify: Vec<Key>,
     /// The first part of every token that is issued here, with the dot behind it.
     own_header: String,
     own_key: hmac::Key,
@@ -125,6 +132,9 @@ pub enum TokenError {
     /// A request has two headers `Authorization`: a proxy before this service may have looked at the other one.
     #[error("the token isn't the only one: send one header `Authorization`")]
     Twice,
+    /// The key is right, and a member of the payload isn't.
+    #[error("the token isn't valid: its `{0}` is missing, or isn't what this service accepts")]
+    Member(&'static str),
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"
@@ -132,19 +142,36 @@ pub enum TokenError {
     Invalid,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Payload {
+/// The payload of a token that is issued here.
+#[derive(Serialize)]
+struct Payload<'a> {
     sub: String,
     exp: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    role: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    iss: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    aud: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iss: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aud: Option<&'a str>,
 }
 
-/// The same without a copy, and with no other field: `nbf` or a list of audiences are left to the library.
+/// Members of a payload as they were sent; null is as good as none. One that stands there twice is refused, because readers
+/// differ on which one counts.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Members {
+    sub: Value,
+    exp: Value,
+    nbf: Value,
+    role: Value,
+    iss: Value,
+    aud: Value,
+    /// With this, serde takes no list for them.
+    #[serde(flatten)]
+    _others: BTreeMap<String, IgnoredAny>,
+}
+
+/// The same as it is read on the short way, with no other field: `nbf` or a list of audiences take the long way.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnPayload<'a> {
@@ -163,36 +190,25 @@ const OWN_PART_BYTES_MAX: usize = 128;
 impl Tokens {
     /// Signs and verifies with `secret`.
     pub fn new(secret: &SecretString) -> Self {
-        Self::with_id(secret, None)
+        Self::with(Secrets::new(secret, None))
     }
 
     /// As the configuration has it: signs with `secret`, and verifies with the further secrets, too.
-    pub fn configured(config: &StoreConfig, secret: &SecretString) -> Self {
-        let mut tokens = Self::with_id(secret, config.token_secret_id.clone());
-        tokens.secrets.extend(config.further_token_secrets.iter().map(|further| Key {
-            id: Some(further.id.clone()),
-            verify: DecodingKey::from_secret(further.secret.expose_secret().as_bytes()),
-        }));
+    pub fn configured(config: &StoreConfig, secret: &impl ExposeSecret<str>) -> Self {
+        let mut tokens = Self::with(Secrets::configured(config, secret));
         tokens.issuer.clone_from(&config.token_issuer);
         tokens.audience.clone_from(&config.token_audience);
         tokens
     }
 
-    fn with_id(secret: &SecretString, id: Option<String>) -> Self {
-        let secret = secret.expose_secret().as_bytes();
-        let header = Header { kid: id.clone(), ..Header::new(Algorithm::HS256) };
-        let own_header = serde_json::to_vec(&header).expect("a few short strings are JSON");
-        Self {
-            sign: EncodingKey::from_secret(secret),
-            header,
-            secrets: vec![Key { id, verify: DecodingKey::from_secret(secret) }],
-            key_file: None,
-            key_url: None,
-            issuer: None,
-            audience: None,
-            own_header: URL_SAFE_NO_PAD.encode(own_header) + ".",
-            own_key: hmac::Key::new(hmac::HMAC_SHA256, secret),
-        }
+    fn with(secrets: Secrets) -> Self {
+        let secrets = ArcSwap::from_pointee(secrets);
+        Self { secrets, key_file: None, key_url: None, issuer: None, audience: None }
+    }
+
+    /// From now on signs and verifies with the secrets that the configuration has.
+    pub fn change(&self, config: &StoreConfig, secret: &impl ExposeSecret<str>) {
+        self.secrets.store(Secrets::configured(config, secret).into());
     }
 
     /// Verifies with the public keys of this file (RFC 7517), too. Returns them in words.
@@ -231,11 +247,13 @@ impl Tokens {
         let payload = Payload {
             sub: grants.subject.to_string(),
             exp: expires_at.timestamp(),
-            role: grants.scope.map(|scope| scope.role().to_owned()),
-            iss: self.issuer.clone(),
-            aud: self.audience.clone().map(Value::String),
+            role: grants.scope.map(Scope::role),
+            iss: self.issuer.as_deref(),
+            aud: self.audience.as_deref(),
         };
-        jsonwebtoken::encode(&self.header, &payload, &self.sign).expect("HS256 signs any bytes")
+        let secrets = self.secrets.load();
+        jsonwebtoken::encode(&secrets.header, &payload, &secrets.sign)
+            .expect("HS256 signs any bytes")
     }
 
     /// The grants of the token.
@@ -253,11 +271,12 @@ impl Tokens {
     /// The short way; `None` says nothing about the token.
     fn verify_own(&self, token: &str) -> Option<Grants> {
         let (signed, signature) = token.rsplit_once('.')?;
-        let payload = signed.strip_prefix(&self.own_header)?;
+        let secrets = self.secrets.load();
+        let payload = signed.strip_prefix(&secrets.own_header)?;
         let mut buffer = [0; OWN_PART_BYTES_MAX];
         let signature = decode(signature, &mut buffer)?;
         // In constant time.
-        hmac::verify(&self.own_key, signed.as_bytes(), signature).ok()?;
+        hmac::verify(&secrets.own_key, signed.as_bytes(), signature).ok()?;
         let payload: OwnPayload = serde_json::from_slice(decode(payload, &mut buffer)?).ok()?;
         if payload.iss != self.issuer.as_deref() || payload.aud != self.audience.as_deref() {
             return None;
@@ -274,7 +293,8 @@ impl Tokens {
         }
         let kid = header.kid.as_deref();
         if header.alg == Algorithm::HS256 {
-            return self.verify_with(chosen(self.secrets.iter(), kid), token, header.alg);
+            let secrets = self.secrets.load();
+            return self.verify_with(chosen(secrets.verify.iter(), kid), token, header.alg);
         }
         let read = self.key_file.as_ref().map(KeyFile::keys);
         let fetched = self.key_url.as_ref().and_then(|url| url.keys());
@@ -300,36 +320,83 @@ impl Tokens {
         token: &str,
         algorithm: Algorithm,
     ) -> Result<Grants, TokenError> {
-        let validation = self.validation(algorithm);
+        // The library decides about the signature alone: about a member of a wrong type it says nothing.
+        let mut validation = Validation::new(algorithm);
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        validation.set_required_spec_claims::<&str>(&[]);
         for key in keys {
-            match jsonwebtoken::decode::<Payload>(token, &key.verify, &validation) {
-                Ok(decoded) => return grants(&decoded.claims),
-                Err(error) => match error.kind() {
-                    ErrorKind::InvalidSignature => {}
-                    ErrorKind::ExpiredSignature => return Err(TokenError::Expired),
-                    ErrorKind::ImmatureSignature => return Err(TokenError::Early),
-                    _ => return Err(TokenError::Invalid),
-                },
+            match jsonwebtoken::decode::<Members>(token, &key.verify, &validation) {
+                Ok(decoded) => return self.grants(&decoded.claims),
+                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
+                Err(_) => return Err(TokenError::Invalid),
             }
         }
         Err(TokenError::Invalid)
     }
 
-    fn validation(&self, algorithm: Algorithm) -> Validation {
-        let mut validation = Validation::new(algorithm);
-        validation.leeway = 0;
-        validation.validate_nbf = true;
-        let mut required = vec!["exp", "sub"];
-        if let Some(issuer) = &self.issuer {
-            validation.set_issuer(&[issuer]);
-            required.push("iss");
+    /// Grants of a token with these members, of which none is taken that isn't understood (RFC 7519, section 4.1).
+    fn grants(&self, members: &Members) -> Result<Grants, TokenError> {
+        let wrong = TokenError::Member;
+        in_time(seconds(&members.exp).ok_or(wrong("exp"))?)?;
+        if !members.nbf.is_null() && seconds(&members.nbf).ok_or(wrong("nbf"))? > now() {
+            return Err(TokenError::Early);
         }
-        if let Some(audience) = &self.audience {
-            validation.set_audience(&[audience]);
-            required.push("aud");
+        if self.issuer.is_some() && members.iss.as_str() != self.issuer.as_deref() {
+            return Err(wrong("iss"));
         }
-        validation.set_required_spec_claims(&required);
-        validation
+        if !is_for(self.audience.as_deref(), &members.aud) {
+            return Err(wrong("aud"));
+        }
+        let role = match &members.role {
+            Value::Null => None,
+            role => Some(role.as_str().ok_or(wrong("role"))?),
+        };
+        let subject = members.sub.as_str().and_then(subject).ok_or(wrong("sub"))?;
+        Ok(Grants { subject, scope: role.and_then(Scope::of_role) })
+    }
+}
+
+/// A time in a payload: seconds since 1970, perhaps with a fraction, which is cut off.
+fn seconds(time: &Value) -> Option<i64> {
+    let number = time.as_number()?;
+    // A float beyond the range becomes the nearest number in it.
+    number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds.floor() as i64))
+}
+
+/// Whether a token with this `aud`, one or several, is meant for the audience; a token that names one is for no service
+/// without.
+fn is_for(audience: Option<&str>, named: &Value) -> bool {
+    match (audience, named) {
+        (None, named) => named.is_null(),
+        (Some(audience), Value::Array(named)) => {
+            named.iter().all(Value::is_string) && named.iter().any(|one| one == audience)
+        }
+        (Some(audience), named) => named == audience,
+    }
+}
+
+impl Secrets {
+    fn new(secret: &impl ExposeSecret<str>, id: Option<String>) -> Self {
+        let secret = secret.expose_secret().as_bytes();
+        let header = Header { kid: id.clone(), ..Header::new(Algorithm::HS256) };
+        let own_header = serde_json::to_vec(&header).expect("a few short strings are JSON");
+        Self {
+            sign: EncodingKey::from_secret(secret),
+            header,
+            verify: vec![Key { id, verify: DecodingKey::from_secret(secret) }],
+            own_header: URL_SAFE_NO_PAD.encode(own_header) + ".",
+            own_key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        }
+    }
+
+    fn configured(config: &StoreConfig, secret: &impl ExposeSecret<str>) -> Self {
+        let mut secrets = Self::new(secret, config.token_secret_id.clone());
+        secrets.verify.extend(config.further_token_secrets.iter().map(|further| Key {
+            id: Some(further.id.clone()),
+            verify: DecodingKey::from_secret(further.secret.expose_secret().as_bytes()),
+        }));
+        secrets
     }
 }
 
@@ -348,16 +415,14 @@ fn is_public(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA)
 }
 
-fn grants(payload: &Payload) -> Result<Grants, TokenError> {
-    in_time(payload.exp)?;
-    let subject = subject(&payload.sub).ok_or(TokenError::Invalid)?;
-    Ok(Grants { subject, scope: payload.role.as_deref().and_then(Scope::of_role) })
+/// Seconds since 1970.
+fn now() -> i64 {
+    i64::try_from(jsonwebtoken::get_current_timestamp()).unwrap_or(i64::MAX)
 }
 
 /// A token is accepted until its `exp`, and not in that second any more (RFC 7519, section 4.1.4).
 fn in_time(exp: i64) -> Result<(), TokenError> {
-    let now = i64::try_from(jsonwebtoken::get_current_timestamp()).unwrap_or(i64::MAX);
-    match exp.saturating_sub(now) {
+    match exp.saturating_sub(now()) {
         ..=0 => Err(TokenError::Expired),
         LIFETIME_SECONDS_MAX.. => Err(TokenError::Endless),
         _ => Ok(()),
@@ -397,7 +462,8 @@ mod tests {
     }
 
     fn signed(payload: &serde_json::Value, algorithm: Algorithm) -> String {
-        jsonwebtoken::encode(&Header::new(algorithm), payload, &tokens().sign).unwrap()
+        jsonwebtoken::encode(&Header::new(algorithm), payload, &tokens().secrets.load().sign)
+            .unwrap()
     }
 
     #[test]
@@ -430,7 +496,7 @@ mod tests {
         for sub in ["0", "-1", "+7", "007", "", "x", "1.5", "9223372036854775808"] {
             let payload = serde_json::json!({"sub": sub, "exp": in_seconds(60).timestamp()});
             let token = signed(&payload, Algorithm::HS256);
-            assert_eq!(tokens().verify(&token), Err(TokenError::Invalid), "{sub}");
+            assert_eq!(tokens().verify(&token), Err(TokenError::Member("sub")), "{sub}");
         }
     }
 
@@ -456,7 +522,7 @@ mod tests {
         let soon = in_seconds(60).timestamp();
         for (payload, granted) in [
             (serde_json::json!({"sub": "42", "exp": soon, "iss": "another issuer"}), true),
-            (serde_json::json!({"sub": "42", "exp": soon as f64 + 0.5}), false),
+            (serde_json::json!({"sub": "42", "exp": soon as f64 + 0.5}), true),
             (serde_json::json!({"sub": "42", "exp": soon, "aud": "another audience"}), false),
             (serde_json::json!({"sub": "42", "exp": -1}), false),
             (serde_json::json!({"sub": 42, "exp": soon}), false),
@@ -473,6 +539,28 @@ mod tests {
             let token = signed(&payload, Algorithm::HS256);
             assert_eq!(tokens().verify_own(&token), None, "{payload}");
             assert_eq!(tokens().verify(&token).is_ok(), granted, "{payload}");
+        }
+    }
+
+    /// A member of a wrong type is never as good as none, and the refusal names it.
+    #[test]
+    fn a_member_that_is_not_understood_is_named() {
+        let soon = in_seconds(60).timestamp();
+        for (member, value) in [
+            ("exp", serde_json::json!("soon")),
+            ("exp", Value::Null),
+            ("sub", serde_json::json!(42)),
+            ("nbf", serde_json::json!("now")),
+            ("role", serde_json::json!(["admin"])),
+            ("aud", serde_json::json!(1)),
+            ("aud", serde_json::json!([])),
+            ("aud", serde_json::json!({"a": 1})),
+            ("aud", serde_json::json!("another")),
+        ] {
+            let mut payload = serde_json::json!({"sub": "42", "exp": soon});
+            payload[member] = value;
+            let refused = tokens().verify(&signed(&payload, Algorithm::HS256));
+            assert_eq!(refused, Err(TokenError::Member(member)), "{payload}");
         }
     }
 
@@ -585,6 +673,8 @@ mod tests {
             (Some("bank"), serde_json::json!(["other", "door"]), true),
             (Some("bank"), serde_json::json!(["other"]), false),
             (Some("bank"), serde_json::json!("other"), false),
+            (Some("bank"), serde_json::json!(["door", 1]), false),
+            (Some("bank"), serde_json::json!(1), false),
             (Some("bank"), Value::Null, false),
             (Some("other"), serde_json::json!("door"), false),
             (None, serde_json::json!("door"), false),
@@ -607,14 +697,14 @@ mod tests {
         let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
         let mut header = Header::new(Algorithm::HS256);
         header.crit = Some(vec!["b64".to_owned()]);
-        let token = jsonwebtoken::encode(&header, &payload, &tokens().sign).unwrap();
+        let token = jsonwebtoken::encode(&header, &payload, &tokens().secrets.load().sign).unwrap();
         assert_eq!(tokens().verify(&token), Err(TokenError::Invalid));
     }
 
     #[test]
     fn exp_and_the_algorithm_are_not_negotiable() {
         let no_exp = signed(&serde_json::json!({"sub": "42"}), Algorithm::HS256);
-        assert_eq!(tokens().verify(&no_exp), Err(TokenError::Invalid));
+        assert_eq!(tokens().verify(&no_exp), Err(TokenError::Member("exp")));
         let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
         assert_eq!(tokens().verify(&signed(&payload, Algorithm::HS512)), Err(TokenError::Invalid));
     }

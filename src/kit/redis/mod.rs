@@ -21,6 +21,9 @@ mod sentinel;
 // The end of a connection, as its users learn of it.
 mod line;
 
+// URLs.
+mod url;
+
 // A server for tests.
 #[cfg(test)]
 pub mod fake;
@@ -28,21 +31,19 @@ pub mod fake;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, TimeDelta, Utc};
 use redis::aio::{AsyncPushSender, ConnectionLike, MultiplexedConnection};
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, RedisError, RedisFuture, RedisResult,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, InfoDict, Pipeline, RedisError,
+    RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::line::Line;
 use self::sentinel::Sentinels;
+use self::url::understood;
 use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
@@ -104,7 +105,7 @@ struct Shared {
 #[derive(Clone)]
 enum Place {
     /// One address.
-    Server(Arc<Client>),
+    Server(Arc<ArcSwap<Client>>),
     /// The address that sentinels name.
     Master(Arc<Sentinels>),
 }
@@ -144,7 +145,7 @@ impl Redis {
     ///
     /// When the URL can't be understood.
     pub fn with_timeout(url: &str, timeout: Duration) -> RedisResult<Self> {
-        let client = Arc::new(Client::open(understood(url)?)?);
+        let client = Arc::new(ArcSwap::from_pointee(Client::open(understood(url)?.server)?));
         Ok(Self::of(Place::Server(client), true, timeout))
     }
 
@@ -162,6 +163,20 @@ impl Redis {
     ) -> RedisResult<Self> {
         let sentinels = Sentinels::new(understood(url)?, sentinels, master, timeout)?;
         Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
+    }
+
+    /// Uses this URL for each new connection; those that are open stay. Clones, and what was made of them, follow.
+    ///
+    /// # Errors
+    ///
+    /// When the URL can't be understood.
+    pub fn change_url(&self, url: &str) -> RedisResult<()> {
+        let url = understood(url)?;
+        match &self.0.place {
+            Place::Server(client) => client.store(Client::open(url.server)?.into()),
+            Place::Master(sentinels) => sentinels.change_url(url),
+        }
+        Ok(())
     }
 
     /// Starts the task that ends connections to a master that has been replaced; none where no sentinel tells of that.
@@ -291,7 +306,7 @@ impl Redis {
     /// When no server can be reached.
     pub(super) async fn connection_to_any(&self) -> RedisResult<MultiplexedConnection> {
         let client = match &self.0.place {
-            Place::Server(client) => Client::clone(client),
+            Place::Server(client) => Client::clone(&client.load()),
             Place::Master(sentinels) => sentinels.client(&sentinels.ask().await?)?,
         };
         let config = line::config(self.0.timeout);
@@ -301,7 +316,7 @@ impl Redis {
     /// Place of the server, without user and password: `host:6379, database 0`, or the path of a socket.
     pub fn address(&self) -> String {
         let place = match &self.0.place {
-            Place::Server(client) => client.get_connection_info().addr().to_string(),
+            Place::Server(client) => client.load().get_connection_info().addr().to_string(),
             Place::Master(sentinels) => sentinels.address(),
         };
         format!("{place}, database {}", self.get_db())
@@ -362,7 +377,7 @@ impl Redis {
         let config = line::config(self.0.timeout).set_push_sender(line.clone());
         let owner = self.0.owner.as_ref();
         match &self.0.place {
-            Place::Server(client) => identified(client, &config, owner).await,
+            Place::Server(client) => identified(&client.load_full(), &config, owner).await,
             Place::Master(sentinels) => {
                 let word = sentinels.ask().await?;
                 sentinels.enter(&word, line)?;
@@ -402,7 +417,7 @@ impl ConnectionLike for Redis {
 
     fn get_db(&self) -> i64 {
         match &self.0.place {
-            Place::Server(client) => client.get_connection_info().redis_settings().db(),
+            Place::Server(client) => client.load().get_connection_info().redis_settings().db(),
             Place::Master(sentinels) => sentinels.database(),
         }
     }
@@ -633,23 +648,6 @@ async fn require_owner(connection: &mut MultiplexedConnection, owner: &Owner) ->
 /// When it is no master that has its data, or doesn't answer.
 pub async fn check_is_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     identify(connection, None).await.map(drop)
-}
-
-/// The parts of a URL, with the settings of all connections.
-fn understood(url: &str) -> RedisResult<ConnectionInfo> {
-    let info: ConnectionInfo = url.into_connection_info()?;
-    // RESP3, because with RESP2 a lost connection is noticed only when the next command fails.
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp_settings()))
-}
-
-/// Keep-alive notices a peer that has gone without a word, also on a connection that only listens.
-fn tcp_settings() -> TcpSettings {
-    let keepalive = TcpKeepalive::new()
-        .with_time(limits::REDIS_KEEPALIVE)
-        .with_interval(limits::REDIS_KEEPALIVE_INTERVAL)
-        .with_retries(limits::REDIS_KEEPALIVE_PROBES);
-    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
 }
 
 fn unreachable() -> RedisError {
@@ -944,17 +942,6 @@ mod tests {
             }
             assert_eq!(lines.count(LACKS), lacks, "{needs_replicas} {behind_sentinels}");
         }
-    }
-
-    #[test]
-    fn a_peer_that_has_gone_is_noticed_by_three_probes_and_nothing_waits_for_more_to_send() {
-        let settings = tcp_settings();
-        assert!(settings.nodelay());
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(5))
-            .with_interval(Duration::from_secs(2))
-            .with_retries(3);
-        assert_eq!(format!("{:?}", settings.keepalive()), format!("{:?}", Some(&keepalive)));
     }
 
     #[tokio::test]

@@ -31,20 +31,19 @@
 //! # What is not promised
 //!
 //! The message comes when the sentinels have agreed, after `down-after-milliseconds` at least. What the old master had
-//! accepted and not replicated by then is lost with it. Sentinels that want a password are not supported.
+//! accepted and not replicated by then is lost with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::line::{self, Line};
+use super::url::Url;
 use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
@@ -56,19 +55,14 @@ const SWITCH: &str = "+switch-master";
 pub(super) struct Sentinels {
     /// Name of the master at the sentinels.
     master: String,
-    /// A connection to the master, but for its place: user, password, database, TLS.
-    to_master: ConnectionInfo,
-    nodes: Vec<Node>,
+    /// A connection to the master, but for its place: user, password, database, TLS. And those at the sentinels.
+    url: ArcSwap<Url>,
+    nodes: Vec<HostPort>,
     /// Index of the current sentinel.
     current: watch::Sender<usize>,
     /// Time in which a sentinel has to answer.
     timeout: Duration,
     lines: Mutex<Lines>,
-}
-
-struct Node {
-    place: HostPort,
-    client: Client,
 }
 
 /// Connections to masters.
@@ -92,18 +86,18 @@ pub(super) struct Word {
 }
 
 impl Sentinels {
-    /// Names the sentinels; asks none. They are reached as the master is, with TLS or without, but without a password.
+    /// Names the sentinels; asks none. They are reached as the master is, with TLS or without, but with a password of their own.
     ///
     /// # Errors
     ///
-    /// When `to_master` names another server than `master`, or a Unix socket.
+    /// When `url` names another server than `master`, or a Unix socket.
     pub fn new(
-        to_master: ConnectionInfo,
+        url: Url,
         places: &[HostPort],
         master: &str,
         timeout: Duration,
     ) -> RedisResult<Self> {
-        let is_master = match to_master.addr() {
+        let is_master = match url.server.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 host == master && *port == NO_PORT
             }
@@ -113,14 +107,19 @@ impl Sentinels {
             let what = "the URL has to name the master in place of a host, and no port";
             return Err(RedisError::from((ErrorKind::InvalidClientConfig, what)));
         }
-        let without_password = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
-        let node = |place: &HostPort| {
-            let info = at(&to_master, place).set_redis_settings(without_password.clone());
-            Ok(Node { place: place.clone(), client: Client::open(info)? })
-        };
-        let nodes = places.iter().map(node).collect::<RedisResult<_>>()?;
         let (current, lines) = (watch::Sender::new(0), Mutex::default());
-        Ok(Self { master: master.to_owned(), to_master, nodes, current, timeout, lines })
+        let (master, nodes) = (master.to_owned(), places.to_vec());
+        Ok(Self { master, url: ArcSwap::from_pointee(url), nodes, current, timeout, lines })
+    }
+
+    /// Uses this URL for each new connection.
+    pub fn change_url(&self, url: Url) {
+        self.url.store(url.into());
+    }
+
+    fn sentinel(&self, place: &HostPort) -> RedisResult<Client> {
+        let url = self.url.load();
+        Client::open(at(&url.server, place).set_redis_settings(url.at_sentinels.clone()))
     }
 
     /// Asks the sentinels for the master, the current one first.
@@ -136,7 +135,7 @@ impl Sentinels {
             match self.ask_one(&self.nodes[by]).await {
                 Ok(place) => return Ok(Word { by, place, changes }),
                 Err(error) => {
-                    reasons.push(format!("{}: {error}", self.nodes[by].place));
+                    reasons.push(format!("{}: {error}", self.nodes[by]));
                     self.leave(by);
                 }
             }
@@ -145,9 +144,10 @@ impl Sentinels {
         Err(RedisError::from((ErrorKind::Io, what, reasons.join("; "))))
     }
 
-    async fn ask_one(&self, node: &Node) -> RedisResult<HostPort> {
+    async fn ask_one(&self, sentinel: &HostPort) -> RedisResult<HostPort> {
         let config = line::config(self.timeout);
-        let opened = node.client.get_multiplexed_async_connection_with_config(&config).await;
+        let client = self.sentinel(sentinel)?;
+        let opened = client.get_multiplexed_async_connection_with_config(&config).await;
         self.ask_on(&mut opened?).await
     }
 
@@ -168,7 +168,7 @@ impl Sentinels {
     ///
     /// When the place can't be understood.
     pub fn client(&self, word: &Word) -> RedisResult<Client> {
-        Client::open(at(&self.to_master, &word.place))
+        Client::open(at(&self.url.load().server, &word.place))
     }
 
     /// Enters a connection that is about to be opened, to be ended when another master takes over.
@@ -209,7 +209,7 @@ impl Sentinels {
             let by = *self.current.borrow();
             if let Err(error) = self.listen(by).await {
                 if throttle.allows() {
-                    let sentinel = self.nodes[by].place.to_string();
+                    let sentinel = self.nodes[by].to_string();
                     tracing::warn!(%error, sentinel, "the sentinel can't be listened to; trying the next one");
                 }
                 self.leave(by);
@@ -223,7 +223,7 @@ impl Sentinels {
     async fn listen(&self, by: usize) -> RedisResult<()> {
         let (heard, mut messages) = mpsc::unbounded_channel();
         let config = line::config(self.timeout).set_push_sender(heard);
-        let client = &self.nodes[by].client;
+        let client = self.sentinel(&self.nodes[by])?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         connection.subscribe(SWITCH).await?;
         let mut current = self.current.subscribe();
@@ -266,12 +266,12 @@ impl Sentinels {
 
     /// Database of the master's connections.
     pub fn database(&self) -> i64 {
-        self.to_master.redis_settings().db()
+        self.url.load().server.redis_settings().db()
     }
 
     /// Name of the master, and the places of the sentinels.
     pub fn address(&self) -> String {
-        let places: Vec<_> = self.nodes.iter().map(|node| node.place.to_string()).collect();
+        let places: Vec<_> = self.nodes.iter().map(HostPort::to_string).collect();
         format!("the master {} of the sentinels {}", self.master, places.join(", "))
     }
 }
@@ -302,11 +302,11 @@ mod tests {
     use std::sync::atomic::{AtomicU16, Ordering};
 
     use private_servers::testing::{Bounded, LogLines, bound_this_test, eventually, tries};
-    use redis::IntoConnectionInfo;
     use tokio::task::JoinSet;
     use tokio::time::Instant;
 
     use super::super::fake::{Fake, bulk, subscribed};
+    use super::super::url::understood;
     use super::*;
 
     fn place(text: &str) -> HostPort {
@@ -315,8 +315,8 @@ mod tests {
 
     fn named(url: &str, places: &[&str]) -> RedisResult<Sentinels> {
         let places: Vec<HostPort> = places.iter().map(|text| place(text)).collect();
-        let to_master = url.into_connection_info().expect("a valid URL");
-        Sentinels::new(to_master, &places, "main", Duration::from_secs(5))
+        let url = understood(url).expect("a valid URL");
+        Sentinels::new(url, &places, "main", Duration::from_secs(5))
     }
 
     fn sentinels(places: &[&str]) -> Sentinels {

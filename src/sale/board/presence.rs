@@ -22,6 +22,7 @@ use crate::kit::redis::Redis;
 use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
+use crate::sale::payment::gateway::Checkout;
 
 /// Claims by kind of answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,10 @@ pub struct Word {
     pub name: String,
     /// Roles of the process.
     pub roles: Vec<String>,
+    /// Where its users pay, if it answers them.
+    pub checkout: Option<Checkout>,
+    /// Level of durability that it was told to keep, if any.
+    pub durability: Option<String>,
     /// Time of the word, by the clock of the process.
     pub at_ms: i64,
     /// Start of the process.
@@ -82,7 +87,8 @@ pub struct Presence {
     keys: Keys,
     /// Unique name among all processes that ever were.
     id: String,
-    roles: Vec<String>,
+    /// What stays the same: roles and settings.
+    about: Word,
     started_at: DateTime<Utc>,
     backlog: Arc<Backlog>,
     metrics: Arc<Metrics>,
@@ -91,10 +97,10 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// A process that has said nothing yet.
+    /// A process that has said nothing yet. `about` has its roles and settings.
     pub fn new(
         stores: &Stores,
-        roles: Vec<String>,
+        about: Word,
         (backlog, metrics): (&Arc<Backlog>, &Arc<Metrics>),
         clock: Clock,
         shutdown: Shutdown,
@@ -103,7 +109,7 @@ impl Presence {
         let id = Uuid::new_v4().simple().to_string();
         let (backlog, metrics) = (backlog.clone(), metrics.clone());
         let started_at = clock.now();
-        Self { redis, keys, id, roles, started_at, backlog, metrics, clock, shutdown }
+        Self { redis, keys, id, about, started_at, backlog, metrics, clock, shutdown }
     }
 
     /// Tells the counts now.
@@ -147,7 +153,6 @@ impl Presence {
         let cpu_ms = usage::cpu_time().and_then(|time| u64::try_from(time.as_millis()).ok());
         Word {
             name: process_name(),
-            roles: self.roles.clone(),
             at_ms: self.clock.now().timestamp_millis(),
             started_ms: self.started_at.timestamp_millis(),
             stopping: self.shutdown.is_announced(),
@@ -160,8 +165,22 @@ impl Presence {
             memory_bytes: usage::memory_bytes(),
             answers: tally.answers.counts(),
             claims_to_rows: tally.to_rows.counts(),
+            ..self.about.clone()
         }
     }
+}
+
+/// The last words of all processes that have told any of late.
+pub async fn heard(redis: &Redis, keys: &Keys) -> RedisResult<Vec<Word>> {
+    let mut command = redis::cmd("ZRANGE");
+    let names: Vec<String> = redis.query(command.arg(keys.processes()).arg(0).arg(-1)).await?;
+    let mut words = redis::pipe();
+    for name in &names {
+        words.get(keys.process(name));
+    }
+    let words: Vec<Option<String>> = redis.query_all(&words).await?;
+    let words = words.into_iter().flatten();
+    Ok(words.filter_map(|word| serde_json::from_str(&word).ok()).collect())
 }
 
 impl ClaimCounts {

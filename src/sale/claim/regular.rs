@@ -17,7 +17,7 @@ use crate::sale::{Failure, Stores, repeated};
 /// The answer to a claim on a regular coupon.
 #[derive(Debug)]
 pub enum RegularOutcome {
-    /// The new order, unpaid.
+    /// The new order: unpaid, or paid if it costs nothing.
     Created(Order),
     /// The user has an unpaid order, which has to be paid, cancelled or expired first.
     AlreadyClaimed(OrderId),

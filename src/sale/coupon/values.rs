@@ -5,6 +5,8 @@
 use chrono::{DateTime, Utc};
 use utoipa::ToSchema;
 
+use crate::base::plain_text::turns_direction;
+
 /// Headline: 1 to 200 characters in one line, at least one of which can be seen, without control characters and those
 /// that turn the direction of text.
 #[derive(ToSchema)]
@@ -88,10 +90,6 @@ pub fn iso_4217(code: &str, _: &()) -> garde::Result {
 }
 
 const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069)";
-
-fn turns_direction(character: char) -> bool {
-    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 /// Spaces, the empty pattern of Braille, and what Unicode lets a font leave out (property Default_Ignorable_Code_Point,
 /// in the basic plane).

@@ -23,6 +23,9 @@ const ARCHIVED: &str = "its sale is archived, so it may have been an order that 
 /// Detail of a claim whose order id would move all later ones.
 const AHEAD: &str = "its order id carries a time more than a day ahead of Postgres's clock: set the clock of Redis, and have the lane recovered";
 
+/// The price of an order that is paid as it is written.
+const FREE: i64 = 0;
+
 /// Result of a batch of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -140,10 +143,14 @@ pub(super) async fn insert_new(
     )
     .execute(&mut **tx)
     .await;
-    match inserted {
-        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
-        inserted => Ok(inserted?.rows_affected() == claims.len() as u64),
+    let are_new = match inserted {
+        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => false,
+        inserted => inserted?.rows_affected() == claims.len() as u64,
+    };
+    if are_new && cents.contains(&FREE) {
+        pay_free(&mut *tx, &ids).await?;
     }
+    Ok(are_new)
 }
 
 /// Inserts the claims that aren't there. Returns the order ids that were inserted, with their coupons. Of claims that
@@ -193,7 +200,27 @@ async fn insert_in_id_order(
     )
     .fetch_all(&mut **tx)
     .await?;
+    if cents.contains(&FREE) {
+        pay_free(&mut *tx, &ids).await?;
+    }
     Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
+}
+
+/// Makes those of these orders paid that cost nothing, as they are written: no gateway takes a payment of nothing. They
+/// leave the lists of unpaid orders.
+async fn pay_free(tx: &mut Transaction<'_, Postgres>, orders: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "WITH paid AS (
+             UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance', updated_at = now()
+             WHERE id = ANY($1) AND status = 'unpaid' AND pay_cents = 0 RETURNING id, coupon_id, user_id),
+         coded AS (INSERT INTO redemptions (order_id) SELECT id FROM paid)
+         INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
+         SELECT id, 'place', coupon_id, user_id FROM paid",
+        orders,
+    )
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
 }
 
 /// Claims that may become rows, and the fate of the others.

@@ -74,7 +74,7 @@ impl Orders {
     }
 
     /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
-    /// ones as may be. Its id has 63 in the place of the lane (`sale/ids/order_id.rs`).
+    /// ones as may be; an order that costs nothing is paid. Its id has 63 in the place of the lane (`sale/ids/order_id.rs`).
     pub async fn insert_regular(
         &self,
         coupon: CouponId,
@@ -82,16 +82,22 @@ impl Orders {
         closed: ClosedOrders,
     ) -> sqlx::Result<Option<OrderId>> {
         sqlx::query_scalar!(
-            r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+            r#"WITH written AS (
+               INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by,
+                                   status, paid_at, pay_method)
                SELECT ((floor(extract(epoch FROM now()))::bigint - 1640995200) << 32) | (63::bigint << 26)
                           | nextval('regular_orders'),
-                      id, kind, $2, now(), pay_cents, currency, now() + make_interval(secs => $3)
+                      id, kind, $2, now(), pay_cents, currency, now() + make_interval(secs => $3),
+                      CASE pay_cents WHEN 0 THEN 'paid' ELSE 'unpaid' END, CASE pay_cents WHEN 0 THEN now() END,
+                      CASE pay_cents WHEN 0 THEN 'balance' END
                FROM coupons
                WHERE id = $1 AND kind = 'regular' AND state = 'active'
                  AND ($5::bigint = 0 OR NOT has_closed_orders($2, $1,
                           (floor(extract(epoch FROM now()))::bigint - 1640995200 - $4) << 32, $5))
                ON CONFLICT DO NOTHING
-               RETURNING id AS "id: OrderId""#,
+               RETURNING id, status),
+               coded AS (INSERT INTO redemptions (order_id) SELECT id FROM written WHERE status = 'paid')
+               SELECT id AS "id: OrderId" FROM written"#,
             coupon.get(),
             user.get(),
             self.terms.payment_window.as_secs_f64(),

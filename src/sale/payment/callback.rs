@@ -11,9 +11,9 @@ use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::{self, MethodCode};
 use crate::sale::payment::model::PaymentReason;
 
-/// Notice of a gateway.
+/// Notice of a gateway. Members that are unknown here are ignored: a gateway can't be corrected, and its money counts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema, Validate)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Notice {
     /// The gateway has taken money.
     Payment {

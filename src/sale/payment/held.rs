@@ -30,10 +30,11 @@ impl Payments {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let due = sqlx::query_as!(
             Held,
-            r#"SELECT id AS "id: PaymentId", order_id AS "order: OrderId", method AS "method: PayMethod", amount_cents,
+            r#"SELECT id AS "id: PaymentId", order_id AS "order!: OrderId", method AS "method!: PayMethod",
+                      amount_cents AS "amount_cents!",
                       currency, created_at < now() - make_interval(secs => $1) AS "is_overdue!"
                FROM payments
-               WHERE status = 'held' AND id = ANY(ARRAY(
+               WHERE status = 'held' AND notice IS NULL AND id = ANY(ARRAY(
                    (SELECT payment_id FROM held_payments
                     WHERE next_look_at <= now()
                       AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payment_id)

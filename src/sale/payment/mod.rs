@@ -5,8 +5,8 @@
 //! A row is money that a gateway has taken. The transaction in which its order becomes paid writes the row
 //! (*accepted*). If the order can't be paid any more, the row says from the beginning that the money goes back
 //! (*refunding*), until the gateway has confirmed the refund (*refunded*). Money that no order can take is *held*:
-//! its order is unknown, or not written yet, or the gateway has used the payment's id before. So money is never
-//! swallowed, whichever transaction wins a race, and whatever a gateway says.
+//! its order is unknown, or not written yet, or the gateway has used the payment's id before, or its notice can't be
+//! understood. So money is never swallowed, whichever transaction wins a race, and whatever a gateway says.
 //!
 //! # Authority
 //!
@@ -21,6 +21,8 @@
 //!   is a dead letter is waited for. A payment for an order that stays unknown for an hour goes back.
 //! * A confirmation uses the id of a payment for another order: both are kept, and an administrator decides about the
 //!   second one.
+//! * A signed notice can't be understood: its raw body is held, and an administrator decides. Members that are unknown
+//!   here change nothing.
 //! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. With
 //!   `--chargeback-keeps-unit`, the order keeps its unit and can't be redeemed, and the payment is held until an
 //!   administrator closes it. An order that has been redeemed stays redeemed, and its payment is held, too. Each is an
@@ -31,6 +33,8 @@
 //!   A run that gets no answer several times in a row takes the gateway for away (`Unanswered`).
 //! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
 //!   already is told the order.
+//!
+//! An order that costs nothing is paid when it is written, by no payment, and refunded at once.
 //!
 //! # What is not promised
 //!
@@ -72,6 +76,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::kit::postgres;
+use crate::kit::signature::Signatures;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::audit::{Action, Actor};
 use crate::sale::ids::{OrderId, PaymentId, UserId};
@@ -175,6 +180,11 @@ impl Payments {
         }
     }
 
+    /// Signatures of the gateway that takes requests, if there is one.
+    pub fn signatures(&self) -> Option<&Signatures> {
+        self.gateway.as_ref().map(|gateway| gateway.signatures())
+    }
+
     /// Pays the user's unpaid order, at the price that is expected, if one is. A payment that comes too late is refused,
     /// and its money is refunded.
     pub async fn pay(
@@ -210,6 +220,15 @@ impl Payments {
         let payments = self.clone();
         let work = async move { repeated(|| payments.receive_now(notice.clone())).await };
         self.moves.to_the_end(work).await
+    }
+
+    /// Holds a signed notice that can't be understood, with its raw body; once, however often it comes.
+    pub async fn hold_notice(&self, body: &[u8], fault: &str) -> Result<Receipt, Failure> {
+        let held = repeated(|| rows::hold_notice(&self.pool, body)).await?;
+        if let Some(payment) = held {
+            tracing::warn!(%payment, fault, "a signed notice of the gateway can't be understood: it is held, as it was sent");
+        }
+        Ok(Receipt::Held(None, PaymentReason::NotUnderstood))
     }
 
     /// Looks at held payments again, and asks the gateway about opened ones. Then asks gateways to refund payments, each
@@ -318,6 +337,8 @@ impl Payments {
             return Ok(Paying::PriceDiffers { pay_cents, currency });
         }
         match (self.checkout, &self.gateway) {
+            // No gateway takes a payment of nothing.
+            _ if due.pay_cents == 0 => {}
             (Checkout::InProcess, _) => {}
             (Checkout::Opened, Some(gateway)) => {
                 return self.open(gateway, order, method, due).await;
@@ -437,7 +458,7 @@ impl Payments {
     /// Outcome of a payment: now, or when it was confirmed first.
     async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
         let row = sqlx::query!(
-            r#"SELECT order_id AS "order_id: OrderId", status AS "status: PaymentStatus",
+            r#"SELECT order_id AS "order_id!: OrderId", status AS "status: PaymentStatus",
                       refund_reason AS "reason: PaymentReason"
                FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
             payment.gateway.as_str(),
@@ -584,10 +605,23 @@ async fn refund_now(
     if let Some(answer) = moves.cannot(&REFUND, order, asker.buyer()).await? {
         return Ok(answer);
     }
+    let is_free = moves::is_free(pool, order).await?;
+    // Claim and refund would go round for ever, and no payment in between has a bound.
+    if is_free
+        && let Some(buyer) = asker.buyer()
+        && let Some(refusal) = moves.closed_too_many(buyer, order, true).await?
+    {
+        return Ok(refusal);
+    }
     let mut tx = postgres::begin(pool).await?;
     let moved = moves::ask_refund(&mut tx, order).await?;
     if moved {
-        refund_accepted(&mut tx, order).await?;
+        match (refund_accepted(&mut tx, order).await?, is_free) {
+            (true, _) => {}
+            (false, true) => moves::refunded(&mut tx, order).await?,
+            // Neither amount nor holder of a refund would be known.
+            (false, false) => return Err(sqlx::Error::RowNotFound),
+        }
         let statuses = (OrderStatus::Paid, OrderStatus::Refunding);
         asker.note(&mut tx, Action::RefundOrder, order, statuses).await?;
     }
@@ -631,8 +665,8 @@ async fn insert(
     new.fetch_optional(tx).await
 }
 
-/// Begins the refund of the payment that has paid this order.
-async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+/// Begins the refund of the payment that has paid this order. False without one.
+async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', refunding_at = now(), updated_at = now()
          -- Both say the same; an index that finds the payment by its order is there for the second.
@@ -641,6 +675,5 @@ async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<
     )
     .execute(tx)
     .await?;
-    // A paid order without a payment: neither amount nor holder of a refund would be known.
-    if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+    Ok(done.rows_affected() == 1)
 }

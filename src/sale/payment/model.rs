@@ -46,11 +46,14 @@ pub enum PaymentReason {
     IdUsedTwice,
     /// The gateway has taken the money back from the shop.
     ChargedBack,
+    /// A signed notice can't be understood; it may be about money.
+    NotUnderstood,
 }
 
 impl PaymentReason {
     /// Reasons of held payments, in the order of docs/alarms.md.
-    pub const HELD: [Self; 3] = [Self::UnknownOrder, Self::IdUsedTwice, Self::ChargedBack];
+    pub const HELD: [Self; 4] =
+        [Self::UnknownOrder, Self::IdUsedTwice, Self::ChargedBack, Self::NotUnderstood];
 
     /// Name of the reason in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
@@ -62,6 +65,7 @@ impl PaymentReason {
             Self::UnknownOrder => "unknown_order",
             Self::IdUsedTwice => "id_used_twice",
             Self::ChargedBack => "charged_back",
+            Self::NotUnderstood => "not_understood",
         }
     }
 }

@@ -26,10 +26,12 @@ pub struct OwedPayment {
     /// The gateway's id of the payment. Of an id that was used twice, the second payment has ` for ` and its order
     /// behind it.
     pub gateway_payment_id: String,
-    /// The order that it was for.
-    pub order_id: OrderId,
-    /// The amount, in minor units.
-    pub amount_cents: i64,
+    /// The order that it was for; null for a notice that can't be understood.
+    pub order_id: Option<OrderId>,
+    /// The amount, in minor units; null for such a notice.
+    pub amount_cents: Option<i64>,
+    /// The notice that can't be understood, as it was sent; null for a payment.
+    pub notice: Option<String>,
     /// Its currency (ISO 4217); null if neither the gateway nor an order tells it.
     pub currency: Option<String>,
     /// `held` or `refunding`; of settled ones `refunded` or `closed`.
@@ -99,6 +101,8 @@ pub enum Settled {
     IdUsedTwice,
     /// The gateway has taken the money back already.
     ChargedBack,
+    /// The row is a notice that can't be understood.
+    NotUnderstood,
 }
 
 /// Payments that are asked for; each part narrows them down.
@@ -121,6 +125,9 @@ pub fn advice(status: PaymentStatus, about: &str) -> &'static str {
         }
         (PaymentStatus::Held, "charged_back") => {
             "The gateway has taken the money back. A redeemed order stays redeemed; another one keeps its unit and can't be redeemed. Dispute that with the gateway, or close the payment with a note: a unit that was kept comes back."
+        }
+        (PaymentStatus::Held, "not_understood") => {
+            "A signed notice of the gateway can't be understood, and may be about money: `notice` has it as it was sent. Ask the gateway what it means, settle that with its means, then close the payment with a note."
         }
         (PaymentStatus::Held, "may_be_back") => {
             "The order is so old that payments of its time have been deleted, so the money may have gone back before. Ask the gateway first. If the money is back, close the payment with a note; if not, hand it back."
@@ -200,16 +207,6 @@ impl OwedPayments {
     }
 }
 
-impl OwedPayment {
-    /// The amount in words: minor units, and the currency if it is known.
-    pub fn amount(&self) -> String {
-        match &self.currency {
-            Some(currency) => format!("{} cents ({currency})", self.amount_cents),
-            None => format!("{} cents", self.amount_cents),
-        }
-    }
-}
-
 /// Payments that wait, newest first, from before the given one on.
 async fn waiting(
     pool: &PgPool,
@@ -224,7 +221,7 @@ async fn waiting(
         Row,
         // Each part by its own index; an OR would read all payments.
         r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
-                  order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
+                  order_id AS "order_id: OrderId", amount_cents, notice,
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   CASE WHEN refund_reason = 'charged_back' THEN updated_at
                        ELSE coalesce(refunding_at, created_at) END AS "since!",
@@ -264,7 +261,7 @@ async fn settled(
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
-                  order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
+                  order_id AS "order_id: OrderId", amount_cents, notice,
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
                   coalesce(closed_at, refunded_at) AS settled_at, note, false AS "may_be_back!",
@@ -289,8 +286,9 @@ struct Row {
     id: PaymentId,
     gateway: Gateway,
     gateway_payment_id: String,
-    order_id: OrderId,
-    amount_cents: i64,
+    order_id: Option<OrderId>,
+    amount_cents: Option<i64>,
+    notice: Option<Vec<u8>>,
     currency: Option<String>,
     status: PaymentStatus,
     reason: PaymentReason,
@@ -309,6 +307,7 @@ impl From<Row> for OwedPayment {
             gateway_payment_id: row.gateway_payment_id,
             order_id: row.order_id,
             amount_cents: row.amount_cents,
+            notice: row.notice.map(|body| String::from_utf8_lossy(&body).into_owned()),
             currency: row.currency,
             status: row.status,
             reason: row.reason,
@@ -357,6 +356,7 @@ async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Resul
         (PaymentStatus::Refunding | PaymentStatus::Refunded, _) => Ok(Settled::Done),
         (PaymentStatus::Held, Some(PaymentReason::IdUsedTwice)) => Ok(Settled::IdUsedTwice),
         (PaymentStatus::Held, Some(PaymentReason::ChargedBack)) => Ok(Settled::ChargedBack),
+        (PaymentStatus::Held, Some(PaymentReason::NotUnderstood)) => Ok(Settled::NotUnderstood),
         (PaymentStatus::Held, reason) => {
             rows::leave_hold(&mut tx, payment, reason, (PaymentStatus::Refunding, reason)).await?;
             let event = Event::of(Action::HandPaymentBack, payment.get())
@@ -380,8 +380,10 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sql
         PaymentStatus::Held | PaymentStatus::Refunding => {}
         PaymentStatus::Accepted | PaymentStatus::Refunded => return Ok(Settled::DoesNotWait),
     }
-    if matches!(found.reason, Some(PaymentReason::AskedFor | PaymentReason::ChargedBack)) {
-        moves::refunded(&mut tx, found.order).await?;
+    if matches!(found.reason, Some(PaymentReason::AskedFor | PaymentReason::ChargedBack))
+        && let Some(order) = found.order
+    {
+        moves::refunded(&mut tx, order).await?;
     }
     sqlx::query!(
         "UPDATE payments SET status = 'closed', note = $2, closed_at = now(), updated_at = now()
@@ -402,7 +404,8 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sql
 
 /// A payment, as far as its end depends on it.
 struct Found {
-    order: OrderId,
+    /// None for a notice that can't be understood.
+    order: Option<OrderId>,
     status: PaymentStatus,
     reason: Option<PaymentReason>,
 }
@@ -415,7 +418,9 @@ async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<
         payment.get(),
     );
     let Some(order) = order.fetch_optional(&mut *tx).await? else { return Ok(None) };
-    moves::hold(&mut *tx, order).await?;
+    if let Some(order) = order {
+        moves::hold(&mut *tx, order).await?;
+    }
     sqlx::query_as!(
         Found,
         r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",

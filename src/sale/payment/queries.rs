@@ -41,7 +41,8 @@ impl Payments {
     pub(super) async fn to_give_back_here(&self) -> sqlx::Result<Vec<Refunding>> {
         sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id,
+                      amount_cents AS "amount_cents!"
                FROM payments
                WHERE status = 'refunding' AND gateway = 'in_process'
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
@@ -60,7 +61,8 @@ impl Payments {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let refunding = sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id,
+                      amount_cents AS "amount_cents!"
                FROM payments
                WHERE id = ANY($1) AND status = 'refunding'"#,
             payments,

@@ -37,7 +37,7 @@ pub(super) async fn named(
 ) -> sqlx::Result<Option<Named>> {
     sqlx::query_as!(
         Named,
-        r#"SELECT id AS "id: PaymentId", order_id AS "order: OrderId", status AS "status: PaymentStatus",
+        r#"SELECT id AS "id: PaymentId", order_id AS "order!: OrderId", status AS "status: PaymentStatus",
                   refund_reason AS "reason: PaymentReason"
            FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
         gateway.as_str(),
@@ -123,6 +123,21 @@ pub(super) async fn begin_hold(
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Holds a notice that can't be understood, by its hash. Returns the row if it is new.
+pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Option<PaymentId>> {
+    sqlx::query_scalar!(
+        r#"WITH held AS (
+               INSERT INTO payments (gateway, gateway_payment_id, status, refund_reason, notice)
+               VALUES ('external', 'notice ' || encode(sha256($1), 'hex'), 'held', 'not_understood', $1)
+               ON CONFLICT ON CONSTRAINT payments_once DO NOTHING RETURNING id),
+           looked AS (INSERT INTO held_payments (payment_id, next_look_at) SELECT id, 'infinity' FROM held)
+           SELECT id AS "id: PaymentId" FROM held"#,
+        notice,
+    )
+    .fetch_optional(pool)
+    .await
 }
 
 /// Has a payment looked at no more.

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use nix::sys::signal::Signal;
+use private_servers::testing::RedisServer;
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 
@@ -250,7 +251,7 @@ async fn public_keys_that_cannot_be_read_are_refused_at_the_start() {
 
 #[tokio::test]
 async fn a_switch_in_the_environment_is_true_or_false_and_nothing_else() {
-    for value in ["maybe", "", "1"] {
+    for value in ["maybe", "1"] {
         let mut command = flash_sale_by_default(&["doctor", "--data-dir", "/nowhere"]);
         command.env("FLASH_SALE_IN_PROCESS_GATEWAY", value);
         let refused = run(command).await;
@@ -657,4 +658,42 @@ pub(super) fn words(arguments: &[String]) -> Vec<&str> {
 fn json(finished: &Finished) -> Value {
     assert_eq!(finished.code, Some(0), "{finished:?}");
     serde_json::from_str(&finished.stdout).expect("one JSON object")
+}
+
+/// What others have put into the stores reaches a terminal as it shows, and moves nothing there.
+#[tokio::test]
+async fn a_terminal_is_not_moved_by_the_words_of_others() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    // Such as an older version, or a hand, has written.
+    app.execute("UPDATE coupons SET title = E'a\\u001b[2J\\u009b31m\\u202eb'").await;
+    let shown = said(&words(&with(&app, &["coupon", "show", &coupon.to_string()], &[]))).await;
+    let title: Value = serde_json::from_str(&shown.stdout).expect("one JSON object");
+    assert_eq!(title["title"], "a\u{1b}[2J\u{9b}31m\u{202e}b", "it is the same as JSON");
+    let acts = |text: &str| text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}');
+    assert!(!acts(&shown.stdout), "{shown:?}");
+
+    let refused = said(&["coupon", "show", "7\u{1b}[2J\u{9b}\u{202e}"]).await;
+    assert!(!acts(&refused.stderr), "{refused:?}");
+
+    // And nobody of the staff puts them in.
+    let order = app.paid_order(1, coupon).await;
+    for evil in ["a\u{1b}[2J", "\u{9b}31m", "\u{202e}b", "a\u{0}b", "a\u{7f}"] {
+        let path = format!("/v1/orders/{order}/refund-for-buyer");
+        let body = serde_json::json!({ "reason": evil });
+        let refused = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{evil:?}");
+    }
+}
+
+/// A cluster moves keys between its servers, and the service speaks to one.
+#[tokio::test]
+async fn a_node_of_a_cluster_is_refused() {
+    let app = TestApp::start().await;
+    let (_node, port) = RedisServer::on_tcp(&["--cluster-enabled", "yes"]);
+    let url = format!("redis://127.0.0.1:{port}/");
+    let arguments = with(&app, &["serve", "--listen", "127.0.0.1:0"], &[("--redis-url", &url)]);
+    let refused = said(&words(&arguments)).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.last_words().contains("node of a cluster"), "{refused:?}");
 }

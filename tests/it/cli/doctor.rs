@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
 use uuid::Uuid;
 
-use crate::support::process::{Finished, flash_sale, run};
-use crate::support::{OwnServers, SECRET, TestApp};
+use crate::support::process::{Finished, Process, flash_sale, run};
+use crate::support::{OwnServers, SECRET, TestApp, eventually};
 
 /// Port 1, where no server listens.
 const NO_REDIS: &str = "redis://user:hunter2@127.0.0.1:1/3";
@@ -257,8 +257,7 @@ async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning()
     let gateway = [&elsewhere[..], &["--gateway-url", "http://127.0.0.1:1"]].concat();
     let given_away = "whatever is on sale is given away";
     for (arguments, code, expected) in [
-        (&[][..], 0, Some(("warn", "no order can be paid, and each expires after 900 s"))),
-        (&["--payment-window-s", "60"], 0, Some(("warn", "expires after 60 s"))),
+        (&[][..], 0, Some(("warn", "no order can be paid, and each expires"))),
         (&elsewhere, 0, Some(("warn", "is asked for no refund"))),
         (&gateway, 0, None),
         (&["--in-process-gateway"], 5, Some(("FAIL", given_away))),
@@ -271,6 +270,35 @@ async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning()
         assert!(found.stdout.contains("\nok    Payments: ") == expected.is_none(), "{found:?}");
         assert_secretive(&found);
     }
+}
+
+/// The settings of the processes that run decide, and not those of the command.
+#[tokio::test]
+async fn the_processes_that_run_are_judged() {
+    let app = TestApp::start().await;
+    let stores = app.store_arguments();
+    let gateway = ["--payment-callback-secret", SECRET, "--gateway-url", "http://127.0.0.1:1"];
+    let mut process = Process::serve(&app, &["--in-process-gateway", "--roles", "api"]);
+    process.url().await;
+    eventually("the process tells of itself", async || {
+        let found = examine(&stores, &gateway).await;
+        ["ok    Running: ", "whatever is on sale is given away", "no process has the role worker"]
+            .iter()
+            .all(|words| found.stdout.contains(words))
+    })
+    .await;
+    process.assert_stops().await;
+    let found = examine(&stores, &gateway).await;
+    assert!(!found.stdout.contains("given away"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_level_that_waits_for_every_replica_has_no_spare_one() {
+    let app = TestApp::start().await;
+    let found = examine(&app.store_arguments(), &["--durability", "replica:2"]).await;
+    assert!(found.stdout.contains("waits for 2, and 0 are connected"), "{found:?}");
+    let found = examine(&app.store_arguments(), &["--durability", "memory"]).await;
+    assert!(!found.stdout.contains("are connected: once"), "{found:?}");
 }
 
 // ---- steps of these tests ----

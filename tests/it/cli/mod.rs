@@ -11,5 +11,8 @@ mod demo;
 // The findings of `flash-sale doctor`.
 mod doctor;
 
+// Settings in the environment, and secrets in files.
+mod environment;
+
 // Private servers of one's own.
 pub mod private_servers;

@@ -46,6 +46,17 @@ async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
     assert!(!servers.into_iter().any(is_alive));
 }
 
+/// As when the terminal of a service is closed.
+#[tokio::test]
+async fn a_hang_up_stops_a_service_like_any_other_stop() {
+    let folder = DataFolder::new();
+    let mut demo = Demo::start(&folder).await;
+    let servers = folder.server_pids();
+    demo.process.signal(Signal::SIGHUP);
+    assert_eq!(demo.process.ended().await.code(), Some(0));
+    assert!(!servers.into_iter().any(is_alive));
+}
+
 #[tokio::test]
 async fn what_was_accepted_before_a_kill_is_an_order_after_the_next_start() {
     let folder = DataFolder::new();

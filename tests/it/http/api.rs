@@ -91,6 +91,12 @@ fn the_sample_nginx_passes_on_all_but_what_is_of_the_staff_alone() {
         let chosen = equal.or_else(|| blocks.iter().find(matches)).or_else(longest);
         &chosen.unwrap_or_else(|| panic!("no location for {path}")).1
     };
+    // A client chooses no address for itself, and HTTP/1.0 has no Host.
+    for line in
+        ["proxy_set_header X-Forwarded-For $remote_addr;", "proxy_set_header Host $host_or_own;"]
+    {
+        assert!(lines.contains(&line), "{line}");
+    }
     let nothing_here = of("/nowhere");
     assert!(nothing_here.iter().any(|line| line.starts_with("return 404 ")), "{nothing_here:?}");
     let of_staff = ["/board", "/storm", "/demo/storms", "/claim/1024", "/v1/board/live/", "/pages"];
@@ -106,6 +112,33 @@ fn the_sample_nginx_passes_on_all_but_what_is_of_the_staff_alone() {
             path => assert_eq!(block, nothing_here, "{path}"),
         }
     }
+}
+
+/// What is copied into production: stores that only the service reaches, by passwords and without a superuser; staff that
+/// no balancer lets through; clients that can't choose their address.
+#[test]
+fn the_sample_composition_is_closed() {
+    let text = include_str!("../../../docker-compose.yml");
+    for (count, line) in [
+        (1, "internal: true"),
+        (1, "exec redis-server --requirepass"),
+        (1, "postgres://flash_sale_app@postgres/flash_sale"),
+        (1, "./deploy/postgres/roles.sql:/docker-entrypoint-initdb.d/"),
+        (1, "FLASH_SALE_ADMINISTRATION_APART: \"true\""),
+        (1, "FLASH_SALE_TRUSTED_PROXIES: &nginx 172.30.250.2"),
+        (4, "mem_limit: "),
+        (4, "pids_limit: "),
+    ] {
+        assert_eq!(text.matches(line).count(), count, "{line}");
+    }
+    let ports = text.lines().filter(|line| line.trim().starts_with("ports: "));
+    assert!(ports.clone().all(|line| line.contains("[\"127.0.0.1:")), "on this machine alone");
+    assert_eq!(ports.count(), 5);
+    let stores = ["  redis:\n    image", "  postgres:\n    image"].map(|name| {
+        let store = text.split(name).nth(1).expect("it is there");
+        store.split("\n\n").next().expect("it ends")
+    });
+    assert!(stores.iter().all(|store| store.contains("networks: [stores]")));
 }
 
 #[tokio::test]
@@ -467,6 +500,20 @@ async fn a_wrong_method_is_told_the_right_ones() {
             assert_eq!(allow.join(","), allowed, "{method} {path}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_request_id_tells_nothing_of_the_traffic() {
+    let app = TestApp::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let reply = app.get("/v1/coupons", "").await;
+        let id: uuid::Uuid = reply.header("x-request-id").parse().expect("a UUID");
+        ids.push(id.as_u128());
+    }
+    let [first, second, third] = ids[..] else { unreachable!("three were asked for") };
+    assert_ne!(second.wrapping_sub(first), third.wrapping_sub(second), "they count");
+    assert!(first.abs_diff(second) > 1 << 64, "they begin alike");
 }
 
 #[tokio::test]

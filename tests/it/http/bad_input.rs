@@ -33,7 +33,7 @@ const WITH_AN_ID: [(&str, &str, &str); 20] = [
 #[tokio::test]
 async fn what_is_not_json_is_malformed() {
     let app = TestApp::start().await;
-    let rows: [(&str, &[u8]); 11] = [
+    let rows: [(&str, &[u8]); 12] = [
         ("nothing", b""),
         ("blanks", b"  \n"),
         ("cut off", br#"{"kind":"regular","#),
@@ -47,13 +47,32 @@ async fn what_is_not_json_is_malformed() {
         ("a number beyond all", br#"{"pay_cents":1e999}"#),
         ("half a surrogate pair", br#"{"title":"\ud800"}"#),
         ("not UTF-8", b"{\"title\":\"\xff\xfe\"}"),
-        ("a byte order mark", b"\xef\xbb\xbf{}"),
+        ("two byte order marks", b"\xef\xbb\xbf\xef\xbb\xbf{}"),
+        ("a number that would be read as 0", br#"{"pay_cents":1e-400}"#),
     ];
     for (what, body) in rows {
         let reply = post_bytes(&app, "/v1/coupons", "application/json", body.to_vec()).await;
         assert_eq!(reply.refusal(), (400, "malformed_json"), "{what}");
     }
     assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
+}
+
+/// A body behind a byte order mark is read (RFC 8259, section 8.1); one in another coding is told so.
+#[tokio::test]
+async fn the_form_of_a_body_is_told_from_its_content() {
+    let app = TestApp::start().await;
+    let coupon = json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
+    let marked = format!("\u{feff}{coupon}").into_bytes();
+    let reply = post_bytes(&app, "/v1/coupons", "application/json; charset=utf-8", marked).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    for coding in ["gzip", "br", "deflate, gzip"] {
+        let request =
+            app.client().post(app.url.clone() + "/v1/coupons").bearer_auth(app.admin_token());
+        let request = request.header("content-encoding", coding).json(&coupon);
+        let refused = app.send(request, "POST", "/v1/coupons").await;
+        assert_eq!(refused.refusal(), (415, "unsupported_media_type"), "{coding}");
+        assert!(refused.text("detail").contains("Content-Encoding"), "{refused:?}");
+    }
 }
 
 /// Values in places of a flash coupon that is valid otherwise; several values stand side by side.

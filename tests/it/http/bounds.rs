@@ -189,6 +189,16 @@ async fn only_a_trusted_proxy_is_believed_about_its_clients() {
     let app = TestApp::configured(&trusting).await;
     let replies = ask(&app, "/v1/coupons", "", client).await;
     assert!(replies.iter().all(|reply| reply.status() == 200), "each is another client");
+    // With a port, in brackets and in quotes, as RFC 7239 has them.
+    for form in [
+        |number: usize| format!("203.0.113.1, 198.51.101.{number}:{}", 4_000 + number),
+        |number: usize| format!("[2001:db8:{number:x}::1]:4711"),
+        |number: usize| format!("\"[2001:db8:1{number:x}::1]\""),
+        |number: usize| format!("\"198.51.102.{number}:80\""),
+    ] {
+        let replies = ask(&app, "/v1/coupons", "", form).await;
+        assert!(replies.iter().all(|reply| reply.status() == 200), "{}", form(1));
+    }
     let replies = ask(&app, "/v1/coupons", "", |_| client(1)).await;
     assert_refusals(&app, &replies, "anonymous-requests");
 

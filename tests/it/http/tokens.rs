@@ -92,7 +92,30 @@ const BAD_PAYLOADS: &str = r#"
     {"exp":SOON,"sub":"9223372036854775808"} {"exp":SOON,"sub":["42"]}
     {"sub":"42"} {"sub":"42","exp":0} {"sub":"42","exp":-1} {"sub":"42","exp":null}
     {"sub":"42","exp":"SOON"} {"sub":"42","exp":1e300} ["42",SOON] "42" null
+    {"sub":"42","exp":SOON,"aud":1} {"sub":"42","exp":SOON,"aud":["x"]} {"sub":"42","exp":SOON,"aud":{}}
+    {"sub":"42","exp":SOON,"nbf":"now"} {"sub":"42","exp":SOON,"role":["admin"]}
 "#;
+
+/// RFC 7519, section 2: a time may have a fraction. And of a token with the right key, the refusal names the claim.
+#[tokio::test]
+async fn a_time_may_have_a_fraction_and_a_wrong_claim_is_named() {
+    let app = TestApp::start().await;
+    let soon = now().timestamp() + 600;
+    let asked = async |payload: &Value| {
+        ask(&app, "GET", "/v1/orders", &bearer(&jwt(&hs256(), payload, SECRET))).await
+    };
+    let times = json!({"sub": "42", "exp": soon as f64 + 0.25, "nbf": 1.5});
+    assert_eq!(asked(&times).await.status, 200);
+    for (claim, value) in
+        [("aud", json!(1)), ("nbf", json!("now")), ("sub", json!(42)), ("exp", Value::Null)]
+    {
+        let mut payload = json!({"sub": "42", "exp": soon});
+        payload[claim] = value;
+        let refused = asked(&payload).await;
+        assert_eq!(refused.refusal(), (401, "invalid_token"));
+        assert!(refused.text("detail").contains(&format!("`{claim}`")), "{refused:?}");
+    }
+}
 
 /// Tokens that look right but for one thing, with its name.
 fn forged() -> Vec<(String, String)> {

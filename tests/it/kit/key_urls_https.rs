@@ -21,10 +21,10 @@ use crate::support::TestApp;
 use crate::support::process::{Process, flash_sale};
 
 /// An authority, and the certificates that it signs.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Authority(pub(super) CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut parameters = CertificateParams::new([]).expect("no name is wrong");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key pair");
@@ -32,7 +32,7 @@ impl Authority {
     }
 
     /// Writes its own certificate, as a file that `SSL_CERT_FILE` can name.
-    fn write(&self, folder: &Path) -> String {
+    pub(super) fn write(&self, folder: &Path) -> String {
         let file = folder.join("authority.pem");
         std::fs::write(&file, self.0.pem()).expect("the file can be written");
         file.to_str().expect("the path is UTF-8").to_owned()

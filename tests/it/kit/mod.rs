@@ -6,6 +6,9 @@ mod key_urls;
 // The same by https.
 mod key_urls_https;
 
+// Redis by TLS.
+mod redis_tls;
+
 // Tokens that public keys verify.
 pub mod public_keys;
 

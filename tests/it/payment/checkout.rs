@@ -107,7 +107,7 @@ async fn a_service_says_at_its_start_where_orders_are_paid() {
             "WARN",
             "no money moves: whatever is on sale is given away",
         ),
-        (&[], "WARN", "there is no gateway, so no order can be paid, and each expires after 900 s"),
+        (&[], "WARN", "there is no gateway, so no order can be paid, and each expires"),
         (
             &CALLBACKS,
             "WARN",

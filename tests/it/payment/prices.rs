@@ -138,3 +138,56 @@ async fn a_coupon_has_a_currency_for_ever() {
     let edited = app.edit(id, &json!({"currency": "USD"})).await;
     assert_eq!(edited.refusal(), (422, "invalid_body"));
 }
+
+/// No gateway takes a payment of nothing, so an order that costs nothing is paid as it is written.
+#[tokio::test]
+async fn an_order_that_costs_nothing_is_paid_when_it_is_written() {
+    let app = TestApp::configured(&[
+        "--payment-callback-secret",
+        SECRET,
+        "--unpaid-orders-max",
+        "1",
+        "--closed-orders-max",
+        "2",
+    ])
+    .await;
+    let (flash, other, regular) =
+        (app.create_flash(2).await, app.create_flash(2).await, app.create_regular().await);
+    for coupon in [flash, other, regular] {
+        set_price(&app, coupon, 0).await;
+        let order = app.order(1, coupon).await;
+        let shown = app.show(1, order).await;
+        assert_eq!((shown.text("status"), &shown.body["pay_cents"]), ("paid", &json!(0)));
+        assert!(shown.body["redemption_code"].is_string(), "{shown:?}");
+        assert_eq!(app.pay(1, order).await.text("status"), "paid", "a page may ask all the same");
+        app.give_back().await;
+    }
+    assert!(app.payments().await.is_empty(), "no gateway has any money");
+    assert_eq!(app.sold(flash).await, 1);
+
+    // The refund is done at once, and claim and refund don't go round for ever.
+    for round in 0..2 {
+        let order = match round {
+            0 => app.my_claim(1, flash).await.order_id(),
+            _ => app.order(1, flash).await,
+        };
+        assert_eq!(app.act(1, order, "refund").await.text("status"), "refunded", "{round}");
+        app.give_back().await;
+        assert_eq!((app.sold(flash).await, app.stock(flash).await), (0, 2));
+    }
+    let last = app.order(1, flash).await;
+    assert_eq!(app.act(1, last, "refund").await.refusal(), (409, "too_many_closed_orders"));
+    let by_hand = app.redeem(last).await;
+    assert_eq!((by_hand.status, by_hand.text("status")), (200, "redeemed"));
+}
+
+/// An order from before the price of nothing was known to be paid.
+#[tokio::test]
+async fn an_unpaid_order_that_costs_nothing_is_paid_without_a_gateway() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    app.execute("UPDATE orders SET pay_cents = 0").await;
+    let paid = app.pay(1, order).await;
+    assert_eq!((paid.status, paid.text("status")), (200, "paid"));
+}

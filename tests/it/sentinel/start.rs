@@ -49,6 +49,23 @@ async fn sentinels_that_are_all_away_are_named_with_the_reason_of_each() {
 }
 
 #[tokio::test]
+async fn sentinels_may_want_a_password_of_their_own() {
+    let app = TestApp::start().await;
+    let (_server, port) = RedisServer::on_tcp(&[]);
+    let (_sentinel, sentinel) = sentinel(port, 1, &["requirepass guard"]);
+    let at = format!("127.0.0.1:{sentinel}");
+    let mut arguments = arguments(&app, MASTER, &at);
+    let url = arguments.iter_mut().find(|word| word.starts_with("redis://")).expect("a URL");
+    *url = format!("redis://{MASTER}/2");
+    let refused = said(&["doctor"], &arguments).await;
+    assert!(refused.stdout.contains("sentinel_password="), "{refused:?}");
+    let url = arguments.iter_mut().find(|word| word.starts_with("redis://")).expect("a URL");
+    url.push_str("?sentinel_password=gu%61rd");
+    let found = said(&["doctor"], &arguments).await;
+    assert!(found.stdout.contains(&format!("ok    Redis at the master {MASTER}")), "{found:?}");
+}
+
+#[tokio::test]
 async fn a_master_that_would_go_on_alone_is_refused() {
     let app = TestApp::start().await;
     let (server, port) = RedisServer::on_tcp(&[]);

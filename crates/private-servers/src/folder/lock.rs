@@ -12,7 +12,7 @@ use super::paths::private_folder;
 use crate::error::{PrivateServersError, io_error};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 
 /// Time for which a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
 /// look at the lock (see [`has_owner`]) holds it for microseconds.
@@ -127,22 +127,14 @@ pub(crate) fn read_notice(dir: &Path) -> Result<Option<Notice>, PrivateServersEr
 }
 
 fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
-    let refused = |why: String| Err(PrivateServersError::Refused { path: dir.to_owned(), why });
     if dir.to_str().is_none() {
-        return refused("its path is not UTF-8; choose another folder".to_owned());
-    }
-    let found = fs::metadata(dir).map_err(io_error("look at", dir))?;
-    let me = nix::unistd::geteuid();
-    if !me.is_root() && found.uid() != me.as_raw() {
-        return refused(format!(
-            "it belongs to user {}, and this is user {me}; choose another folder",
-            found.uid()
-        ));
+        let why = "its path is not UTF-8; choose another folder".to_owned();
+        return Err(PrivateServersError::Refused { path: dir.to_owned(), why });
     }
     make_private(dir)?;
     let found = fs::metadata(dir).map_err(io_error("look at", dir))?;
     // The user of Postgres has to pass through.
-    if me.is_root() && found.uid() == 0 && found.mode() & 0o001 == 0 {
+    if geteuid().is_root() && found.mode() & 0o001 == 0 {
         let passable = Permissions::from_mode(found.mode() & 0o7777 | 0o001);
         fs::set_permissions(dir, passable).map_err(io_error("change the mode of", dir))?;
     }
@@ -153,13 +145,22 @@ fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
 ///
 /// # Errors
 ///
-/// When the folder holds files of other programs: their users may need that right.
+/// When the folder belongs to another user, who could have planted what is believed here, also for root; or when it holds
+/// files of other programs: their users may need that right.
 pub fn make_private(dir: &Path) -> Result<(), PrivateServersError> {
     const OTHERS: u32 = 0o066;
     let found = match fs::metadata(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         found => found.map_err(io_error("look at", dir))?,
     };
+    let me = geteuid();
+    if found.uid() != me.as_raw() {
+        let why = format!(
+            "it belongs to user {}, and this is user {me}; choose another folder",
+            found.uid()
+        );
+        return Err(PrivateServersError::Refused { path: dir.to_owned(), why });
+    }
     if found.mode() & OTHERS == 0 {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! ```text
-//! unpaid -> paid -> redeemed
+//! unpaid -> paid -> redeemed               (paid at once if it costs nothing)
 //!    |        \--> refunding -> refunded      (at once if the payment is charged back)
 //!    |--> cancelled
 //!    \--> expired
@@ -290,6 +290,16 @@ pub(in crate::sale) async fn pay(
     .fetch_one(tx)
     .await?;
     Ok(paid == 1)
+}
+
+/// Whether the order costs nothing.
+pub(in crate::sale) async fn is_free(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT coalesce(pay_cents = 0, false) AS "is_free!" FROM orders WHERE id = $1"#,
+        order.get(),
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// Begins the refund of a paid order. False if it wasn't paid.

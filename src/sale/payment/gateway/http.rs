@@ -103,6 +103,11 @@ impl HttpGateway {
         Some(Self { client })
     }
 
+    /// The signatures of both sides.
+    pub fn signatures(&self) -> &Signatures {
+        self.client.signatures()
+    }
+
     /// Opens a payment.
     ///
     /// # Errors

@@ -43,7 +43,8 @@ pub struct MethodCode(pub PayMethod);
 pub struct UnknownMethod;
 
 /// The place where users pay for their orders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Checkout {
     /// Here: the service says yes, and no money moves.
     InProcess,

@@ -70,7 +70,7 @@ pub const ANSWERS: &[Row] = &[
                 "asked_for paid_twice too_late wrong_amount handed_back unknown_order",
             ),
             ("200 refunded, unchanged", "refunded closed"),
-            ("422 invalid_body", "id_used_twice"),
+            ("200 held not_understood", "id_used_twice"),
             ("404 payment_not_found", "none"),
         ],
     ),
