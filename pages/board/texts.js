@@ -300,6 +300,7 @@ export default {
   "refused.payment_not_found": ["There is no such payment.", "没有这笔付款。"],
   "refused.payment_settled": ["Nothing is left to do about this payment.", "这笔付款已处理完毕。"],
   "refused.payment_id_used_twice": ["The gateway knows the id for another payment: return the money by its own means, then close the payment.", "支付平台已将此编号用于另一笔付款：请通过平台自行退款，然后结案。"],
+  "refused.notice_not_understood": ["Nobody knows which money this notice is about: ask the gateway, and close it with a note.", "无法确定该通知对应的款项：请向网关核实，并附说明结案。"],
   "refused.payment_charged_back": ["The gateway has taken this money back: there is nothing to return. Close the payment.", "网关已收回这笔款，没有可退的。请结案。"],
   "refused.postponed_not_found": ["It has been dealt with already.", "已经处理完毕。"],
   "refused.sale_in_flight": ["Claims are on their way. Try again soon.", "还有抢购在途，请稍后再试。"],

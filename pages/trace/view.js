@@ -93,17 +93,12 @@ function what(trace, words) {
         <div><dt>${words.of('fact.order')}</dt><dd>${trace.order_id}</dd></div>
         <div><dt>${words.of('fact.call')}</dt><dd>${counted(trace.call_claims, 'fact.claims')}, ${words.of('fact.round_trip')}</dd></div>
         <div><dt>${words.of('fact.entry')}</dt><dd>${told(trace.entry)}</dd></div>
-        <div><dt>${words.of('fact.worker')}</dt><dd>${told(short(trace.worker))}</dd></div>
+        <div><dt>${words.of('fact.worker')}</dt><dd>${told(trace.worker)}</dd></div>
         <div><dt>${words.of('fact.batch')}</dt><dd>${told(counted(trace.batch_claims, 'fact.claims'))}</dd></div>
         <div><dt>${words.of('fact.claimed_at')}</dt><dd>${told(clock(trace.claimed_at))}</dd></div>
         <div><dt>${words.of('fact.written_at')}</dt><dd>${told(clock(trace.written_at))}</dd></div>
       </dl>
     </section>`;
-}
-
-/** The number of the process, and the first letters of the consumer's name in it. */
-function short(worker) {
-  return worker === null ? null : worker.replace(/^(\d+)-(\w{4}).*/, '$1 · $2');
 }
 
 /** What a crash in each step means. */

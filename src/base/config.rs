@@ -286,15 +286,6 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_LOCK_LEASE_MS", default_value_t = 2_000)]
     pub lock_lease_ms: u64,
 
-    /// Entries that a worker has held for this long are taken over by another one
-    #[arg(long, env = "FLASH_SALE_TAKE_OVER_IDLE_MS", default_value_t = 1_500)]
-    pub take_over_idle_ms: u64,
-
-    /// Period in which a worker looks for entries to take over
-    #[arg(long, env = "FLASH_SALE_RECOVER_PERIOD_MS", default_value_t = 500,
-        value_parser = clap::value_parser!(u64).range(10..))]
-    pub recover_period_ms: u64,
-
     /// Days from the end of an order to its deletion, with its payments, once its sale is archived; 0 keeps all orders
     #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=36_500))]
@@ -489,20 +480,12 @@ impl Config {
                 renewals.as_millis(),
             ));
         }
-        let batch = self.batch_timeout();
-        if self.take_over_idle() <= batch {
+        if self.lock_lease() + limits::OWNER_PERIOD >= limits::RECOVERY_MAX {
             return invalid(format!(
-                "--take-over-idle-ms {} is too short: a batch may take {} ms, and would be taken away from a living worker; give more",
-                self.take_over_idle_ms,
-                batch.as_millis(),
-            ));
-        }
-        let recovery = self.lock_lease() + self.take_over_idle() + self.recover_period();
-        if recovery >= limits::RECOVERY_MAX {
-            return invalid(format!(
-                "--lock-lease-ms + --take-over-idle-ms + --recover-period-ms is {} ms, but a dead worker's entries have to be in Postgres within {} ms; lower one of them",
-                recovery.as_millis(),
+                "--lock-lease-ms {} is too long: a dead worker's entries have to be in Postgres within {} ms, and its locks outlive it by a lease; give less than {}",
+                self.lock_lease_ms,
                 limits::RECOVERY_MAX.as_millis(),
+                (limits::RECOVERY_MAX - limits::OWNER_PERIOD).as_millis(),
             ));
         }
         Ok(())
@@ -639,19 +622,9 @@ impl Config {
         Duration::from_millis(self.lock_lease_ms)
     }
 
-    /// Idle time after which entries are taken over.
-    pub fn take_over_idle(&self) -> Duration {
-        Duration::from_millis(self.take_over_idle_ms)
-    }
-
     /// Time between two comparisons of the stores.
     pub fn reconcile_period(&self) -> Duration {
         Duration::from_millis(self.reconcile_period_ms)
-    }
-
-    /// Period of the recover pass.
-    pub fn recover_period(&self) -> Duration {
-        Duration::from_millis(self.recover_period_ms)
     }
 }
 
@@ -842,8 +815,7 @@ mod tests {
     fn relations_that_cannot_hold_are_refused() {
         for arguments in [
             ["--lock-lease-ms", "1500"],
-            ["--take-over-idle-ms", "1000"],
-            ["--take-over-idle-ms", "2500"],
+            ["--lock-lease-ms", "4500"],
             ["--claim-wait-ms", "500"],
             ["--watchers-max", "10000"],
             ["--redis-url", "redis://localhost"],

@@ -220,8 +220,6 @@ pub struct Metrics {
     pub lock_contended: Counter,
     /// Entries put into `dead_letters`.
     pub dead_letters: Counter,
-    /// Entries taken over from consumers that had stopped moving.
-    pub taken_over: Counter,
     /// Losses of data that were found in Redis. Any value but 0 needs an operator.
     pub data_lost: Counter,
     /// Recoveries of lanes.
@@ -304,7 +302,6 @@ impl Metrics {
             orders_repeated: total("orders_repeated"),
             lock_contended: total("lock_contended"),
             dead_letters: total("dead_letters"),
-            taken_over: total("entries_taken_over"),
             data_lost: total("redis_data_lost"),
             recovery: RecoveryMetrics::new(&recorder),
             receipts_dropped: total("receipts_dropped"),

@@ -9,7 +9,7 @@ use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::contract::json::Read;
+use super::contract::json::{Read, vanishes};
 use super::extract;
 use super::problem::Problem;
 use super::state::HttpState;
@@ -120,6 +120,9 @@ pub async fn callback(
 fn read(body: &[u8]) -> Result<Notice, String> {
     let Read { value, repeated, .. } =
         serde_json::from_slice(extract::without_mark(body)).map_err(|error| error.to_string())?;
+    if std::str::from_utf8(body).is_ok_and(vanishes) {
+        return Err("a number in it is not 0, and too small to be read as anything else".to_owned());
+    }
     if let Some(pointer) = repeated.first() {
         return Err(format!("{pointer} stands there twice"));
     }

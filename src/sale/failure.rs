@@ -62,11 +62,6 @@ pub enum Failure {
     /// The sale has another epoch in Redis than this process expects.
     #[error("coupon {0} has another epoch in Redis than in Postgres")]
     Stale(CouponId),
-    /// The unit of a withdrawn claim can't be told to exist now.
-    #[error(
-        "coupon {0}: units of discarded dead letters can't come back while live orders have all units"
-    )]
-    NoUnit(CouponId),
     /// The buyer's lock has been held elsewhere for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
@@ -111,7 +106,7 @@ impl Failure {
         match self {
             Self::Redis(error) => redis::is_data_error(error),
             Self::Postgres(error) => is_of_row(error),
-            Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
+            Self::DataLost(_) | Self::Stale(_) | Self::UnknownReply(_) => true,
             Self::OtherSale(_) => true,
             Self::RefundRefused(_) => true,
             // These pass by themselves, or concern all items.
@@ -346,7 +341,6 @@ mod tests {
             (Failure::NoReply, None, false),
             (Failure::Gateway("busy".to_owned()), None, false),
             (Failure::RefundRefused("no".to_owned()), None, true),
-            (Failure::NoUnit(coupon()), None, true),
         ] {
             let known = (failure.back_in(), failure.is_recovering(), failure.is_of_item());
             assert_eq!(known, (back_in, back_in.is_some(), is_of_item), "{failure:?}");

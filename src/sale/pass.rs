@@ -10,8 +10,6 @@ use utoipa::ToSchema;
 pub enum Pass {
     /// Entries of the order log become rows; an entry that can't become one is a dead letter.
     Write,
-    /// Takes over the entries of dead workers.
-    Recover,
     /// Trims the order log.
     TidyUp,
     /// Looks up the operator's numbers.
@@ -30,8 +28,6 @@ pub enum Pass {
     Revisions,
     /// Returns units of closed orders to stock.
     StockReturns,
-    /// Decides the fate of the places of discarded dead letters.
-    Withdrawals,
     /// Takes paid orders off their users' lists of unpaid orders.
     Places,
     /// Closes orders that have not been paid in time.
@@ -80,9 +76,8 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 15] = [
         Self::Write,
-        Self::Recover,
         Self::TidyUp,
         Self::Numbers,
         Self::Reconcile,
@@ -91,7 +86,6 @@ impl Pass {
         Self::Changes,
         Self::Revisions,
         Self::StockReturns,
-        Self::Withdrawals,
         Self::Places,
         Self::Expiry,
         Self::Refunds,
@@ -104,7 +98,6 @@ impl Pass {
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
-            Self::Recover => "recover",
             Self::TidyUp => "tidy_up",
             Self::Numbers => "numbers",
             Self::Reconcile => "reconcile",
@@ -113,7 +106,6 @@ impl Pass {
             Self::Changes => "changes",
             Self::Revisions => "revisions",
             Self::StockReturns => "stock_returns",
-            Self::Withdrawals => "withdrawals",
             Self::Places => "places",
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
@@ -132,7 +124,7 @@ impl Pass {
     /// A bad entry of the log becomes a dead letter, and a sale that can't be compared is a finding.
     pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
         match self {
-            Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
+            Self::Write | Self::TidyUp | Self::Numbers => None,
             Self::Reconcile | Self::Revisions => None,
             Self::Retention => None,
             Self::Load => Some((
@@ -150,10 +142,6 @@ impl Pass {
             Self::StockReturns => Some((
                 ItemKind::Coupon,
                 "Units of closed orders can't come back to the sale: `flash-sale reconcile` names what is wrong with it in Redis. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
-            )),
-            Self::Withdrawals => Some((
-                ItemKind::Coupon,
-                "Whether units of discarded dead letters exist can't be told, because live orders have all units, or Redis lacks buyers of the sale: `flash-sale reconcile` names what is wrong with it. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
             )),
             Self::Places => Some((
                 ItemKind::Coupon,

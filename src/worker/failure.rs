@@ -12,9 +12,6 @@ pub enum PassError {
     /// Postgres didn't answer.
     #[error("Postgres: {0}")]
     Postgres(#[from] sqlx::Error),
-    /// Postgres failed before, and still doesn't answer.
-    #[error("Postgres doesn't answer")]
-    PostgresAway,
     /// The lane was closed, or opened again, since its entries were read.
     #[error("the lane has a new epoch: its log is read anew")]
     Stale,

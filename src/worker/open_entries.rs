@@ -1,17 +1,16 @@
-//! Entries that this consumer holds, claim by claim.
+//! Entries that the owner of a lane has read and not finished, claim by claim.
 //!
 //! An entry may have more claims than a batch, and a batch takes claims from several entries. So each claim of an
 //! entry is in one of four places: waiting for a batch, in the batch that is being written, contended, or finished. An
 //! entry is acknowledged when all of its positions are finished. A batch that fails returns its claims, so the
 //! positions that other batches have finished are not written again.
 //!
-//! Nothing here outlives the process: another worker that takes an entry over writes all of its positions, and finds
-//! those that are rows already.
+//! Nothing here outlives the process: the next owner of the lane writes all positions of an entry, and finds those that
+//! are rows already.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use crate::base::limits;
-use crate::sale::ids::CouponId;
 use crate::sale::log::{Entry, EntryId, LoggedClaim, Unreadable};
 
 /// The entries.
@@ -82,14 +81,9 @@ impl OpenEntries {
         entries.clamp(1, limits::ENTRIES_AT_A_TIME)
     }
 
-    /// Whether any position is left.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Number of these entries that are not here.
-    pub fn unknown_among(&self, entries: &[EntryId]) -> usize {
-        entries.iter().filter(|entry| !self.entries.contains_key(entry)).count()
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Whether any claim is contended.
@@ -97,10 +91,9 @@ impl OpenEntries {
         !self.contended.is_empty()
     }
 
-    /// Lets contended claims wait for the next batch, but for those on these sales.
-    pub fn retry_contended(&mut self, but: &BTreeSet<CouponId>) {
-        let is_locked = |claim: &mut LoggedClaim| !but.contains(&claim.coupon_id);
-        self.waiting.extend(self.contended.extract_if(.., is_locked));
+    /// Lets contended claims wait for the next batch.
+    pub fn retry_contended(&mut self) {
+        self.waiting.extend(self.contended.drain(..));
     }
 
     /// Takes a batch of up to so many claims.
@@ -169,7 +162,7 @@ mod tests {
         assert_eq!(users(&second.claims), [3, 4]);
         assert_eq!(finish(&mut open, &second.claims[1..]), [(1, 1)]);
         assert_eq!(finish(&mut open, &second.claims[..1]), [(0, 3)]);
-        assert!(open.is_empty());
+        assert_eq!(open.len(), 0);
     }
 
     #[test]
@@ -178,11 +171,8 @@ mod tests {
         open.add(vec![entry(0, &[1, 2, 3])]);
         let first = open.take(1);
         finish(&mut open, &first.claims);
-        let known = EntryId { ms: 1, sequence: 0 };
-        let other = EntryId { ms: 1, sequence: 1 };
-        assert_eq!(open.unknown_among(&[known, other, other]), 2);
-        assert_eq!((open.unknown_among(&[known]), open.unknown_among(&[])), (0, 0));
         open.add(vec![entry(0, &[1, 2, 3])]);
+        assert_eq!(open.len(), 1);
         assert_eq!(users(&open.take(10).claims), [2, 3]);
     }
 
@@ -200,20 +190,10 @@ mod tests {
         let rest = open.take(10);
         assert_eq!(users(&rest.claims), [4]);
         assert_eq!(finish(&mut open, &rest.claims), []);
-        open.retry_contended(&BTreeSet::new());
+        open.retry_contended();
         let rest = open.take(10);
         assert_eq!(users(&rest.claims), [2]);
         assert_eq!(finish(&mut open, &rest.claims), [(0, 4)]);
-    }
-
-    #[test]
-    fn reads_grow_and_shrink_with_the_entries() {
-        let mut open = OpenEntries::default();
-        assert_eq!(open.entries_for(10_000), limits::ENTRIES_AT_A_TIME);
-        assert_eq!(open.entries_for(100), 100);
-        open.add(vec![entry(0, &[1, 2, 3, 4]), entry(1, &[5, 6, 7, 8])]);
-        assert_eq!(open.entries_for(100), 25);
-        assert_eq!(open.entries_for(1), 1);
     }
 
     /// An entry whose second user is none.
@@ -227,7 +207,7 @@ mod tests {
     fn positions_that_can_not_be_read_count_and_come_with_the_next_batch() {
         let mut open = OpenEntries::default();
         open.add(vec![entry_with_junk(0), entry(1, &[4])]);
-        assert_eq!((open.waiting(), open.is_empty(), open.has_contended()), (3, false, false));
+        assert_eq!((open.waiting(), open.len(), open.has_contended()), (3, 2, false));
         let batch = open.take(1);
         assert_eq!((batch.len(), batch.unreadable.len(), open.waiting()), (2, 1, 2));
         let id = batch.unreadable[0].place.entry;
@@ -256,19 +236,5 @@ mod tests {
         assert_eq!(open.entries_for(9), 3, "nothing was read");
         open.add(vec![entry(2, &[7])]);
         assert_eq!(open.entries_for(9), 9);
-    }
-
-    #[test]
-    fn contended_claims_wait_behind_the_others_until_they_are_retried() {
-        let mut open = OpenEntries::default();
-        open.add(vec![entry(0, &[1, 2, 3])]);
-        let batch = open.take(1);
-        open.contend(batch.claims);
-        assert_eq!((open.has_contended(), open.waiting()), (true, 2));
-        open.retry_contended(&BTreeSet::from([CouponId::compose(1, 1)]));
-        assert_eq!((open.has_contended(), open.waiting()), (true, 2), "its sale is locked still");
-        open.retry_contended(&BTreeSet::new());
-        assert_eq!((open.has_contended(), open.waiting()), (false, 3));
-        assert_eq!(users(&open.take(9).claims), [2, 3, 1]);
     }
 }

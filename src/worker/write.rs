@@ -2,22 +2,20 @@
 //!
 //! # Model
 //!
-//! An entry is *unread*, then *pending* for one consumer from the moment Redis hands it out, and gone
-//! from the group once it is acknowledged. A pass takes a batch, tries the lock of each buyer, writes the
-//! entries whose lock it holds in one transaction, and acknowledges them.
+//! An entry is *unread*, then *pending* from the moment Redis hands it out, and gone from the group once it is
+//! acknowledged. A pass takes a batch, tries the lock of each buyer, writes the claims whose lock it holds in one
+//! transaction, and acknowledges the entries that are finished by that.
 //!
 //! # Authority
 //!
-//! Postgres decides: primary key, unique index, `sold + n <= total`. The buyers' locks spare two workers
-//! the work of waiting for each other's rows; without them the result would be the same.
+//! Postgres decides: primary key, unique index, `sold + n <= total`. The buyers' locks spare a batch the wait for the
+//! rows of another one, or of a regular claim; without them the result would be the same.
 //!
 //! # What each failure does
 //!
-//! * Worker killed before the commit: nothing was written; another worker takes the entries over.
-//! * Worker killed between commit and acknowledgement: another worker takes the entries over, finds that they are
-//!   rows, and acknowledges them.
-//! * Lock held elsewhere: the entry stays pending and comes up again from the own pending list (`>` would never
-//!   return it).
+//! * Worker killed before the commit: nothing was written; the next owner of the lane reads the pending entries.
+//! * Worker killed between commit and acknowledgement: the next owner finds that they are rows, and acknowledges them.
+//! * Lock held elsewhere: the claim waits, and is tried again after a pause. Its entry stays pending.
 //! * Row of a sale locked by another session: the claims on the sale wait in the same way, and those on other sales
 //!   become rows in the same pass.
 //! * Entry that Postgres refuses: the batch is written coupon by coupon. Without a sale, all entries of a coupon
@@ -30,18 +28,20 @@
 //!
 //! Across batches, rows may appear in any order.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use redisson_locks::{BatchGuard, Names};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::open_entries::{Batch, OpenEntries};
+use super::open_entries::Batch;
+use super::state::{State, extract};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, OrderId};
+use crate::sale::ids::CouponId;
 use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
@@ -65,27 +65,21 @@ pub struct WriteReport {
 /// State of a batch.
 #[derive(Default)]
 struct Progress {
+    /// Epoch of the lane in which its entries were read.
+    epoch: i64,
     report: WriteReport,
     /// Positions that are neither finished nor contended.
     left: Batch,
     /// Entries of positions that are rows or dead letters now, an entry once for each position.
     finished: Vec<EntryId>,
-    /// Claims on sales whose rows turned out to be locked.
-    locked: Vec<LoggedClaim>,
+    /// Sales whose rows turned out to be locked: none of their claims is written.
+    locked: BTreeSet<CouponId>,
     /// A claim that became a row.
     last: Option<LoggedClaim>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
-    /// Facts about the batch, once it is written.
-    written: Option<Followed>,
-}
-
-/// Facts about a written batch, for claims that are followed.
-struct Followed {
-    locked_at: Instant,
-    committed_at: Instant,
-    /// Claims that this worker has written; none, if it can't tell them from those that it found to be rows.
-    claims: Vec<(OrderId, EntryId)>,
+    /// The batch, once it is written, for claims that are followed.
+    written: Option<TracedBatch>,
 }
 
 /// Claims that are written together.
@@ -96,32 +90,22 @@ struct Part {
 }
 
 impl Part {
+    fn by_coupon(&self, overflows: bool) -> Vec<Self> {
+        let parts = by_coupon(&self.claims).into_values();
+        parts.map(|claims| Self { claims, overflows }).collect()
+    }
+
     /// The next parts to try after Postgres has refused these claims together.
-    fn taken_apart(self, reason: Reason) -> Vec<Self> {
-        let by_coupon = by_coupon(&self.claims);
+    fn taken_apart(&self, reason: Reason) -> Vec<Self> {
         // In a part of one sale its units have changed meanwhile: the same claims are tried again.
-        let overflows = reason == Reason::Oversold;
-        if overflows || by_coupon.len() > 1 {
-            let parts = by_coupon.into_values();
-            return parts.map(|claims| Self { claims, overflows }).collect();
+        let by_coupon = self.by_coupon(reason == Reason::Oversold);
+        if reason == Reason::Oversold || by_coupon.len() > 1 {
+            return by_coupon;
         }
         let (first, second) = self.claims.split_at(self.claims.len() / 2);
         let halves = [second, first].map(<[_]>::to_vec);
         halves.map(|claims| Self { claims, overflows: false }).into()
     }
-}
-
-/// Reason why claims that were to be written together have to be taken apart.
-enum TakeApart {
-    /// Postgres refuses some of them.
-    Refused(Reason),
-    /// Another session keeps the rows of some of their sales locked.
-    Locked,
-}
-
-/// Takes the claims on these sales out of others.
-fn extract(claims: &mut Vec<LoggedClaim>, sales: &BTreeSet<CouponId>) -> Vec<LoggedClaim> {
-    claims.extract_if(.., |claim| sales.contains(&claim.coupon_id)).collect()
 }
 
 /// The claims on each coupon.
@@ -134,144 +118,130 @@ fn by_coupon(claims: &[LoggedClaim]) -> BTreeMap<CouponId, Vec<LoggedClaim>> {
 }
 
 impl LaneWorker {
-    /// Writes one batch, if there is one.
+    /// Reads a batch and writes it. For callers that run one pass at a time.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer. Entries of which every position had been written are acknowledged, or will be
     /// found to be rows; the rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
-        self.require_postgres().await?;
         self.learn_epoch();
-        let batch = self.next_batch().await.inspect_err(|error| self.read_again_after(error))?;
-        if batch.len() == 0 {
-            if self.open.is_empty() {
-                self.tried.clear();
+        let written = async {
+            match self.next_batch(Duration::ZERO).await? {
+                (batch, _) if batch.len() == 0 => Ok(WriteReport::default()),
+                (batch, _) => self.write(batch).await,
             }
-            return Ok(WriteReport::default());
-        }
-        let written = match self.require_epoch().await {
-            Ok(()) => self.write(batch).await,
-            Err(error) => Err(error),
         };
-        self.adapt_batch(written.is_ok());
-        self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
-        let report = written.inspect_err(|error| self.read_again_after(error))?;
-        // Claims that were contended before don't wait for those that are found to be now.
-        if report.contended > 0 && Instant::now() >= self.contended_not_before {
-            self.contended_not_before = Instant::now() + limits::CONTENTION_PAUSE;
-        }
-        self.count(&report);
-        Ok(report)
+        written.await.inspect_err(|error| self.begin_anew(error))
     }
 
-    /// Entries that were read in another epoch are read again: Redis may have others now.
-    fn learn_epoch(&mut self) {
+    /// The next claims to write, and whether they are as many as a batch may have. Those that were left over come first;
+    /// then those of pending entries, if there may be any; then new ones. Where there are none, waits for so long.
+    pub(super) async fn next_batch(&self, patience: Duration) -> Result<(Batch, bool), PassError> {
+        self.state().retry_contended();
+        while self.read_more(patience).await? {}
+        let mut state = self.state();
+        let most = state.batch_orders;
+        let batch = state.open.take(most);
+        let is_full = batch.len() >= most;
+        Ok((batch, is_full))
+    }
+
+    /// Learns the epoch of the lane. Only while no pass is under way.
+    pub(super) fn learn_epoch(&self) -> i64 {
         let epoch = self.app.lanes.epoch(self.log.lane());
-        if epoch != self.epoch {
-            self.epoch = epoch;
-            self.open = OpenEntries::default();
-            self.tried.clear();
-            self.read_pending_again();
-        }
+        self.state().learn_epoch(epoch);
+        epoch
     }
 
-    /// Fails if Redis doesn't have the epoch yet in which the entries were read: a recovery has raised it in Postgres, and
-    /// looks at what Redis has only after Redis has it, too. Until then Redis may lose entries that no look has seen.
-    async fn require_epoch(&self) -> Result<(), PassError> {
-        if self.log.epoch().await? == Some(self.epoch) { Ok(()) } else { Err(PassError::Stale) }
+    /// The lane has another epoch: it is looked up before the log is read anew.
+    async fn stale(&self) -> PassError {
+        self.app.lanes.refresh().await.ok();
+        PassError::Stale
     }
 
-    /// Has the own pending entries read again. A Redis that failed may come back with other entries under the same ids,
-    /// so nothing is remembered of them then.
-    fn read_again_after(&mut self, error: &PassError) {
-        if let PassError::Redis(_) | PassError::Stale = error {
-            self.open = OpenEntries::default();
-        }
-        self.read_pending_again();
-    }
-
-    fn adapt_batch(&mut self, written: bool) {
-        let batch = if written { self.batch_orders * 2 } else { self.batch_orders / 2 };
-        self.batch_orders = batch.clamp(1, self.settings.batch_orders_max);
-    }
-
-    /// Claims that were left over first; then those of own pending entries, if there may be any; then those of new
-    /// ones.
-    async fn next_batch(&mut self) -> Result<Batch, PassError> {
-        if Instant::now() >= self.contended_not_before {
-            self.retry_contended().await?;
-        }
-        while self.open.waiting() < self.batch_orders && self.read_more().await? {}
-        Ok(self.open.take(self.batch_orders))
-    }
-
-    /// Lets contended claims wait for the next batch, unless the rows of their sales are locked still.
-    async fn retry_contended(&mut self) -> Result<(), PassError> {
-        self.locked = stock::locked_among(&self.app.stores.pool, self.locked.clone()).await?;
-        self.open.retry_contended(&self.locked);
-        if !self.locked.is_empty() {
-            self.contended_not_before = Instant::now() + limits::LOCKED_SALES_PAUSE;
-        }
-        Ok(())
-    }
-
-    /// Reads entries. False if there were no more of them.
-    async fn read_more(&mut self) -> Result<bool, PassError> {
-        self.has_read = true;
-        let count = self.open.entries_for(self.batch_orders - self.open.waiting());
-        if let Some(from) = self.pending_from {
-            let pending = self.log.read_pending(count, from).await?;
-            if !pending.is_empty() {
-                self.read_at = Instant::now();
+    /// Reads entries for the next batch. False if that is full, or there are no more of them.
+    async fn read_more(&self, patience: Duration) -> Result<bool, PassError> {
+        let (count, from, patience) = {
+            let state = self.state();
+            let State { open, batch_orders, pending_from, .. } = &*state;
+            if open.waiting() >= *batch_orders {
+                return Ok(false);
             }
-            self.pending_from = pending.last().map(|entry| entry.id);
-            self.open.add(pending);
-            return Ok(true);
+            let patience = match (open.waiting(), open.has_contended()) {
+                (0, false) => patience,
+                (0, true) => patience.min(limits::CONTENTION_PAUSE),
+                _ => Duration::ZERO,
+            };
+            (open.entries_for(*batch_orders - open.waiting()), *pending_from, patience)
+        };
+        let read = match from {
+            Some(from) => self.log.read_pending(count, from).await?,
+            None => self.log.read_new(count, patience).await?,
+        };
+        let mut state = self.state();
+        if !read.is_empty() {
+            state.read_at = Instant::now();
         }
-        let new = self.log.read_new(count).await?;
-        if !new.is_empty() {
-            self.read_at = Instant::now();
+        let goes_on = from.is_some() || read.len() == count;
+        if from.is_some() {
+            state.pending_from = read.last().map(|entry| entry.id);
         }
-        let is_full = new.len() == count;
-        self.open.add(new);
-        Ok(is_full)
+        state.open.add(read);
+        Ok(goes_on)
     }
 
     /// Writes a batch, acknowledges what is finished, and keeps what is left for the next batch, also after a failure.
-    async fn write(&mut self, batch: Batch) -> Result<WriteReport, PassError> {
-        let taken_at = Instant::now();
+    pub(super) async fn write(&self, batch: Batch) -> Result<WriteReport, PassError> {
+        let epoch = self.state().epoch;
         let report = WriteReport { positions: batch.len(), ..WriteReport::default() };
-        let mut progress = Progress { report, left: batch, ..Progress::default() };
+        let mut progress = Progress { epoch, report, left: batch, ..Progress::default() };
         let written = self.write_what_is_left(&mut progress).await;
-        self.open.put_back(progress.left);
-        let finished = self.open.finish(progress.finished);
+        let finished = {
+            let mut state = self.state();
+            state.untidied = true;
+            state.adapt_batch(written.is_ok(), self.batch_orders_max);
+            state.open.put_back(progress.left);
+            state.open.finish(progress.finished)
+        };
         let released = async {
             if let Some(guard) = progress.guard {
                 guard.release().await;
             }
         };
         // Sent together, so that Redis syncs its file once for both.
-        let (acknowledged, ()) =
-            tokio::join!(self.log.acknowledge(&finished, progress.last.as_ref()), released);
-        if let Some(followed) = progress.written {
-            let finished = if acknowledged.is_ok() { &finished[..] } else { &[] };
-            self.note_batch(taken_at, followed, finished);
+        let acknowledged = self.log.acknowledge(epoch, &finished, progress.last.as_ref());
+        let (acknowledged, ()) = tokio::join!(acknowledged, released);
+        let is_acknowledged = matches!(acknowledged, Ok(true));
+        if let Some(mut batch) = progress.written {
+            let finished = if is_acknowledged { &finished[..] } else { &[] };
+            batch.acknowledged =
+                (Instant::now(), finished.iter().map(|(entry, _)| *entry).collect());
+            self.app.traces.note_batch(batch);
         }
         written?;
-        acknowledged?;
+        if !acknowledged? {
+            return Err(self.stale().await);
+        }
+        if progress.report.contended > 0 {
+            self.state().let_contended_wait(limits::CONTENTION_PAUSE);
+        }
+        self.count(&progress.report);
         Ok(progress.report)
     }
 
-    async fn write_what_is_left(&mut self, progress: &mut Progress) -> Result<(), PassError> {
-        let letters = self.unreadable(&progress.left.unreadable).await?;
+    async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), PassError> {
+        let taken_at = Instant::now();
+        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
+        // may lose entries that no look has seen.
+        if self.log.epoch().await? != Some(progress.epoch) {
+            return Err(self.stale().await);
+        }
+        let letters = self.unreadable(&progress.left.unreadable);
         self.put_aside(letters, progress).await?;
         progress.left.unreadable.clear();
 
-        let locked = extract(&mut progress.left.claims, &self.locked);
-        progress.report.contended = locked.len();
-        self.open.contend(locked);
-
+        progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
         let guard = self.lock_buyers(&progress.left.claims).await?;
         let locked_at = Instant::now();
         let claims = std::mem::take(&mut progress.left.claims);
@@ -284,35 +254,26 @@ impl LaneWorker {
         let locks_lost = guard.lost().clone();
         progress.guard = Some(guard);
         let written = self.write_splitting(&ours, &locks_lost, progress).await;
-        let locked: HashSet<OrderId> = progress.locked.iter().map(|claim| claim.order_id).collect();
-        ours.retain(|claim| !locked.contains(&claim.order_id));
-        contended.append(&mut progress.locked);
+        contended.extend(extract(&mut ours, &progress.locked));
         progress.report.contended += contended.len();
-        self.open.contend(contended);
+        self.state().open.contend(contended);
         if progress.report.inserted > 0 {
             self.tell_waiters(&ours);
         }
-        if written.is_err() {
-            self.tried.extend(ours.iter().map(|claim| claim.order_id));
-            return written;
-        }
-        let new = self.written_here(&ours, progress.report);
+        written?;
+        // A mixed batch, which is rare, doesn't tell which of its rows are new.
+        let new = if progress.report.inserted >= ours.len() { &ours[..] } else { &[] };
         self.time_rows(new);
-        let claims = new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
-        progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
+        progress.written = Some(TracedBatch {
+            worker: std::process::id().to_string(),
+            read_at: self.state().read_at.min(taken_at),
+            taken_at,
+            locked_at,
+            committed_at: Instant::now(),
+            acknowledged: (taken_at, Vec::new()),
+            claims: new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect(),
+        });
         Ok(())
-    }
-
-    /// These claims if this worker has made all of their rows, or else none: a mixed batch, which is rare, doesn't tell
-    /// which of its rows are new. A row may be of a commit that wasn't heard, when the worker tried the claim before.
-    fn written_here<'a>(
-        &mut self,
-        claims: &'a [LoggedClaim],
-        report: WriteReport,
-    ) -> &'a [LoggedClaim] {
-        let tried = claims.iter().filter(|claim| self.tried.remove(&claim.order_id)).count();
-        let is_all = report.inserted + tried.min(report.repeated) >= claims.len();
-        if is_all { claims } else { &[] }
     }
 
     /// The lock at each position is that of the claim there. In memory only: they spare work, and decide nothing.
@@ -325,7 +286,7 @@ impl LaneWorker {
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
     /// are dead letters. After a failure, the claims that weren't tried are left.
     async fn write_splitting(
-        &mut self,
+        &self,
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
         progress: &mut Progress,
@@ -336,13 +297,7 @@ impl LaneWorker {
                 continue;
             }
             match self.write_part(&part, locks_lost, progress).await {
-                Ok(None) => {}
-                Ok(Some(TakeApart::Refused(reason))) => parts.extend(part.taken_apart(reason)),
-                Ok(Some(TakeApart::Locked)) => {
-                    let Part { mut claims, overflows } = part;
-                    progress.locked.append(&mut extract(&mut claims, &self.locked));
-                    parts.push(Part { claims, overflows });
-                }
+                Ok(next) => parts.extend(next),
                 Err(error) => {
                     parts.push(part);
                     let left = parts.into_iter().flat_map(|part| part.claims);
@@ -354,15 +309,15 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Writes claims together. Returns the reason if they have to be taken apart.
+    /// Writes claims together. Returns the parts to try where that can't be.
     async fn write_part(
-        &mut self,
+        &self,
         part: &Part,
         locks_lost: &CancellationToken,
         progress: &mut Progress,
-    ) -> Result<Option<TakeApart>, PassError> {
+    ) -> Result<Vec<Part>, PassError> {
         let lane = self.log.lane();
-        let held = (lane, self.epoch);
+        let held = (lane, progress.epoch);
         let orders = &self.app.orders;
         let written = match part.overflows {
             true => orders.write_what_fits(held, &part.claims, locks_lost).await,
@@ -372,46 +327,55 @@ impl LaneWorker {
             Ok(written) => self.note_written(part, written, progress),
             Err(NotWritten::Poison(reason, detail)) => {
                 if !self.is_hopeless(part, reason).await? {
-                    return Ok(Some(TakeApart::Refused(reason)));
+                    return Ok(part.taken_apart(reason));
                 }
                 let letter = |claim| DeadLetter::of_claim(lane, claim, reason, &detail);
                 self.put_aside(part.claims.iter().map(letter).collect(), progress).await?;
             }
             Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
-            Err(NotWritten::Stale) => {
-                self.app.lanes.refresh().await.ok();
-                return Err(PassError::Stale);
-            }
+            Err(NotWritten::Stale) => return Err(self.stale().await),
             Err(NotWritten::Postgres(error)) if postgres::is_lock_timeout(&error) => {
-                if !self.finds_locked(&part.claims).await? {
-                    return Err(error.into());
-                }
-                return Ok(Some(TakeApart::Locked));
+                return self.find_locked(part, error, progress).await;
             }
             Err(NotWritten::Postgres(error)) => return Err(error.into()),
         }
-        Ok(None)
+        Ok(Vec::new())
     }
 
-    /// Looks for locked sales among those of these claims. Their claims wait from now on. Returns whether there are any.
-    async fn finds_locked(&mut self, claims: &[LoggedClaim]) -> Result<bool, PassError> {
-        let coupons = by_coupon(claims).into_keys();
-        let mut found = stock::locked_among(&self.app.stores.pool, coupons).await?;
-        if let Some(coupon) = found.first() {
-            let (lane, sales) = (self.log.lane(), found.len());
-            tracing::error!(%lane, %coupon, sales, "ALARM: another session keeps the row of a sale locked in Postgres; its claims wait in the order log, and all others go on: look for that session (docs/operate.md)");
+    /// A statement has waited for a lock in vain. As for any culprit, the sales are tried one by one; the claims on one
+    /// whose row another session keeps locked wait.
+    async fn find_locked(
+        &self,
+        part: &Part,
+        error: sqlx::Error,
+        progress: &mut Progress,
+    ) -> Result<Vec<Part>, PassError> {
+        let parts = part.by_coupon(part.overflows);
+        if parts.len() > 1 {
+            return Ok(parts);
         }
-        let is_any = !found.is_empty();
-        self.locked.append(&mut found);
-        Ok(is_any)
+        let (lane, coupon) = (self.log.lane(), part.claims[0].coupon_id);
+        let Some(session) = stock::lock_holder(&self.app.stores.pool, coupon).await? else {
+            return Err(error.into());
+        };
+        if self.state().note_locked(coupon) {
+            tracing::error!(%lane, %coupon, session, "ALARM: another session keeps the row of a sale locked in Postgres; its claims wait in the order log, and all others go on (docs/operate.md)");
+        }
+        progress.locked.insert(coupon);
+        Ok(Vec::new())
     }
 
-    /// The claims on sales that had too few units a moment ago, and the others together.
+    /// The claims on sales that had too few units, or were locked, a moment ago, and first of all the others together.
     fn parts(&self, claims: &[LoggedClaim]) -> Vec<Part> {
-        let is_known = |claim: &LoggedClaim| self.overflowing.contains(&claim.coupon_id);
+        let state = self.state();
+        let is_known = |claim: &LoggedClaim| {
+            [&state.overflowing, &state.locked].iter().any(|set| set.contains(&claim.coupon_id))
+        };
         let (known, others): (Vec<_>, Vec<_>) = claims.iter().copied().partition(is_known);
-        let known = by_coupon(&known).into_values();
-        let mut parts: Vec<Part> = known.map(|claims| Part { claims, overflows: true }).collect();
+        let known = by_coupon(&known).into_iter();
+        let part =
+            |(coupon, claims)| Part { claims, overflows: state.overflowing.contains(&coupon) };
+        let mut parts: Vec<Part> = known.map(part).collect();
         parts.push(Part { claims: others, overflows: false });
         parts
     }
@@ -429,7 +393,7 @@ impl LaneWorker {
     }
 
     fn note_written(
-        &mut self,
+        &self,
         part: &Part,
         Written { inserted, repeated, conflicts, oversold, archived, ahead }: Written,
         progress: &mut Progress,
@@ -454,35 +418,18 @@ impl LaneWorker {
         if archived > 0 {
             tracing::error!(%lane, claims = archived, "the order log has claims of archived sales that are no orders; they are dead letters now");
         }
-        if part.overflows {
-            let coupon = part.claims[0].coupon_id;
-            match oversold {
-                0 => self.overflowing.remove(&coupon),
-                _ => self.overflowing.insert(coupon),
-            };
-        }
+        self.state().note_written(&part.claims, part.overflows, oversold > 0);
         progress.finished.extend(part.claims.iter().map(|claim| claim.place.entry));
     }
 
     /// Dead letters of positions that can't be read.
-    async fn unreadable(&self, unreadable: &[Unreadable]) -> Result<Vec<DeadLetter>, PassError> {
-        let mut letters = Vec::with_capacity(unreadable.len());
-        for position in unreadable {
-            letters.push(self.letter_of(position).await?);
+    fn unreadable(&self, unreadable: &[Unreadable]) -> Vec<DeadLetter> {
+        let lane = self.log.lane();
+        for lost in unreadable.iter().filter(|position| position.why == Why::Lost) {
+            self.app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, entry = %lost.place.entry, "ALARM: an entry was deleted from the order log before it was written; run `flash-sale reconcile`");
         }
-        let is_lost = |position: &&Unreadable| position.why == Why::Lost;
-        let lost = unreadable.iter().filter(is_lost).count();
-        self.app.metrics.data_lost.increment(lost as u64);
-        Ok(letters)
-    }
-
-    /// Dead letter of a position that can't be read. That of a lost entry names its orders, as far as they are known.
-    pub(super) async fn letter_of(&self, position: &Unreadable) -> Result<DeadLetter, PassError> {
-        let numbers = match position.why {
-            Why::Lost => self.log.numbers_lost(position.place.entry).await?,
-            Why::Malformed(_) => String::new(),
-        };
-        Ok(DeadLetter::unreadable(self.log.lane(), position, &numbers))
+        unreadable.iter().map(|position| DeadLetter::unreadable(lane, position)).collect()
     }
 
     /// Turns positions into dead letters, a part at a time, with one log line for each part.
@@ -504,20 +451,6 @@ impl LaneWorker {
         // All or none of them: a part that failed is put aside again, and its letters are found to be there.
         progress.finished.extend(letters.iter().map(DeadLetter::entry));
         Ok(())
-    }
-
-    /// Notes a batch for the claims that are followed, with the entries that have been acknowledged after it.
-    fn note_batch(&self, taken_at: Instant, batch: Followed, finished: &[(EntryId, u64)]) {
-        let Followed { locked_at, committed_at, claims } = batch;
-        self.app.traces.note_batch(TracedBatch {
-            worker: self.log.consumer().to_owned(),
-            read_at: self.read_at.min(taken_at),
-            taken_at,
-            locked_at,
-            committed_at,
-            acknowledged: (Instant::now(), finished.iter().map(|(entry, _)| *entry).collect()),
-            claims,
-        });
     }
 
     /// Tells the requests of this process that wait for one of these orders.
@@ -549,7 +482,7 @@ impl LaneWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::ids::UserId;
+    use crate::sale::ids::{OrderId, UserId};
 
     fn claim(coupon: i64, order: i64) -> LoggedClaim {
         let (user, order) =
@@ -561,24 +494,6 @@ mod tests {
     fn orders(parts: &[Part]) -> Vec<(Vec<i64>, bool)> {
         let ids = |part: &Part| part.claims.iter().map(|claim| claim.order_id.get()).collect();
         parts.iter().map(|part| (ids(part), part.overflows)).collect()
-    }
-
-    #[test]
-    fn claims_on_some_sales_are_taken_out_of_others() {
-        for (sales, taken, left) in [
-            (&[][..], &[][..], &[11, 21, 12, 31][..]),
-            (&[1, 3], &[11, 12, 31], &[21]),
-            (&[4], &[], &[11, 21, 12, 31]),
-        ] {
-            let mut claims: Vec<_> =
-                [(1, 11), (2, 21), (1, 12), (3, 31)].map(|(c, o)| claim(c, o)).into();
-            let sales = sales.iter().map(|coupon| CouponId::compose(*coupon, 1)).collect();
-            let found = extract(&mut claims, &sales);
-            let ids = |claims: Vec<LoggedClaim>| -> Vec<i64> {
-                claims.iter().map(|claim| claim.order_id.get()).collect()
-            };
-            assert_eq!((ids(found), ids(claims)), (taken.to_vec(), left.to_vec()), "{sales:?}");
-        }
     }
 
     /// The last part is tried first.

@@ -100,13 +100,13 @@ fn version(facts: &ServerFacts) -> Option<Finding> {
     let tested = limits::POSTGRES_VERSION_TESTED;
     if major < min {
         return Some(Failure(format!(
-            "Postgres version: {} is too old: the schema needs {min} or newer. Upgrade it",
+            "Postgres version: {} is too old: the service needs {min} or newer. Upgrade it",
             facts.version
         )));
     }
     (major < tested).then(|| {
         Warning(format!(
-            "Postgres version: {} is older than {tested}, the oldest that was tested; the schema needs {min}. What goes wrong there is unknown: upgrade it",
+            "Postgres version: {} is older than {tested}, the oldest that was tested; the service needs {min}. What goes wrong there is unknown: upgrade it",
             facts.version
         ))
     })

@@ -180,8 +180,9 @@ fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
         (has("path"), "invalid_id"),
         (has("query"), "invalid_query"),
         (bounded, "rate_limited"),
-        (body, "malformed_json"),
-        (body, "invalid_body"),
+        // What a gateway has signed is held if it can't be read.
+        (body && !needs("signature"), "malformed_json"),
+        (body && !needs("signature"), "invalid_body"),
         (body, "body_too_slow"),
         (body && !needs("signature"), "unsupported_media_type"),
         (needs("user") || needs_scope, "invalid_token"),
@@ -353,7 +354,7 @@ mod tests {
             (
                 "/v1/payments/callback",
                 json!({"requestBody": {}, "security": [{"signature": []}]}),
-                vec![body, stores],
+                vec![&["body_too_slow"], stores],
             ),
             ("/v1/x", json!({"security": [{"user": []}]}), vec![rate, &["invalid_token"], stores]),
             ("/v1/x", json!({"security": [{"other": []}, {"clerk": []}]}), vec![rate, token]),

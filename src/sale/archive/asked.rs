@@ -93,8 +93,7 @@ impl Archive {
         }
         self.remove(coupon, sale.terms.total).await?;
         // Their rows, if there are any, have nothing left to do.
-        let passes =
-            [Pass::StockReturns, Pass::Withdrawals, Pass::Places, Pass::Changes, Pass::Archive];
+        let passes = [Pass::StockReturns, Pass::Places, Pass::Changes, Pass::Archive];
         self.postponed.make_due(&passes, coupon.get()).await?;
         Ok(ArchiveOutcome::Archived(archived))
     }

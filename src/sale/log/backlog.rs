@@ -7,25 +7,17 @@
 //! Each process looks now and then and remembers the result; the claim path only reads that. So the claims that are
 //! accepted between two looks may exceed the bound. While Redis doesn't answer, the last look holds: no claim is
 //! accepted then anyway.
-//!
-//! A log without unwritten entries stays so until it has a newer entry. One command asks all of those logs for a
-//! newer entry, so the cost of a look grows with the claims under way, and not with the lanes. Now and then all logs
-//! are looked at, because a Redis that went back in time has no newer entries.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use redis::RedisResult;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
-use crate::base::limits;
-use crate::kit::redis::{Redis, ServerId};
+use crate::kit::redis::Redis;
 use crate::sale::ids::Lane;
 use crate::sale::keys::Keys;
-use crate::sale::log::{self, EntryId, LogState};
+use crate::sale::log::LogState;
 
-/// Looks at the logs, and remembers.
+/// Looks at the lanes' counts, and remembers.
 pub struct Backlog {
     redis: Redis,
     keys: Keys,
@@ -35,26 +27,12 @@ pub struct Backlog {
     orders_max: u64,
     /// Claims that waited at the last look.
     orders: AtomicU64,
-    /// The last look at each log; held by one look at a time.
-    seen: Mutex<Option<Seen>>,
-}
-
-/// States of the logs at a look.
-struct Seen {
-    states: Vec<LogState>,
-    /// Time of the last look at all logs.
-    at: Instant,
-    /// The life of Redis that was looked at.
-    server: ServerId,
 }
 
 impl Backlog {
     /// A backlog that counts 0 until the first look.
     pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
-        let lanes = lanes.into();
-        let orders = AtomicU64::new(0);
-        let seen = Mutex::default();
-        Self { redis, keys, lanes, orders_max, orders, seen }
+        Self { redis, keys, lanes: lanes.into(), orders_max, orders: AtomicU64::new(0) }
     }
 
     /// Whether more claims may be accepted, as of the last look.
@@ -83,90 +61,43 @@ impl Backlog {
     ///
     /// When Redis doesn't answer; the last look holds then.
     pub async fn look(&self) -> RedisResult<u64> {
-        let states = self.states().await?;
-        let orders = states.iter().map(|(_, state)| state.unwritten).sum();
+        let mut commands = redis::pipe();
+        for lane in self.lanes() {
+            commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("promised").arg("written");
+        }
+        let counts: Vec<(Option<u64>, Option<u64>)> = self.redis.query_all(&commands).await?;
+        let waiting = |(promised, written): (Option<u64>, Option<u64>)| {
+            promised.unwrap_or(0).saturating_sub(written.unwrap_or(0))
+        };
+        let orders = counts.into_iter().map(waiting).sum();
         self.orders.store(orders, Ordering::Relaxed);
         Ok(orders)
     }
 
-    /// Looks now. Returns the state of each log.
+    /// The state of each log now.
     pub async fn states(&self) -> RedisResult<Vec<(Lane, LogState)>> {
-        let lanes: Vec<Lane> = Lane::all(self.lanes.load(Ordering::Relaxed)).collect();
-        let server = self.redis.link().await?.server().clone();
-        let mut seen = self.seen.lock().await;
-        match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, lanes.len())) {
-            Some(seen) => seen.look_again(&self.redis, &self.keys, &lanes).await?,
-            None => {
-                let states = LogState::of_all(&self.redis, &self.keys, &lanes).await?;
-                *seen = Some(Seen { states, at: Instant::now(), server });
-            }
-        }
-        let states = seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default();
+        let lanes: Vec<Lane> = self.lanes().collect();
+        let states = LogState::of_all(&self.redis, &self.keys, &lanes).await?;
         Ok(lanes.into_iter().zip(states).collect())
     }
-}
 
-impl Seen {
-    fn can_be_built_on(&self, server: &ServerId, lanes: usize) -> bool {
-        let is_fresh = self.at.elapsed() < limits::BACKLOG_FULL_LOOK_PERIOD;
-        is_fresh && self.states.len() == lanes && self.server == *server
-    }
-
-    /// Looks at the logs with unwritten entries, and at those with newer ones.
-    async fn look_again(&mut self, redis: &Redis, keys: &Keys, lanes: &[Lane]) -> RedisResult<()> {
-        let settled: Vec<(String, EntryId)> = lanes
-            .iter()
-            .zip(&self.states)
-            .filter(|(_, state)| state.is_settled())
-            .map(|(lane, state)| (keys.log(*lane), state.last))
-            .collect();
-        let moved = log::newer(redis, &settled, Duration::ZERO).await?;
-        let is_stale = |(number, lane): &(usize, &Lane)| {
-            !self.states[*number].is_settled() || moved.contains(&keys.log(**lane))
-        };
-        let (numbers, stale): (Vec<usize>, Vec<Lane>) =
-            lanes.iter().enumerate().filter(is_stale).map(|(number, lane)| (number, *lane)).unzip();
-        for (number, state) in numbers.into_iter().zip(LogState::of_all(redis, keys, &stale).await?)
-        {
-            self.states[number] = state;
-        }
-        Ok(())
+    fn lanes(&self) -> impl Iterator<Item = Lane> {
+        Lane::all(self.lanes.load(Ordering::Relaxed))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::bound_this_test;
-
     use super::*;
-
-    fn backlog(orders_max: u64) -> Backlog {
-        let redis = Redis::new("redis://localhost").expect("a valid URL");
-        Backlog::new(redis, Keys::new("fs"), 1, orders_max)
-    }
 
     #[test]
     fn there_is_room_below_the_bound() {
-        let backlog = backlog(3);
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let backlog = Backlog::new(redis, Keys::new("fs"), 1, 3);
         assert_eq!((backlog.orders(), backlog.orders_max()), (0, 3));
         for (orders, has_room) in [(0, true), (2, true), (3, false), (4, false)] {
             backlog.orders.store(orders, Ordering::Relaxed);
             assert_eq!((backlog.orders(), backlog.has_room()), (orders, has_room));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_look_builds_on_a_young_one_at_the_same_logs_in_the_same_life() {
-        bound_this_test();
-        let [life, other] = ["a", "b"].map(ServerId::named);
-        let states = vec![LogState::default(); 2];
-        let seen = Seen { states, at: Instant::now(), server: life.clone() };
-        let can = |server, logs| seen.can_be_built_on(server, logs);
-        assert_eq!([can(&life, 2), can(&life, 3), can(&other, 2)], [true, false, false]);
-        let nearly = limits::BACKLOG_FULL_LOOK_PERIOD - Duration::from_millis(1);
-        tokio::time::advance(nearly).await;
-        assert!(can(&life, 2));
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!can(&life, 2));
     }
 }

@@ -318,8 +318,10 @@ mod tests {
                 "{fields:?}"
             );
         }
-        let lost = Entry::decode(EntryId { ms: 1, sequence: 1 }, None);
-        assert!(matches!(lost.unreadable[..], [Unreadable { why: Why::Lost, .. }]));
+        let id = EntryId { ms: 1, sequence: 1 };
+        for fields in [None, Some(Vec::new())] {
+            assert_eq!(Entry::decode(id, fields).unreadable, [Entry::lost(id)]);
+        }
     }
 
     /// Each position is a claim or a place that can't be read, once; and a dead letter keeps all of a claim.
@@ -395,15 +397,5 @@ mod tests {
         assert_eq!((alone.revision, alone.place), (None, place));
         let told = LoggedClaim { revision: Some(3), ..alone };
         assert_eq!((alone.of_letter(&told.payload()), alone.of_letter(&[])), (told, alone));
-    }
-
-    #[test]
-    fn an_entry_without_fields_is_lost() {
-        let id = EntryId { ms: 1, sequence: 1 };
-        for fields in [None, Some(Vec::new())] {
-            let entry = Entry::decode(id, fields);
-            assert_eq!(entry.unreadable, [Entry::lost(id)]);
-            assert_eq!((entry.positions(), entry.counted(), entry.first), (1, 0, None));
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redis::{Pipeline, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use super::entry::EntryId;
 use crate::kit::redis::Redis;
@@ -11,9 +11,8 @@ use crate::sale::keys::Keys;
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
-
-/// Logs that Redis is asked about in one round trip.
-const LOGS_AT_A_TIME: usize = 128;
+/// Its one consumer: the name by which all owners that a lane ever has read its log.
+pub const CONSUMER: &str = "owner";
 
 /// State of a log and its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,37 +33,28 @@ pub struct LogState {
 impl LogState {
     /// The state of this lane's log. A log that doesn't exist has no backlog.
     pub async fn of(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Self> {
-        let mut commands = redis::pipe();
-        Self::ask(&mut commands, &keys.log(lane), &keys.lane(lane));
-        Self::read(&redis.query_each(&mut commands).await?)
+        Ok(Self::of_all(redis, keys, &[lane]).await?.remove(0))
     }
 
-    /// The states of these lanes' logs, in few round trips.
+    /// The states of these lanes' logs, in one round trip.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer, or one of the keys has another type.
     pub async fn of_all(redis: &Redis, keys: &Keys, lanes: &[Lane]) -> RedisResult<Vec<Self>> {
-        let mut states = Vec::with_capacity(lanes.len());
-        for some in lanes.chunks(LOGS_AT_A_TIME) {
-            let mut commands = redis::pipe();
-            for lane in some {
-                Self::ask(&mut commands, &keys.log(*lane), &keys.lane(*lane));
-            }
-            let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
-            for replies in replies.chunks_exact(3) {
-                states.push(Self::read(replies)?);
-            }
+        let mut commands = redis::pipe();
+        for lane in lanes {
+            // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
+            // delivered between the two is only counted as unread as well.
+            commands.cmd("HMGET").arg(keys.lane(*lane)).arg("promised").arg("written");
+            commands.cmd("XINFO").arg("STREAM").arg(keys.log(*lane));
+            commands.cmd("XINFO").arg("GROUPS").arg(keys.log(*lane));
         }
-        Ok(states)
-    }
-
-    fn ask(commands: &mut Pipeline, log: &str, lane: &str) {
-        // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
-        // delivered between the two is only counted as unread as well.
-        commands.cmd("HMGET").arg(lane).arg("promised").arg("written");
-        commands.cmd("XINFO").arg("STREAM").arg(log);
-        commands.cmd("XINFO").arg("GROUPS").arg(log);
+        let replies: Vec<RedisResult<Value>> = match lanes {
+            [] => Vec::new(),
+            _ => redis.query_each(&mut commands).await?,
+        };
+        replies.chunks_exact(3).map(Self::read).collect()
     }
 
     /// Reads Redis's answers about the counts of a lane, a stream, and its groups.
@@ -73,19 +63,24 @@ impl LogState {
             return Err((redis::ErrorKind::Client, "three answers were expected").into());
         };
         let group = our_group(groups)?;
-        let stream = answer::<Facts>(stream)?;
-        let entries = stream.map(|stream| Counts::judge(&stream, group.as_ref()));
-        let entries = entries.unwrap_or_default();
-        let Counts { last, delivered, pending } = entries;
+        let mut state = Self::default();
+        if let Some(stream) = answer::<Facts>(stream)? {
+            state.last = fact_id(&stream, "last-generated-id").unwrap_or_default();
+        }
+        if let Some(group) = group {
+            state.pending = fact(&group, "pending").unwrap_or(0);
+            state.delivered = Some(fact_id(&group, "last-delivered-id").unwrap_or_default());
+        }
         let counts: (Option<u64>, Option<u64>) =
             redis::from_redis_value_ref(counts.as_ref().map_err(Clone::clone)?)?;
         let promised = counts.0.unwrap_or(0);
-        let written = match entries.are_settled() {
+        state.written = match state.is_settled() {
             true => promised,
             // An entry that was delivered anew by hand has been counted twice.
             false => counts.1.unwrap_or(0).min(promised),
         };
-        Ok(Self { pending, unwritten: promised - written, written, last, delivered })
+        state.unwritten = promised - state.written;
+        Ok(state)
     }
 
     /// Whether no entry is left for a worker: there is none, or the group has acknowledged the last one.
@@ -96,28 +91,6 @@ impl LogState {
     /// Whether an entry hasn't been delivered to any worker.
     pub fn has_unread(&self) -> bool {
         self.delivered.unwrap_or_default() < self.last
-    }
-}
-
-/// Redis's own counts of a log, in entries.
-#[derive(Default)]
-struct Counts {
-    pending: u64,
-    last: EntryId,
-    delivered: Option<EntryId>,
-}
-
-impl Counts {
-    fn judge(stream: &Facts, group: Option<&Facts>) -> Self {
-        Self {
-            pending: group.and_then(|group| fact(group, "pending")).unwrap_or(0),
-            last: fact_id(stream, "last-generated-id").unwrap_or_default(),
-            delivered: group.map(|group| fact_id(group, "last-delivered-id").unwrap_or_default()),
-        }
-    }
-
-    fn are_settled(&self) -> bool {
-        self.pending == 0 && self.delivered.unwrap_or_default() >= self.last
     }
 }
 
@@ -160,41 +133,10 @@ pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Option<Progress>>
     Ok(Some(Progress { last, acknowledged: oldest.map_or(delivered, EntryId::before) }))
 }
 
-/// State of the group of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupState {
-    /// Entries delivered and not acknowledged.
-    pub pending: u64,
-    /// Id of the last entry that was delivered.
-    pub delivered: EntryId,
-}
-
-/// The state of the group of each of these logs; `None` where it is missing.
-///
-/// # Errors
-///
-/// When Redis doesn't answer, or one of the keys has another type.
-pub async fn groups(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<GroupState>>> {
-    let mut groups = Vec::with_capacity(logs.len());
-    for some in logs.chunks(LOGS_AT_A_TIME) {
-        let mut commands = redis::pipe();
-        for key in some {
-            commands.cmd("XINFO").arg("GROUPS").arg(key);
-        }
-        for reply in redis.query_each(&mut commands).await? {
-            groups.push(our_group(&reply)?.map(|group| GroupState {
-                pending: fact(&group, "pending").unwrap_or(0),
-                delivered: fact_id(&group, "last-delivered-id").unwrap_or_default(),
-            }));
-        }
-    }
-    Ok(groups)
-}
-
 /// Names and values, as XINFO answers them.
-pub(super) type Facts = BTreeMap<String, Value>;
+type Facts = BTreeMap<String, Value>;
 
-pub(super) fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
+fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
     facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
 }
 
@@ -266,28 +208,6 @@ mod tests {
             [("10-0", "9-5", true), ("9-10", "9-9", true), ("9-10", "10-0", false)]
         {
             assert_eq!(state(last, (delivered, 0), (1, 0)).has_unread(), has_unread, "{last}");
-        }
-    }
-
-    #[test]
-    fn a_log_is_settled_if_its_last_entry_is_acknowledged() {
-        let id = |sequence| EntryId { ms: 5, sequence };
-        for (last, delivered, pending, has_unread, is_settled) in [
-            (EntryId::default(), None, 0, false, true),
-            (id(2), None, 0, true, false),
-            (id(2), Some(id(1)), 0, true, false),
-            (id(2), Some(id(2)), 0, false, true),
-            (id(2), Some(id(2)), 1, false, false),
-            (id(2), Some(id(3)), 0, false, true),
-        ] {
-            let state = LogState { last, delivered, pending, ..LogState::default() };
-            assert_eq!(
-                (state.has_unread(), state.is_settled()),
-                (has_unread, is_settled),
-                "{state:?}"
-            );
-            let counts = Counts { last, delivered, pending };
-            assert_eq!(counts.are_settled(), is_settled, "{state:?}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! its buyer keeps the unit.
 //!
 //! An operator who discards a letter ends the promise in a row and not in silence: the claim becomes a cancelled
-//! order. `sale/order/give_back/withdrawal.rs` decides whether its unit exists and comes back.
+//! order. Its unit comes back if Redis has the user as a buyer by it (`sale/order/give_back/pass.rs`).
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -59,13 +59,13 @@ impl DeadLetter {
         Self { lane, place: claim.place, payload, claim: Some(*claim), reason, detail }
     }
 
-    /// The letter of a position that can't be read. `numbers` says which orders a lost entry held.
-    pub fn unreadable(lane: Lane, position: &Unreadable, numbers: &str) -> Self {
+    /// The letter of a position that can't be read.
+    pub fn unreadable(lane: Lane, position: &Unreadable) -> Self {
         let (reason, detail) = match position.why {
             Why::Malformed(why) => (Reason::Undecodable, why.to_owned()),
             Why::Lost => (
                 Reason::DeletedFromLog,
-                format!("the entry was deleted from the log while it was pending; {numbers}"),
+                "the entry was deleted from the log while it was pending; `flash-sale reconcile` names the buyers".to_owned(),
             ),
         };
         let Unreadable { place, payload, .. } = position.clone();
@@ -549,19 +549,12 @@ mod tests {
         let payload = vec![b"junk".to_vec()];
         let malformed =
             Unreadable { place, payload: payload.clone(), why: Why::Malformed("no id") };
-        let letter = DeadLetter::unreadable(lane, &malformed, "numbers");
+        let letter = DeadLetter::unreadable(lane, &malformed);
         assert_eq!((letter.reason(), letter.detail()), (Reason::Undecodable, "no id"));
         assert_eq!((letter.entry(), letter.place, letter.payload), (entry, place, payload));
         assert_eq!((letter.lane, letter.claim), (lane, None));
-        let lost = DeadLetter::unreadable(
-            lane,
-            &crate::sale::log::Entry::lost(entry),
-            "its orders are 7 to 9",
-        );
-        assert_eq!(lost.reason(), Reason::DeletedFromLog);
-        let detail =
-            "the entry was deleted from the log while it was pending; its orders are 7 to 9";
-        assert_eq!((lost.detail(), lost.payload.is_empty()), (detail, true));
+        let lost = DeadLetter::unreadable(lane, &crate::sale::log::Entry::lost(entry));
+        assert_eq!((lost.reason(), lost.payload.is_empty()), (Reason::DeletedFromLog, true));
         let (user, order) = (UserId::new(42).expect("an id"), OrderId::new(77).expect("an id"));
         let claim = LoggedClaim::without_entry(CouponId::compose(1, 1), user, order);
         let letter = DeadLetter::of_claim(lane, &claim, Reason::Oversold, "no unit");

@@ -285,7 +285,7 @@ impl Recoverer {
     /// workers don't begin a log that was lost.
     async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        let log = OrderLog::new(redis.clone(), keys, lane, String::new());
+        let log = OrderLog::new(redis.clone(), keys, lane);
         Ok(log.begin_anew().await?)
     }
 

@@ -24,7 +24,7 @@ pub struct TracedClaim {
 /// A batch that a worker of this process has written: at its last try, if it was tried more than once.
 #[derive(Clone, Debug)]
 pub struct TracedBatch {
-    /// Name of the worker among the consumers of the log.
+    /// Process id of the worker.
     pub worker: String,
     /// Time of the last read of entries before the batch.
     pub read_at: Instant,

@@ -94,7 +94,7 @@ pub struct Trace {
     call_claims: usize,
     /// Entry of the claim in the order log; null if no worker of this process has written it.
     entry: Option<String>,
-    /// Name of the worker among the consumers of the log; null if no worker of this process has written the claim.
+    /// Process id of the worker; null if no worker of this process has written the claim.
     worker: Option<String>,
     /// Claims of the batch; null if no worker of this process has written the claim.
     #[schema(minimum = 1)]

@@ -3,15 +3,12 @@
 use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
 use flash_sale::sale::log::{Entries, Entry};
-use flash_sale::worker::write::WriteReport;
-use flash_sale::worker::{LaneWorker, PassError, WorkerSettings, consumer_name};
 use futures_util::future::join_all;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::process::rows;
 use crate::support::{
-    Bounded, Reply, TestApp, claims_in, eventually, lane, scoped_token, write_all,
+    Bounded, Reply, TestApp, claims_in, lane, scoped_token, worker_of, write_all,
 };
 
 /// The steps in their order.
@@ -116,8 +113,7 @@ async fn what_another_process_has_done_is_null() {
     let coupon = app.create_flash(2).await;
     let order = app.claim_traced(1, coupon, "1").await.order_id();
     let other = app.another_instance().await;
-    let settings = WorkerSettings::from(&app.config);
-    let mut worker = LaneWorker::new(other.clone(), lane(), consumer_name(), settings);
+    let mut worker = worker_of(&other, &app.config, lane());
     worker.ensure_group().bounded().await.expect("Redis answers");
     assert_eq!(write_all(&mut worker).await.inserted, 1);
 
@@ -160,46 +156,6 @@ async fn a_row_that_was_there_already_has_no_time_of_this_process() {
     let trace = follow(&app, 1, order).await;
     assert_eq!(known(&trace), ["queue", "script", "answer"]);
     assert_eq!(trace.body["row_after"]["approximate"], true);
-}
-
-/// The worker's time is over while Postgres commits. Its next try finds the row, and knows that no other worker has read
-/// the entry.
-#[tokio::test]
-async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
-    let app = TestApp::configured(&["--batch-timeout-ms", "300"]).await;
-    let coupon = app.create_flash(2).await;
-    let order = app.claim_traced(1, coupon, "1").await.order_id();
-    app.execute(
-        "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS $$
-             BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
-         CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
-             FOR EACH ROW EXECUTE FUNCTION wait_for_lock()",
-    )
-    .await;
-    let holder = app.holding("SELECT pg_advisory_xact_lock(7)").await;
-    let mut worker = app.worker(lane());
-    worker.ensure_group().bounded().await.unwrap();
-    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    eventually("its time is over in the commit", async || {
-        let failed = worker.write_pass().bounded().await;
-        assert!(matches!(failed, Err(PassError::Postgres(_))), "{failed:?}");
-        app.number(waits).await > 0
-    })
-    .await;
-    holder.rollback().await.unwrap();
-    eventually("the row is there", async || rows(&app).await == 1).await;
-    let mut report = WriteReport::default();
-    eventually("the next try", async || {
-        report = worker.write_pass().bounded().await.unwrap_or_default();
-        report.positions > 0
-    })
-    .await;
-    assert_eq!((report.inserted, report.repeated), (0, 1));
-    let trace = follow(&app, 1, order).await;
-    assert_eq!(known(&trace), STEPS);
-    assert_in_order(&trace);
-    assert_eq!(trace.body["batch_claims"], 1);
 }
 
 #[tokio::test]

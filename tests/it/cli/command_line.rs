@@ -88,8 +88,6 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&own[..2], &["--redis-url", "--database-url"]),
         (&own[2..], &["--redis-url", "--database-url"]),
         (&["--lock-lease-ms", "1000"], &["--lock-lease-ms", "1500"]),
-        (&["--take-over-idle-ms", "500"], &["--take-over-idle-ms"]),
-        (&["--recover-period-ms", "3000"], &["--recover-period-ms"]),
         (&["--roles", "cook"], &["--roles", "api, worker"]),
         (&["--key-prefix", "{fs}"], &["--key-prefix"]),
         (
@@ -121,7 +119,7 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--watchers-max", "10000"], &["--watchers-max", "--connections-max 10000"]),
         (&["--watchers-max", "many"], &["--watchers-max"]),
         (&["--pages", "kitchen"], &["--pages", "shop"]),
-        (&["--batch-timeout-ms", "1500"], &["--take-over-idle-ms 1500", "1500 ms"]),
+        (&["--lock-lease-ms", "4500"], &["--lock-lease-ms 4500", "5000 ms"]),
         (&["--batch-timeout-ms", "soon"], &["--batch-timeout-ms"]),
         (&["--listen", "8080"], &["--listen", "give an IP address and a port: 127.0.0.1:8080"]),
         (&["--listen", ":0"], &["--listen", "127.0.0.1:0 for any port that is free"]),

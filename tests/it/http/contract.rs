@@ -464,6 +464,10 @@ async fn one_rule_reads_the_bodies_of_all_operations() {
             let reply = send(&app, operation, method, path, &good).await;
             assert!(![400, 415, 422].contains(&reply.status), "{operation}: {good}: {reply:?}");
         }
+        // What a gateway has signed is held (tests/it/payment/callbacks.rs).
+        if operation == "receivePaymentNotice" {
+            continue;
+        }
         for (pointer, twice) in with_a_member_twice(body) {
             let reply = send(&app, operation, method, path, &twice).await;
             assert_eq!(reply.refusal(), (422, "invalid_body"), "{operation}: {twice}");
@@ -523,7 +527,7 @@ async fn words_of_blanks_are_none() {
             assert_eq!(reply.refusal(), (422, "invalid_body"), "{path}: {words:?}");
             let wrong = &reply.body["errors"][0];
             assert_eq!(wrong["pointer"], format!("/{member}"), "{path}: {words:?}");
-            let detail = "has to be 1 to 1,000 characters, not only spaces, without NUL";
+            let detail = "has to be 1 to 1,000 characters in one line or more, not only spaces, without other control characters and those that turn the direction of text";
             assert_eq!(wrong["detail"], detail, "{path}: {words:?}");
         }
     }

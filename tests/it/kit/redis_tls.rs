@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::key_urls_https::Authority;
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{SECRET, TestApp};
+use crate::support::{SECRET, TestApp, eventually};
 
 #[tokio::test]
 async fn a_private_authority_is_named_in_the_url() {
@@ -48,8 +48,11 @@ async fn a_private_authority_is_named_in_the_url() {
     command.args(stores(&known));
     let mut process = Process::spawn(command);
     let url = process.url().await;
-    let ready = app.client().get(format!("{url}/readyz")).send().await.expect("it answers");
-    assert_eq!(ready.status(), 200);
+    eventually("the service is ready", async || {
+        let ready = app.client().get(format!("{url}/readyz")).send().await;
+        ready.expect("it answers").status() == 200
+    })
+    .await;
     process.assert_stops().await;
 }
 

@@ -8,7 +8,7 @@ use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::GROUP;
-use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use flash_sale::worker::LaneWorker;
 
 use crate::support::{Bounded, OwnServers, TestApp, eventually, lane, user, write_all};
 
@@ -76,7 +76,7 @@ async fn a_full_redis_refuses_claims_whole_and_can_be_drained() {
     let report = app.write_orders().await;
     assert_eq!((report.inserted, report.contended), (51, 0));
     assert_eq!(app.reconcile().await.in_flight, 0);
-    for mut worker in app.workers() {
+    for worker in app.workers() {
         worker.tidy_up_pass().bounded().await.expect("a full Redis can be tidied up");
     }
 
@@ -101,8 +101,7 @@ impl Seller<'_> {
     }
 
     fn worker(&self) -> LaneWorker {
-        let settings = WorkerSettings::from(&self.app.config);
-        LaneWorker::new(self.app.app.clone(), lane(), consumer_name(), settings)
+        self.app.worker(lane())
     }
 
     async fn write(&self) -> usize {

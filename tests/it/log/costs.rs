@@ -1,8 +1,6 @@
 //! Commands that looks at a log cost, on a Redis that tells them.
 
-use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::LogState;
-use flash_sale::sale::log::backlog::Backlog;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
 
 use crate::support::played::Played;
@@ -30,23 +28,4 @@ async fn the_numbers_of_a_log_cost_a_look_at_its_entries_only_if_one_is_unread()
         assert_eq!(numbers.expect("Redis answers").unread, u64::from(is_unread));
         assert_eq!(played.take_asked().len(), usize::from(is_unread));
     }
-}
-
-/// Logs with unwritten entries are looked at anyway.
-#[tokio::test]
-async fn only_logs_of_which_all_is_written_are_asked_for_a_newer_entry() {
-    let app = TestApp::with_lanes(2).await;
-    app.expect_disagreements();
-    let played = Played::hearing(app.redis_url(), "XREAD").await;
-    let backlog = Backlog::new(played.redis(patience()), app.keys().clone(), 2, 9);
-    let logs: Vec<String> = Lane::all(2).map(|lane| app.keys().log(lane)).collect();
-    let unwritten = app.log(lane());
-    app.append(lane(), &["coupon", "1024", "user", "1", "order", "77"]).await;
-    for _ in 0..2 {
-        assert_eq!(backlog.look().bounded().await.expect("Redis answers"), 1);
-    }
-    let asked = played.asked().concat();
-    let named: Vec<&String> = asked.iter().filter(|word| logs.contains(word)).collect();
-    let settled: Vec<&String> = logs.iter().filter(|log| **log != unwritten).collect();
-    assert_eq!(named, settled, "{asked:?}");
 }

@@ -6,7 +6,7 @@ mod reading;
 // What the hash of a lane tells.
 mod lane_facts;
 
-// Trimming the log and removing consumers.
+// Trimming the log.
 mod trimming;
 
 // Entries that hold the claims of a call.

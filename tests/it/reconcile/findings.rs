@@ -297,7 +297,7 @@ async fn an_acknowledgement_without_a_row() {
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert!(app.reconcile().await.agrees(), "an entry in flight is accounted for");
-    let mut worker = app.workers().remove(0);
+    let worker = app.workers().remove(0);
     worker.ensure_group().bounded().await.unwrap();
     // A consumer acknowledges an entry that it hasn't written: the classic way to lose an order.
     let log = app.log(coupon.lane());

@@ -122,7 +122,7 @@ async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
 async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    let mut worker = app.workers().remove(0);
+    let worker = app.workers().remove(0);
     worker.ensure_group().bounded().await.expect("it is begun");
     for user in 1..=3 {
         sell(&app, coupon, user..=user).await;

@@ -28,7 +28,7 @@ pub use servers::{OwnServers, shared};
 pub use tables::sale;
 pub use test_app::{
     CODE, IMPATIENT_WITH_POSTGRES, IMPATIENT_WITH_REDIS, SECRET, TestApp, admin_token_of,
-    claims_in, client, done, http_state, now, scoped_token, token, user, write_all,
+    claims_in, client, done, http_state, now, scoped_token, token, user, worker_of, write_all,
 };
 
 /// A proxy in front of the app's Redis that can interfere with `command`.

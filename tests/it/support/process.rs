@@ -242,10 +242,3 @@ pub async fn waiting_writers(app: &TestApp) -> i64 {
     )
     .await
 }
-
-/// Consumers in the group.
-pub async fn consumers(app: &TestApp) -> usize {
-    let log = app.log(lane());
-    let consumers: Vec<redis::Value> = app.redis(&["XINFO", "CONSUMERS", &log, GROUP]).await;
-    consumers.len()
-}

@@ -82,26 +82,6 @@ impl TestApp {
         query.fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
     }
 
-    /// From now on [`statements`](Self::statements) tells the number of statements of this kind on a table, also of those
-    /// that change no row or are refused. Several tables are counted together.
-    pub async fn count_statements(&self, verb: &str, table: &str) {
-        self.execute(&format!(
-            "CREATE SEQUENCE IF NOT EXISTS statements;
-             CREATE OR REPLACE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS $$
-                 BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
-             CREATE TRIGGER counted BEFORE {verb} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION count_statement()"
-        ))
-        .await;
-    }
-
-    /// Statements since the last call.
-    pub async fn statements(&self) -> i64 {
-        let count = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM statements";
-        let count = self.number(count).await;
-        self.execute("ALTER SEQUENCE statements RESTART").await;
-        count
-    }
-
     /// Waits until a session waits for a row, or a table, that another one has locked.
     pub async fn a_session_waits_for_a_row(&self) {
         let waiting = "SELECT count(*) FROM pg_stat_activity

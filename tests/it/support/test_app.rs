@@ -25,8 +25,8 @@ use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
 use flash_sale::sale::reconcile::pass::Asked;
 use flash_sale::sale::reconcile::runs::Run;
 use flash_sale::sale::reconcile::{self, Report};
+use flash_sale::worker::LaneWorker;
 use flash_sale::worker::write::WriteReport;
-use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use private_servers::testing::{RedisProxy, ask_each_time};
 use redis::{FromRedisValue, RedisResult};
 use secrecy::SecretString;
@@ -351,7 +351,7 @@ impl TestApp {
 
     /// A worker of one lane that runs only when it is told to.
     pub fn worker(&self, lane: Lane) -> LaneWorker {
-        self.place.worker(self.app.clone(), lane, WorkerSettings::from(&self.config))
+        worker_of(&self.app, &self.config, lane)
     }
 
     /// Number of lanes that it was started with.
@@ -534,24 +534,17 @@ impl Place {
         bounded("the parts of the app", app).await.expect("both stores answer")
     }
 
-    fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {
-        LaneWorker::new(app, lane, consumer_name(), settings)
-    }
-
-    /// Lets a new worker take over and write whatever is in flight, and compares the stores; then gives back
+    /// Lets a new worker write whatever is in flight, and compares the stores; then gives back
     /// what is due, and compares them again.
     async fn settle(self, mut config: Config) -> Report {
         // As many as are in use here at one time; Postgres makes a process for each.
         config.stores.database_connections = 2;
         let app = self.assemble(&config, Clock::System).await;
-        let settings =
-            WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&config) };
         for lane in Lane::all(config.lanes.unwrap_or(1)) {
-            let mut worker = self.worker(app.clone(), lane, settings);
+            let mut worker = worker_of(&app, &config, lane);
             worker.ensure_group().await.expect("Redis answers");
             // As long as it takes the locks of a worker that was killed to run out.
             eventually("everything is written", async || {
-                worker.recover_pass().await.expect("both stores answer");
                 write_all(&mut worker).await;
                 let state = LogState::of(&app.stores.redis, &app.stores.keys, lane).await;
                 state.is_ok_and(|state| state.is_settled())
@@ -568,6 +561,12 @@ impl Place {
         self.servers.drop_database(&self.database).await;
         report
     }
+}
+
+/// A worker of one lane that runs only when it is told to.
+pub fn worker_of(app: &Arc<App>, config: &Config, lane: Lane) -> LaneWorker {
+    let batch_orders_max = usize::try_from(config.batch_orders_max).expect("it fits");
+    LaneWorker::new(app.clone(), lane, batch_orders_max)
 }
 
 fn redis(url: &str, stores: &StoreConfig) -> RedisResult<Redis> {

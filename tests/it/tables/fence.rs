@@ -36,7 +36,7 @@ struct Row {
 }
 
 /// Calls that sell, return, load or change, and would do so in an open lane.
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 7] = [
     Row {
         script: "claim",
         sale: Sale::Loaded,
@@ -49,13 +49,6 @@ const ROWS: [Row; 8] = [
         sale: Sale::Loaded,
         keys: &[SALE, LANE, SHARD],
         arguments: &["5", EPOCH, "1", "returns", "1", "101"],
-        refusal: &["RECOVERING"],
-    },
-    Row {
-        script: "pass_on",
-        sale: Sale::Loaded,
-        keys: &[SALE, LANE, SHARD, SHARD],
-        arguments: &["5", EPOCH, "1", "returns", "1", "101", "2", "102"],
         refusal: &["RECOVERING"],
     },
     Row {
@@ -97,7 +90,7 @@ const ROWS: [Row; 8] = [
 
 /// Scripts that read or write the lane's hash, and have no row.
 const OTHERS: [(&str, &str); 11] = [
-    ("acknowledge", "the log is written while the lane is recovering"),
+    ("acknowledge", "the log is written while the lane is recovering, under its epoch"),
     ("adopt_sale", "a step of a recovery"),
     ("beat", "raises the beat of an open lane, and sells nothing"),
     ("begin_lane", "makes a lane where there is none"),
@@ -124,7 +117,6 @@ fn script(name: &str) -> VariadicScript {
     match name {
         "claim" => VariadicScript::new(include_str!("../../../lua/claim.lua")),
         "give_back" => VariadicScript::new(include_str!("../../../lua/give_back.lua")),
-        "pass_on" => VariadicScript::new(include_str!("../../../lua/pass_on.lua")),
         "admit" => VariadicScript::new(include_str!("../../../lua/admit.lua")),
         "apply_coupon" => VariadicScript::new(include_str!("../../../lua/apply_coupon.lua")),
         "load_sale" => VariadicScript::new(include_str!("../../../lua/load_sale.lua")),

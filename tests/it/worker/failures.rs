@@ -1,9 +1,11 @@
 //! The worker after a failure: it goes on where it was, and writes the entries that it was given.
 
-use flash_sale::worker::{self, LaneWorker, WorkerSettings, consumer_name};
+use flash_sale::worker;
 
-use crate::support::process::{Process, pending};
-use crate::support::{Bounded, TestApp, eventually, lane, patience, proxy_before, write_all};
+use crate::support::process::pending;
+use crate::support::{
+    Bounded, TestApp, eventually, lane, patience, proxy_before, worker_of, write_all,
+};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {
@@ -36,8 +38,7 @@ async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_th
     let coupon = app.create_flash(10).await;
     let proxy = proxy_before(&app, "XREADGROUP").await;
     let behind = app.another_instance_behind(&proxy).await;
-    let settings = WorkerSettings::from(&app.config);
-    let mut worker = LaneWorker::new(behind, lane(), consumer_name(), settings);
+    let mut worker = worker_of(&behind, &app.config, lane());
     worker.ensure_group().bounded().await.unwrap();
     assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0, "it holds no entry");
     for user in 1..=3 {
@@ -82,36 +83,4 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
     eventually("user 2's order", async || rows().await == 2).await;
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
     assert!(app.app.shutdown.stop(patience()).await);
-}
-
-#[tokio::test]
-async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_when_it_can() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(10).await;
-    for user in 1..=3 {
-        assert_eq!(app.claim(user, coupon).await.status, 202);
-    }
-    // A worker that has died held all three, and two of them were deleted.
-    let dead = app.worker(lane());
-    dead.log().ensure_group().bounded().await.unwrap();
-    let held = dead.log().read_new(10).await.unwrap();
-    assert_eq!((held.len(), pending(&app).await), (3, 3));
-    for entry in &held[..2] {
-        let _: i64 = app.redis(&["XDEL", &app.log(lane()), &entry.id.to_string()]).await;
-    }
-    app.execute("ALTER TABLE dead_letters RENAME TO dead_letters_aside").await;
-    let worker = Process::serve(&app, &["--roles", "worker"]);
-    for entry in &held[..2] {
-        let line = worker.logged(&format!("entry={}", entry.id)).await;
-        assert!(line.contains("ALARM: an entry was deleted"), "{line}");
-    }
-    // Redis has named them only that once, and the worker remembers.
-    let consumers_hold = async || pending(&app).await;
-    eventually("Redis has forgotten them", async || consumers_hold().await <= 1).await;
-    app.execute("ALTER TABLE dead_letters_aside RENAME TO dead_letters").await;
-    let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'";
-    eventually("both are dead letters", async || app.number(letters).await == 2).await;
-    eventually("the third is a row", async || app.number("SELECT count(*) FROM orders").await == 1)
-        .await;
 }

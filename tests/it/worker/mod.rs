@@ -9,11 +9,14 @@ mod failures;
 // Many entries that can't become orders.
 mod flood;
 
-// Two workers that write the same entries.
+// Two owners of a lane at once.
 mod overlap;
 
 // Items that a pass puts aside.
 mod postponed;
+
+// Lanes and their owners.
+mod owners;
 
 // Lanes without entries.
 mod lanes;

@@ -1,5 +1,7 @@
-//! Two workers that write the same entries at the same time, in opposite order: neither waits for the other in a
+//! Two owners of a lane that write the same entries at the same time, in opposite order: neither waits for the other in a
 //! circle, and each entry is written and counted once.
+
+use std::time::Duration;
 
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::{LoggedClaim, OrderLog};
@@ -24,7 +26,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
     let lane = lane();
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane);
     log.ensure_group().bounded().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {
@@ -32,7 +34,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
             let id = i64::try_from(1 + n + round * 1_000).unwrap();
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
-        let entries = log.read_new(3 * THIRD).await.unwrap();
+        let entries = log.read_new(3 * THIRD, Duration::ZERO).await.unwrap();
         let claims = claims_in(&entries);
         assert_eq!(claims.len(), 3 * THIRD);
         let forwards = &claims[..2 * THIRD];
@@ -44,7 +46,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
         assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");
         assert_eq!(one.repeated + other.repeated, THIRD, "{one:?} {other:?}");
         assert_eq!(one.conflicts + other.conflicts, 0, "{one:?} {other:?}");
-        log.acknowledge(&done(&entries), None).await.unwrap();
+        log.acknowledge(1, &done(&entries), None).await.unwrap();
     }
     let sold = app.number("SELECT sum(sold)::bigint FROM flash_sales").await;
     assert_eq!(sold, i64::try_from(5 * 3 * THIRD).unwrap());

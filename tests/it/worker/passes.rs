@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
 use super::bounds::{app_with_sale, late_orders, open_returns};
 use crate::support::lines::{Lines, number};
-use crate::support::{Bounded, TestApp, eventually, lane, patience, tries};
+use crate::support::{TestApp, eventually, lane, patience, tries};
 
 const PASSES: [&str; 10] = [
     "numbers",
@@ -38,7 +37,6 @@ async fn each_pass_starts_at_once_and_every_failure_is_counted_under_its_name() 
         assert!(lines.count(&said) >= 1, "{pass}");
     }
     assert!(worker.shutdown.stop(patience()).await, "no pass runs on");
-    assert!(lines.count("the number of lanes can't be read; trying again") >= 1);
 }
 
 fn failures(app: &App, pass: &str) -> f64 {
@@ -90,36 +88,12 @@ async fn a_log_that_is_new_or_empty_is_no_failure_of_the_passes_over_it() {
         eventually("the order is written", rows).await;
     }
     assert!(worker.shutdown.stop(patience()).await);
-    for pass in ["write", "recover", "tidy_up"] {
+    for pass in ["write", "tidy_up"] {
         assert!(failures(&worker, pass) < 1.0, "{pass}");
     }
 }
 
-/// A lane that is added gets workers, and a lane that has some gets no more.
-#[tokio::test]
-async fn each_lane_gets_its_workers_once() {
-    let app = TestApp::start().await;
-    let worker = app.another_instance().await;
-    worker::start(&worker, &app.config);
-    for lanes in 2..=4 {
-        app.execute(&format!("UPDATE settings SET lanes = {lanes}")).await;
-        app.app.keeper.pass().bounded().await.expect("both stores answer");
-        let added = Lane::all(lanes).last().expect("there are some");
-        let writers = async |lane| {
-            let mut command = redis::cmd("XINFO");
-            command.arg("CONSUMERS").arg(app.log(lane)).arg("order-writers");
-            let found: Result<Vec<redis::Value>, _> = app.app.stores.redis.query(&command).await;
-            found.map_or(0, |consumers| consumers.len())
-        };
-        eventually("the lane has a writer", async || writers(added).await == 1).await;
-        for lane in Lane::all(lanes) {
-            assert_eq!(writers(lane).await, 1, "lane {lane} of {lanes}");
-        }
-    }
-    assert!(worker.shutdown.stop(patience()).await);
-}
-
-/// The pauses between two looks at the number of lanes, and between two runs of passes, end with the service.
+/// The pauses between two looks at the lanes, and between two runs of passes, end with the service.
 #[tokio::test]
 async fn a_service_that_has_just_started_stops_at_once() {
     let app = TestApp::start().await;
@@ -131,7 +105,7 @@ async fn a_service_that_has_just_started_stops_at_once() {
         eventually("the lane runs", async || matches!(has_log().await, Ok(true))).await;
         let began = Instant::now();
         assert!(worker.shutdown.stop(patience()).await);
-        if began.elapsed() < limits::LANES_PERIOD / 2 {
+        if began.elapsed() < limits::EXPIRY_PERIOD / 2 {
             break;
         }
     }

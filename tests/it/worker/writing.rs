@@ -8,8 +8,7 @@ use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::NotWritten;
-use flash_sale::worker::{self, WorkerSettings, consumer_name};
-use tokio::time::Instant;
+use flash_sale::worker;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::lines::Lines;
@@ -21,9 +20,9 @@ use crate::support::{
 /// Reads entries as a worker that dies then.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.unwrap();
-    claims_in(&log.read_new(1_000).await.unwrap())
+    claims_in(&log.read_new(1_000, Duration::ZERO).await.unwrap())
 }
 
 /// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
@@ -31,13 +30,6 @@ async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     let entries = deliver_to_a_worker_that_dies(app).await;
     let written = app.app.orders.write((lane(), 1), &entries, &CancellationToken::new()).await;
     written.unwrap().inserted
-}
-
-/// A worker that takes over entries of other workers at once.
-fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
-    let settings =
-        WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    flash_sale::worker::LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings)
 }
 
 async fn claims(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
@@ -53,8 +45,7 @@ async fn entries_of_a_worker_that_died_before_the_commit_are_written() {
     claims(&app, coupon, 1..=5).await;
     assert_eq!(deliver_to_a_worker_that_dies(&app).await.len(), 5);
 
-    let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
+    let mut worker = app.worker(lane());
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated), (5, 0));
 }
@@ -66,8 +57,7 @@ async fn entries_of_a_worker_that_died_before_acknowledging_are_not_written_twic
     claims(&app, coupon, 1..=5).await;
     assert_eq!(write_by_a_worker_that_dies(&app).await, 5);
 
-    let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
+    let mut worker = app.worker(lane());
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
     assert_eq!(app.number("SELECT sold FROM flash_sales").await, 5);
@@ -81,8 +71,7 @@ async fn a_row_that_has_moved_on_is_still_recognised() {
     write_by_a_worker_that_dies(&app).await;
     app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance'").await;
 
-    let mut worker = impatient(&app);
-    worker.recover_pass().bounded().await.unwrap();
+    let mut worker = app.worker(lane());
     let report = write_all(&mut worker).await;
     assert_eq!((report.repeated, report.dead_letters), (1, 0));
 }
@@ -202,8 +191,7 @@ async fn a_redelivered_batch_of_a_sold_out_sale_is_repeated_and_not_oversold() {
     assert_eq!(app.claim(6, coupon).await.refusal(), (410, "sold_out"));
     write_by_a_worker_that_dies(&app).await;
 
-    let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 5);
+    let mut worker = app.worker(lane());
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
 }
@@ -289,19 +277,19 @@ async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
     claims(&app, coupon, 1..=3).await;
     let log = app.log(lane());
     let delivered = deliver_to_a_worker_that_dies(&app).await;
-    // One is taken over after it was deleted, the other is deleted after it was taken over.
-    let _: i64 = app.redis(&["XDEL", &log, &delivered[0].place.entry.to_string()]).await;
-    let mut worker = impatient(&app);
-    assert_eq!(worker.recover_pass().bounded().await.unwrap(), 2);
-    let _: i64 = app.redis(&["XDEL", &log, &delivered[1].place.entry.to_string()]).await;
+    for claim in &delivered[..2] {
+        let _: i64 = app.redis(&["XDEL", &log, &claim.place.entry.to_string()]).await;
+    }
     let named = app.reconcile().await.disagreements;
     assert!(
         named.iter().any(|d| d.to_string().contains(&delivered[1].place.entry.to_string())),
         "{named:?}"
     );
 
-    let report = write_all(&mut worker).await;
-    assert_eq!((report.inserted, report.dead_letters), (1, 1));
+    let lines = Lines::heard();
+    let report = app.write_orders().await;
+    assert_eq!((report.inserted, report.dead_letters), (1, 2));
+    assert_eq!(lines.count("ALARM: an entry was deleted from the order log"), 2);
     assert_eq!(
         app.number("SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'").await,
         2
@@ -373,7 +361,7 @@ async fn data_lost(app: &TestApp) -> String {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
+async fn a_worker_that_stops_writes_what_is_there() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     worker::start(&app.app, &app.config);
@@ -382,10 +370,6 @@ async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
     claims(&app, coupon, 2..=5).await;
     assert!(app.app.shutdown.stop(patience()).await);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
-    let log = app.log(lane());
-    let consumers: Vec<redis::Value> =
-        app.redis(&["XINFO", "CONSUMERS", &log, "order-writers"]).await;
-    assert_eq!(consumers, []);
 }
 
 #[tokio::test]
@@ -432,73 +416,32 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
     let other = app.holding(&lock).await;
     // A statement that waits for a lock ends with this code once it has waited for long. Here it ends at once.
     app.refuse("INSERT", "orders", &format!("NEW.coupon_id = {bad}"), "55P03").await;
-    app.count_statements("INSERT", "orders").await;
     let lines = Lines::heard();
-    let mut pass = async |inserted, contended, inserts| {
-        let report = worker.write_pass().bounded().await.expect("both stores answer");
-        let done = (report.inserted, report.contended, report.dead_letters);
-        assert_eq!(done, (inserted, contended, 0));
-        assert_eq!(app.statements().await, inserts);
-    };
-    let left = async || (pending(&app).await, lines.count(ALARM));
 
     claims(&app, good, 1..=3).await;
     claims(&app, bad, 1..=3).await;
-    // All together, and those that can be written.
-    pass(3, 3, 2).await;
-    assert_eq!(left().await, (3, 1));
+    let report = worker.write_pass().bounded().await.expect("both stores answer");
+    assert_eq!((report.inserted, report.contended, report.dead_letters), (3, 3, 0));
+    assert_eq!(pending(&app).await, 3);
+    let named = lines.with(ALARM).concat();
+    assert!(named.contains("process") && named.contains("idle in transaction"), "{named}");
     let timed = app.metric("flash_sale_claim_to_row_seconds_count").await;
     assert!((timed - 3.0).abs() < 0.1, "{timed}");
-    claims(&app, bad, 4..=4).await;
-    claims(&app, good, 4..=4).await;
-    // The sale is known to be locked: nothing waits for it.
-    pass(1, 1, 1).await;
-    later(limits::LOCKED_SALES_PAUSE).await;
-    pass(0, 0, 0).await;
-    assert_eq!(left().await, (4, 1));
+    for user in 4..=6 {
+        claims(&app, bad, user..=user).await;
+        claims(&app, good, user..=user).await;
+        let report = worker.write_pass().bounded().await.expect("both stores answer");
+        assert_eq!((report.inserted, report.dead_letters), (1, 0));
+        later(limits::LOCKED_SALES_PAUSE).await;
+    }
+    assert_eq!(lines.count(ALARM), 1, "it is told once");
 
     other.rollback().await.expect("Postgres answers");
     app.accept("orders").await;
     later(limits::LOCKED_SALES_PAUSE).await;
     let report = write_all(&mut worker).await;
-    assert_eq!((report.inserted, report.dead_letters), (4, 0));
-    assert_eq!(left().await, (0, 1));
-}
-
-#[tokio::test]
-async fn a_locked_sale_is_looked_at_once_in_a_while() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(9_999).await;
-    let mut worker = app.worker(lane());
-    worker.ensure_group().bounded().await.unwrap();
-    let other = app.holding("SELECT FROM flash_sales FOR UPDATE").await;
-    app.refuse("INSERT", "orders", "true", "55P03").await;
-    let lines = Lines::down_to(tracing::Level::DEBUG);
-    let looks = || lines.count("FOR NO KEY UPDATE SKIP LOCKED");
-    let mut pass = async || worker.write_pass().bounded().await.expect("both stores answer");
-    claims(&app, coupon, 1..=1).await;
-    assert_eq!(pass().await.contended, 1);
-    for user in 2.. {
-        later(limits::LOCKED_SALES_PAUSE).await;
-        let (began, before) = (Instant::now(), looks());
-        assert_eq!(pass().await.contended, 0);
-        assert!(looks() > before);
-        // A claim that comes meanwhile has no look of its own.
-        claims(&app, coupon, user..=user).await;
-        assert_eq!(pass().await.contended, 1);
-        later(limits::CONTENTION_PAUSE).await;
-        assert_eq!(pass().await.contended, 0);
-        let looked = looks() - before;
-        // A busy machine may have taken so long that the next look was due.
-        if began.elapsed() < limits::LOCKED_SALES_PAUSE {
-            assert_eq!(looked, 2, "one look, and one a moment later");
-            break;
-        }
-    }
-    other.rollback().await.expect("Postgres answers");
-    app.accept("orders").await;
-    later(limits::LOCKED_SALES_PAUSE).await;
-    write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.dead_letters), (6, 0));
+    assert_eq!(pending(&app).await, 0);
 }
 
 /// A failure is about a locked sale only if Postgres says that a lock was waited for, and a sale is locked.

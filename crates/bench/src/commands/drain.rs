@@ -213,7 +213,7 @@ async fn until_written(judge: &Judge, orders: u64) -> anyhow::Result<Duration> {
 /// is gone did once a second.
 async fn settled_memory(judge: &Judge) -> anyhow::Result<f64> {
     for lane in judge.lanes().await? {
-        let log = OrderLog::new(judge.redis.clone(), &judge.keys, lane, "bench".to_owned());
+        let log = OrderLog::new(judge.redis.clone(), &judge.keys, lane);
         while log.trim().await?.trimmed > 0 {}
     }
     used_memory(judge).await

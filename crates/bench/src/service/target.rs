@@ -120,7 +120,8 @@ impl Target {
             )
             .into());
         }
-        let mut target = Self::at_url(name, url, secret).await?;
+        let secret = SecretString::from(secret.expose_secret());
+        let mut target = Self::at_url(name, url, &secret).await?;
         if let (Some(redis), Some(database)) = (&stores.redis_url, &stores.database_url) {
             let redis = redis.expose_secret();
             let database = database.expose_secret();

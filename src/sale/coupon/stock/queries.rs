@@ -67,6 +67,24 @@ async fn lock_holders(pool: &PgPool, coupons: &[i64]) -> sqlx::Result<BTreeMap<C
     Ok(locked.into_iter().map(|row| (row.coupon_id, row.holder)).collect())
 }
 
+/// The session that keeps the row of this sale locked, in words; `None` if the row is free.
+pub async fn lock_holder(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!(
+        // Where several sessions share the lock, none is named. Facts about sessions of other roles are hidden.
+        r#"WITH free AS (SELECT FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE SKIP LOCKED)
+           SELECT coalesce((
+                      SELECT concat_ws(' ', 'process', pid, 'of', usename, application_name, client_addr, state,
+                                       'since', xact_start)
+                      FROM pg_locks JOIN pg_stat_activity USING (pid)
+                      WHERE locktype = 'transactionid' AND transactionid = flash_sales.xmax AND granted LIMIT 1),
+                  'unknown') AS "session!"
+           FROM flash_sales WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM free)"#,
+        coupon.get(),
+    )
+    .fetch_optional(pool)
+    .await
+}
+
 /// Whether there is a sale of this coupon.
 pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(

@@ -18,10 +18,8 @@
 //! from one to the next, so a turn costs the same however many rows the others have. Places need no sale, and are
 //! dealt with by themselves, before the units.
 //!
-//! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
-//! `sale/order/give_back/withdrawal.rs` decides the fate of its place. Places whose fate can't be told now wait by
-//! themselves: the coupon is postponed for the pass `withdrawals` only, and until it is due their rows stand behind
-//! all others, at the time of the next try. So they hold up no closed order of the same sale, however many they are.
+//! The order of a discarded dead letter has a row here as well. Its letter held a unit if Redis has the user as a buyer
+//! by it, and then the unit comes back like any other.
 //!
 //! # What each failure does
 //!
@@ -36,7 +34,6 @@
 //! A unit may come back late: soon, as long as both stores answer. Until then its buyer is still one, and is told the
 //! order that was closed.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use sqlx::PgPool;
@@ -51,9 +48,7 @@ use crate::sale::coupon::load::Loader;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
-use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::places::{Places, pairs};
-use crate::sale::order::give_back::withdrawal::{Fate, Place, Withdrawals};
 use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::{Postponed, Tries};
 use crate::sale::{Failure, Stores};
@@ -65,7 +60,6 @@ pub struct StockReturns {
     keys: Keys,
     give_back: VariadicScript,
     places: Places,
-    withdrawals: Withdrawals,
     /// Loader of sales: raises the alarm.
     loader: Arc<Loader>,
     lanes: Arc<LaneStates>,
@@ -79,8 +73,6 @@ struct Waiting {
     archived: bool,
     /// Whether the coupon is postponed now.
     postponed: bool,
-    /// Whether the rows of its dead letters are postponed now.
-    letters_postponed: bool,
 }
 
 /// An open row.
@@ -106,18 +98,6 @@ struct Turn {
     is_full: bool,
     /// Failure for which the others of the batch stay open, if any.
     tried: Result<(), Failure>,
-    /// Result of the dead letters among them, if there were any.
-    letters: Option<Letters>,
-}
-
-/// Result of the rows of discarded dead letters.
-struct Letters {
-    /// Rows that have to wait.
-    waiting: Vec<Open>,
-    /// True while the search for an heir goes on.
-    seeks: bool,
-    /// Failure for which they wait, if none could be dealt with.
-    tried: Result<(), Failure>,
 }
 
 /// One run of the pass, with the items that it has postponed before.
@@ -126,14 +106,12 @@ struct Run<'a> {
     what: &'static str,
     pass: Pass,
     tries: Tries<'a>,
-    /// The run for dead letters.
-    letters: Tries<'a>,
 }
 
 impl Turn {
     /// A result without any closed row, for this reason.
     fn failed(failure: Failure) -> Self {
-        Self { closed: 0, is_full: false, tried: Err(failure), letters: None }
+        Self { closed: 0, is_full: false, tried: Err(failure) }
     }
 }
 
@@ -148,8 +126,7 @@ impl StockReturns {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
         let places = Places::new(keys.clone());
-        let withdrawals = Withdrawals::new(stores, loader.clone(), lanes.clone());
-        Self { pool, redis, keys, give_back, places, withdrawals, loader, lanes, postponed }
+        Self { pool, redis, keys, give_back, places, loader, lanes, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
@@ -165,8 +142,7 @@ impl StockReturns {
 
     async fn work_through(&self, what: &'static str, pass: Pass) -> Result<Ran, Failure> {
         let tries = self.postponed.begin(pass).await?;
-        let letters = self.postponed.begin(Pass::Withdrawals).await?;
-        let mut run = Run { what, pass, tries, letters };
+        let mut run = Run { what, pass, tries };
         let mut ran = Ran { items: 0, goes_on: true };
         for _ in 0..limits::PASS_BATCHES_MAX {
             let (closed, goes_on) = self.round(&mut run).await?;
@@ -177,9 +153,6 @@ impl StockReturns {
             }
         }
         run.tries.end().await?;
-        if what == "unit" {
-            run.letters.end().await?;
-        }
         Ok(ran)
     }
 
@@ -199,12 +172,6 @@ impl StockReturns {
                 closed += turn.closed;
                 let failed = run.tries.settle(coupon.get(), turn.tried).await?.is_none();
                 goes_on |= turn.is_full && turn.closed > 0 && !failed;
-                if let Some(letters) = turn.letters {
-                    goes_on |= letters.seeks;
-                    run.letters.settle(coupon.get(), letters.tried).await?;
-                    let put_last = put_last(&self.pool, coupon, &letters.waiting).await;
-                    run.letters.settle(coupon.get(), put_last.map_err(Failure::from)).await?;
-                }
             }
             after = Some(last);
         }
@@ -229,9 +196,7 @@ impl StockReturns {
                SELECT step.coupon_id AS "coupon_id!: CouponId",
                       coalesce(archived_at IS NOT NULL, false) AS "archived!",
                       EXISTS (SELECT FROM postponed
-                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!",
-                      EXISTS (SELECT FROM postponed
-                              WHERE pass = 'withdrawals' AND item = step.coupon_id AND next_try_at > now()) AS "letters_postponed!"
+                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!"
                FROM step LEFT JOIN flash_sales USING (coupon_id)
                WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
             run.what,
@@ -250,96 +215,34 @@ impl StockReturns {
         let coupon = waiting.coupon_id;
         let has_units = what == "unit" && !waiting.archived;
         let held = (coupon.lane(), self.lanes.epoch(coupon.lane()));
-        let letters_wait = has_units && waiting.letters_postponed;
-        let open = self.open(what, coupon, letters_wait).await?;
+        let open = self.open(what, coupon).await?;
         let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
-        let letters = if has_units { self.letters_among(&open).await? } else { HashSet::default() };
-        let (letters, returns): (Vec<Open>, Vec<Open>) =
-            open.into_iter().partition(|one| letters.contains(&one.order_id));
-        let mut settled = self.give_all_back(coupon, &returns, has_units).await;
-        // Last, since looking for heirs may take a while.
-        let letters = match letters.is_empty() || settled.tried.is_err() {
-            true => None,
-            false => Some(self.withdraw(coupon, letters, &mut settled.done).await),
-        };
+        let settled = self.give_all_back(coupon, &open, has_units).await;
         let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
         // Refused by Postgres, they are closed by the next try.
         let (closed, tried) = match close(&self.pool, held, what, &orders).await {
             Ok(closed) => (closed, settled.tried),
             Err(failure) => (0, Err(failure)),
         };
-        Ok(Turn { closed, is_full, tried, letters })
+        Ok(Turn { closed, is_full, tried })
     }
 
-    /// The open rows of a coupon that have waited longest; without those of dead letters if these have to wait.
-    async fn open(
-        &self,
-        what: &str,
-        coupon: CouponId,
-        letters_wait: bool,
-    ) -> sqlx::Result<Vec<Open>> {
+    /// The open rows of a coupon that have waited longest.
+    async fn open(&self, what: &str, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
         sqlx::query_as!(
             Open,
             // Compared and sorted as rows, because only one index has this order. Sorted by time alone, another one fits as
             // well, in which five rows of this coupon lie behind a hundred thousand of others.
             r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId" FROM stock_returns
                WHERE (what, coupon_id) >= ($1, $2) AND done_at IS NULL
-                 AND (what, coupon_id, updated_at)
-                     <= ($1, $2, CASE WHEN $4 THEN now() ELSE 'infinity'::timestamptz END)
+                 AND (what, coupon_id, updated_at) <= ($1, $2, 'infinity')
                ORDER BY what, coupon_id, updated_at LIMIT $3"#,
             what,
             coupon.get(),
             i64::from(limits::STOCK_RETURNS_BATCH),
-            letters_wait,
         )
         .fetch_all(&self.pool)
         .await
-    }
-
-    /// The orders among these that were dead letters: their units may not exist.
-    async fn letters_among(&self, open: &[Open]) -> sqlx::Result<HashSet<OrderId>> {
-        let orders: Vec<i64> = open.iter().map(|one| one.order_id.get()).collect();
-        dead_letter::among(&self.pool, &orders).await
-    }
-
-    /// Deals with the places of discarded dead letters; adds those that can be closed to `done`.
-    async fn withdraw(
-        &self,
-        coupon: CouponId,
-        letters: Vec<Open>,
-        done: &mut Vec<Open>,
-    ) -> Letters {
-        let fates = match self.fates(coupon, &letters).await {
-            Ok(fates) => fates,
-            Err(failure) => {
-                return Letters { waiting: letters, seeks: false, tried: Err(failure) };
-            }
-        };
-        let of = |fate| -> Vec<Open> {
-            letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
-        };
-        let mut settled = self.give_all_back(coupon, &of(Fate::ToStock), true).await;
-        settled.done.extend(of(Fate::Done));
-        let mut waiting = of(Fate::Waits);
-        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
-            settled.tried = Err(Failure::NoUnit(coupon));
-        }
-        let sought = of(Fate::Sought);
-        let seeks = !sought.is_empty();
-        done.extend(settled.done);
-        waiting.extend(sought);
-        Letters { waiting, seeks, tried: settled.tried }
-    }
-
-    /// The fate of the place of each of these letters.
-    async fn fates(
-        &self,
-        coupon: CouponId,
-        letters: &[Open],
-    ) -> Result<BTreeMap<OrderId, Fate>, Failure> {
-        self.free_places(coupon, letters).await?;
-        let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
-        self.withdrawals.settle(coupon, &places).await
     }
 
     async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
@@ -408,26 +311,6 @@ impl StockReturns {
 
 fn pairs_of(returns: &[Open]) -> Vec<i64> {
     pairs(returns.iter().map(|one| (one.user_id, one.order_id)))
-}
-
-/// Has these rows of dead letters wait behind all others of their coupon: until their next try, if that is postponed.
-async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Result<()> {
-    if letters.is_empty() {
-        return Ok(());
-    }
-    let orders: Vec<i64> = letters.iter().map(|one| one.order_id.get()).collect();
-    let mut tx = postgres::begin_planning(pool).await?;
-    sqlx::query!(
-        // By the key, as in `close`.
-        "UPDATE stock_returns SET updated_at = greatest(now(), (
-             SELECT next_try_at FROM postponed WHERE pass = 'withdrawals' AND item = $2))
-         WHERE order_id = ANY($1) AND what = 'unit' AND coalesce(done_at, 'infinity') = 'infinity'",
-        &orders,
-        coupon.get(),
-    )
-    .execute(&mut *tx)
-    .await?;
-    tx.commit().await
 }
 
 /// Closes rows by their key, if the lane still has this epoch: a recovery in between may have found Redis without what

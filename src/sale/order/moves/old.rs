@@ -97,8 +97,7 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
 }
 
 /// Deletes closed dead letters of claims that are no orders, of sales whose orders may be deleted.
-/// A letter whose unit is on its way back stays: whether that unit exists depends on it
-/// (`sale/order/give_back/withdrawal.rs`). Returns their number.
+/// A letter whose unit is on its way back stays. Returns their number.
 pub async fn delete_letters(
     tx: &mut PgConnection,
     before: DateTime<Utc>,

@@ -349,22 +349,22 @@ async fn a_redis_that_cannot_tell_the_backlog_is_waited_for_for_ten_seconds() {
     let storms = storms(&app, &Shutdown::default());
     let _held = settling(&app, &crowd, &storms).await;
     assert_eq!(limits::STORM_AWAY_MAX, Duration::from_secs(10));
-    let log = app.log(crate::support::lane());
-    let aside = format!("{log}-aside");
+    let counts = app.keys().lane(crate::support::lane());
+    let aside = format!("{counts}-aside");
     for seconds in [9, 9] {
         // It is away for almost as long, and there again.
-        still(app.redis::<redis::Value>(&["RENAME", &log, &aside])).await;
-        still(app.redis::<redis::Value>(&["SET", &log, "x"])).await;
+        still(app.redis::<redis::Value>(&["RENAME", &counts, &aside])).await;
+        still(app.redis::<redis::Value>(&["SET", &counts, "x"])).await;
         pass(Duration::from_secs(seconds)).await;
         settle(&app).await;
         let backlog = json!(storms.last().as_deref())["backlog"].clone();
         assert_eq!((stage(&storms), backlog), (waits(), Value::Null));
-        still(app.redis::<redis::Value>(&["RENAME", &aside, &log])).await;
+        still(app.redis::<redis::Value>(&["RENAME", &aside, &counts])).await;
         pass(limits::STORM_PERIOD).await;
         settle(&app).await;
         assert_eq!(json!(storms.last().as_deref())["backlog"], 2);
     }
-    still(app.redis::<redis::Value>(&["SET", &log, "x"])).await;
+    still(app.redis::<redis::Value>(&["SET", &counts, "x"])).await;
     for (seconds, expected) in [(9, waits()), (2, ("done".to_owned(), json!("store_away")))] {
         pass(Duration::from_secs(seconds)).await;
         settle(&app).await;

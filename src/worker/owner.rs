@@ -1,0 +1,228 @@
+//! The lanes that this process owns: one owner at a time writes a lane, and others stand by for it.
+//!
+//! # Model
+//!
+//! A worker has one session of Postgres of its own. The session holds an advisory lock for each lane that the worker
+//! owns, and one shared lock by which the workers are counted. Twice a second the worker looks at all of these locks. If it
+//! owns more lanes than its part (lanes / workers, rounded up), it lets go of the surplus, each lane between two batches;
+//! if fewer, it takes lanes that are free.
+//!
+//! # Authority
+//!
+//! Postgres grants the locks, and frees them with their session: at once when the process dies; after
+//! [`limits::OWNER_SESSION_IDLE_MAX`] without a query when its machine is gone, or the process is paused. No clock of
+//! Redis, and no idle time of an entry, has a say.
+//!
+//! # What each failure does
+//!
+//! * Process killed: another worker takes its lanes within a look, and reads their pending entries from the start.
+//! * Session lost, while the process lives: the process gives up all lanes, and begins anew with another session. Until
+//!   it notices, a lane may have two owners. They do some work twice and harm nothing: the constraints of Postgres
+//!   decide about rows, and an acknowledgement counts once.
+//! * Postgres away: nobody owns a lane, and the entries wait in the log.
+//!
+//! # What is not promised
+//!
+//! An even share: of 4 lanes and 3 workers, one worker may stand by for the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{Connection, PgPool};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::lane::LaneWorker;
+use crate::app::App;
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::kit::postgres;
+use crate::sale::ids::Lane;
+
+/// First key of the advisory locks: "lane" in ASCII. The second one is the number of the lane.
+const LOCKS: i32 = 0x6c61_6e65;
+/// Second key of the lock that all workers share.
+const WORKERS: i32 = 1 << limits::LANE_BITS;
+
+/// Owns lanes, and runs their tasks.
+pub(super) struct Owner {
+    app: Arc<App>,
+    batch_orders_max: usize,
+    owned: BTreeMap<Lane, Owned>,
+    /// Notified when the task of a lane has ended.
+    ended: Arc<Notify>,
+}
+
+/// A lane that this process owns.
+struct Owned {
+    /// Cancelled when the lane is no longer ours, or won't be: its task ends after the batch.
+    let_go: CancellationToken,
+    /// Cancelled once the task has ended.
+    ended: CancellationToken,
+}
+
+/// The session that holds the locks.
+struct Session {
+    connection: PgConnection,
+    /// Time for each of its queries.
+    patience: Duration,
+}
+
+/// All locks, at one moment.
+struct Look {
+    lanes: i32,
+    workers: i64,
+    /// Lanes that have an owner.
+    owned: Vec<i64>,
+}
+
+impl Owner {
+    pub(super) fn new(app: Arc<App>, batch_orders_max: usize) -> Self {
+        Self { app, batch_orders_max, owned: BTreeMap::new(), ended: Arc::default() }
+    }
+
+    /// Owns lanes until the service stops and their tasks have written what is in their logs.
+    pub(super) async fn run(mut self) {
+        let stop = self.app.shutdown.stop_token().clone();
+        let mut throttle = LogThrottle::default();
+        while !stop.is_cancelled() {
+            if let Err(error) = self.own().await
+                && throttle.allows()
+            {
+                tracing::warn!(%error, lanes = self.owned.len(), "the session that owns lanes is lost: their entries wait for an owner");
+            }
+            self.give_up().await;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep(limits::BACKOFF_MIN) => {}
+            }
+        }
+    }
+
+    /// Owns lanes by one session, until that is lost or the service has stopped.
+    async fn own(&mut self) -> sqlx::Result<()> {
+        let mut session = Session::open(&self.app.stores.pool).await?;
+        let stop = self.app.shutdown.stop_token().clone();
+        while !(stop.is_cancelled() && self.owned.is_empty()) {
+            self.share(&mut session).await?;
+            tokio::select! {
+                () = stop.cancelled(), if !stop.is_cancelled() => {}
+                () = self.ended.notified() => {}
+                () = sleep(limits::OWNER_PERIOD) => {}
+            }
+        }
+        session.connection.close().await
+    }
+
+    /// Frees lanes that have been let go, lets go of a surplus, and takes free lanes.
+    async fn share(&mut self, session: &mut Session) -> sqlx::Result<()> {
+        for (lane, _) in self.owned.extract_if(.., |_, owned| owned.ended.is_cancelled()) {
+            session.free(lane).await?;
+        }
+        let look = session.look().await?;
+        let part = look.part();
+        for owned in self.owned.values().skip(part) {
+            owned.let_go.cancel();
+        }
+        if self.app.shutdown.stop_token().is_cancelled() {
+            return Ok(());
+        }
+        for lane in look.free() {
+            if self.owned.len() < part && session.take(lane).await? {
+                self.start(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the task of a lane.
+    fn start(&mut self, lane: Lane) {
+        let let_go = self.app.shutdown.stop_token().child_token();
+        let ended = CancellationToken::new();
+        let worker = LaneWorker::new(self.app.clone(), lane, self.batch_orders_max);
+        let (told, at_end, notify) = (let_go.clone(), ended.clone(), self.ended.clone());
+        self.app.shutdown.spawn(async move {
+            // Also if the task panics.
+            let _at_end = at_end.drop_guard();
+            worker.run(&told).await;
+            notify.notify_one();
+        });
+        self.owned.insert(lane, Owned { let_go, ended });
+    }
+
+    /// Lets go of all lanes, whose locks are gone, and waits for the end of their tasks.
+    async fn give_up(&mut self) {
+        self.owned.values().for_each(|owned| owned.let_go.cancel());
+        while let Some((_, owned)) = self.owned.pop_first() {
+            owned.ended.cancelled().await;
+        }
+    }
+}
+
+impl Session {
+    async fn open(pool: &PgPool) -> sqlx::Result<Self> {
+        let mut connection = postgres::connect(pool).await?;
+        let idle_ms = limits::OWNER_SESSION_IDLE_MAX.as_millis().to_string();
+        sqlx::query!(
+            "SELECT set_config('idle_session_timeout', $1, false), pg_advisory_lock_shared($2, $3)",
+            idle_ms,
+            LOCKS,
+            WORKERS,
+        )
+        .fetch_one(&mut connection)
+        .await?;
+        Ok(Self { connection, patience: pool.options().get_acquire_timeout() })
+    }
+
+    async fn look(&mut self) -> sqlx::Result<Look> {
+        let look = sqlx::query_as!(
+            Look,
+            r#"SELECT (SELECT lanes FROM settings) AS "lanes!",
+                      count(*) FILTER (WHERE objid::bigint = $2) AS "workers!",
+                      coalesce(array_agg(objid::bigint) FILTER (WHERE objid::bigint <> $2), '{}') AS "owned!"
+               FROM pg_locks
+               WHERE locktype = 'advisory' AND classid::bigint = $1 AND objsubid = 2 AND granted
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"#,
+            i64::from(LOCKS),
+            i64::from(WORKERS),
+        );
+        within(self.patience, look.fetch_one(&mut self.connection)).await
+    }
+
+    /// False if another worker was faster.
+    async fn take(&mut self, lane: Lane) -> sqlx::Result<bool> {
+        let take = sqlx::query_scalar!(
+            r#"SELECT pg_try_advisory_lock($1, $2) AS "taken!""#,
+            LOCKS,
+            lane.get()
+        );
+        within(self.patience, take.fetch_one(&mut self.connection)).await
+    }
+
+    async fn free(&mut self, lane: Lane) -> sqlx::Result<()> {
+        let free = sqlx::query!("SELECT pg_advisory_unlock($1, $2)", LOCKS, lane.get());
+        within(self.patience, free.fetch_one(&mut self.connection)).await.map(drop)
+    }
+}
+
+impl Look {
+    /// Lanes that each worker may own.
+    fn part(&self) -> usize {
+        let (lanes, workers) = (i64::from(self.lanes), self.workers.max(1));
+        usize::try_from((lanes + workers - 1) / workers).unwrap_or_default()
+    }
+
+    fn free(&self) -> impl Iterator<Item = Lane> {
+        Lane::all(self.lanes).filter(|lane| !self.owned.contains(&lane.get().into()))
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    query: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    timeout(patience, query).await.map_err(|_| sqlx::Error::PoolTimedOut)?
+}
