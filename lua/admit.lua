@@ -1,7 +1,7 @@
 -- Gives the claim of a dead letter its unit, unless it has one.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- KEYS[3]  shard   HASH  shard of the user, user id -> order id of the live claim
 -- ARGV[1]  epoch that the caller believes in
 -- ARGV[2]  shards that the caller believes in
@@ -23,11 +23,12 @@
 local coupon, lane, shard = KEYS[1], KEYS[2], KEYS[3]
 local epoch, shards, user, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
 local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'shards', 'stock')
 local state, sale_epoch, sale_shards, stock = sale[1], sale[2], sale[3], tonumber(sale[4])
 
-if of_lane[2] ~= 'open' then return 'RECOVERING' end
+if of_lane[2] ~= 'open' or of_lane[3] ~= replid then return 'RECOVERING' end
 if not state or state == 'loading' then return 'NOT_LOADED' end
 if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return 'STALE' end
 local held = redis.call('HMGET', shard, '-', user)

@@ -2,7 +2,7 @@
 -- Brings a sale up to a newer revision of its coupon.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
--- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- ARGV[1]  coupon id
 -- ARGV[2]  load id that Postgres has noted
 -- ARGV[3]  epoch that the caller believes in
@@ -28,8 +28,9 @@ local coupon, lane = KEYS[1], KEYS[2]
 local coupon_id, noted_load_id, epoch, revision = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local opens_ms, closes_ms, total, state, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
-if of_lane[2] ~= 'open' then return 'RECOVERING' end
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
+if of_lane[2] ~= 'open' or of_lane[3] ~= replid then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon,
   'state', 'load', 'epoch', 'revision', 'total', 'stock', 'returns')
 local old_state, load_id, sale_epoch = sale[1], sale[2], sale[3]

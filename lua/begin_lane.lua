@@ -1,6 +1,6 @@
 -- Begins a lane that Redis has never had.
 --
--- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
+-- KEYS[1]  lane  HASH  epoch, state, replication ID and counts of the lane
 -- ARGV[1]  epoch of the lane
 -- ARGV[2]  id of the installation
 -- ARGV[3]  life of its Postgres, or '' if that is unknown
@@ -8,7 +8,7 @@
 -- Replies  epoch that the lane has now: the caller's, or the one that it had before; 0 if the lane belongs to another
 --          installation, and then nothing has changed
 --
--- Cost: O(1). Only for a lane of which Postgres has no approved life of Redis: anywhere else a missing epoch is a loss.
+-- Cost: O(1), and INFO. Only for a lane that Postgres has not noted as begun: anywhere else a missing epoch is a loss.
 
 local lane = KEYS[1]
 local epoch, installation, life = ARGV[1], ARGV[2], ARGV[3]
@@ -16,7 +16,8 @@ local epoch, installation, life = ARGV[1], ARGV[2], ARGV[3]
 local owner = redis.call('HGET', lane, 'installation')
 if owner and owner ~= installation then return 0 end
 if redis.call('HSETNX', lane, 'epoch', epoch) == 1 then
-  redis.call('HSET', lane, 'state', 'open', 'beat', '0', 'installation', installation)
+  local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  redis.call('HSET', lane, 'state', 'open', 'replid', replid, 'installation', installation)
   if life ~= '' then redis.call('HSET', lane, 'postgres', life) end
 end
 return tonumber(redis.call('HGET', lane, 'epoch'))

@@ -4,8 +4,8 @@
 -- KEYS[2..] all shards of its buyers; HASH, user id -> order id, and one sentinel in each
 -- ARGV     none
 --
--- Replies  number of buyers, shards that are missing, total, stock, state, revision, epoch, opens_ms, closes_ms, returns;
---          all but the first two are nil when there is no such sale
+-- Replies  number of buyers, shards that are missing, total, stock, state, revision, epoch, opens_ms, closes_ms, returns,
+--          load; all but the first two are nil when there is no such sale
 --
 -- Cost: O(shards), however many buyers are in them. Reads only.
 
@@ -17,5 +17,5 @@ for i = 2, #KEYS do
   if fields == 0 then missing = missing + 1 else buyers = buyers + fields - 1 end
 end
 local sale = redis.call('HMGET', coupon,
-  'total', 'stock', 'state', 'revision', 'epoch', 'opens_ms', 'closes_ms', 'returns')
+  'total', 'stock', 'state', 'revision', 'epoch', 'opens_ms', 'closes_ms', 'returns', 'load')
 return { buyers, missing, unpack(sale) }

@@ -1,7 +1,7 @@
 -- Decides claims on one flash coupon: may each of these users have a unit?
 --
 -- KEYS[1]  coupon  HASH    window, stock, state, epoch and shards
--- KEYS[2]  lane    HASH    epoch and state of the lane, number of orders that were ever promised in it, and the second
+-- KEYS[2]  lane    HASH    epoch, state and replication ID of the lane, number of orders that were ever promised in it, and the second
 --                          of its last order ids, with the number of ids that were made in that second
 -- KEYS[3]  log     STREAM  the order log of the lane
 -- KEYS[4]  unpaid  HASH    user id -> order ids of their unpaid orders in the lane, a space between two
@@ -27,8 +27,9 @@
 --          or one letter for all of them, and nothing has changed
 --   L  not loaded       the sale isn't loaded (yet): ask sale/coupon/load.rs
 --   T  stale            the lane or the sale has another epoch than the caller's
---   V  recovering       the lane is closed until Redis has been compared with Postgres; or it was lost, or its log, or
---                       the log is a key of another type; or no order id can carry the time (2022 to 2090)
+--   V  recovering       the lane is closed until Redis has been compared with Postgres; or this isn't the server that
+--                       was, by its replication ID; or the lane was lost, or its log, or the log is a key of another type;
+--                       or no order id can carry the time (2022 to 2090)
 --   R  resharded        the caller has other shards than these: ask again
 --   X  lost             the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
@@ -53,13 +54,15 @@ local sale = redis.call('HMGET', coupon,
 local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
 local state, sale_epoch, revision = sale[4], sale[5], sale[6]
 local shards, additions = sale[7] or '', sale[8] or '0'
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'promised', 'second', 'used')
-local lane_epoch, lane_state, promised = of_lane[1], of_lane[2], tonumber(of_lane[3] or 0)
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'promised', 'second', 'used', 'replid')
+local lane_epoch, promised = of_lane[1], tonumber(of_lane[3] or 0)
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
+local is_open = of_lane[2] == 'open' and of_lane[6] == replid
 local function answer_all(letter, number) return { string.rep(letter, claims), number or '', '' } end
 
 local log_type = redis.call('TYPE', log).ok
 local has_log = log_type == 'stream' or (log_type == 'none' and promised == 0)
-if lane_state ~= 'open' or not has_log then return answer_all('V') end
+if not is_open or not has_log then return answer_all('V') end
 if not state or state == 'loading' then return answer_all('L') end
 if lane_epoch ~= epoch or sale_epoch ~= epoch then return answer_all('T') end
 if shards ~= believed_shards then return answer_all('R', shards) end

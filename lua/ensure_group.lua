@@ -2,15 +2,14 @@
 -- Creates the group of an order log if it isn't there, and the log with it.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
--- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
+-- KEYS[2]  lane  HASH    state of the lane, and numbers of orders that were ever promised, and written, in it
 -- ARGV[1]  group
--- ARGV[2]  1 if a log that was lost may be begun anew, 0 if it may not; only a recovery may
 --
 -- Replies  PRESENT      the group was there
 --          CREATED      the group is new
---          CREATED_LOG  both are new; a log that was lost is noted as lost all the same
---          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new. Or a key
---                       of another type is there: a recovery has to move it aside
+--          CREATED_LOG  both are new
+--          LOST         the log was lost, or a key of another type is there: an open lane has the state 'lost' now, and a
+--                       recovery has to find its orders, and begins the log
 --
 -- Cost: O(groups). From the log's start, never from '$': an acknowledged entry is in Postgres and is recognised there,
 -- any other entry would be lost. A new group acknowledges the entries of the log once more, so their orders no longer
@@ -19,7 +18,7 @@
 -- on a full Redis; otherwise its log could never be drained.
 
 local log, lane = KEYS[1], KEYS[2]
-local group, may_begin_anew = ARGV[1], ARGV[2] == '1'
+local group = ARGV[1]
 
 local COUNTED_MAX = 1000
 
@@ -55,18 +54,20 @@ local function count_anew()
   end
 end
 
+local function lose()
+  if redis.call('HGET', lane, 'state') == 'open' then redis.call('HSET', lane, 'state', 'lost') end
+  return 'LOST'
+end
+
 local log_type = redis.call('TYPE', log).ok
-if log_type ~= 'stream' and log_type ~= 'none' then return 'LOST' end
+if log_type ~= 'stream' and log_type ~= 'none' then return lose() end
 local log_exists = log_type == 'stream'
 if log_exists then
   for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do
     if fields(flat)['name'] == group then return 'PRESENT' end
   end
 end
-if is_lost() then
-  redis.call('HSET', lane, 'log', 'lost')
-  if not may_begin_anew then return 'LOST' end
-end
+if is_lost() then return lose() end
 count_anew()
 redis.call('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')
 return log_exists and 'CREATED' or 'CREATED_LOG'

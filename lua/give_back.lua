@@ -2,7 +2,7 @@
 -- Returns units of one sale to stock: each only if its buyer still holds the order that was closed.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- KEYS[3..] for each unit the shard of its user; HASH, user id -> order id of the live claim
 -- ARGV[1]  coupon id
 -- ARGV[2]  epoch that the caller believes in
@@ -31,9 +31,10 @@ for i, user in ipairs(users) do held_orders[i] = redis.call('HGET', KEYS[2 + i],
 
 local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'shards')
 local state, sale_epoch, sale_shards = sale[1], sale[2], sale[3]
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
 
-if of_lane[2] ~= 'open' then return { 'RECOVERING' } end
+if of_lane[2] ~= 'open' or of_lane[3] ~= replid then return { 'RECOVERING' } end
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
 if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return { 'STALE' } end
 

@@ -1,7 +1,7 @@
 -- Loads a sale, not yet open to claims, and without the shards of its buyers.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
--- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- ARGV[1]  load id, new for each attempt
 -- ARGV[2]  opens_ms
 -- ARGV[3]  closes_ms
@@ -24,8 +24,9 @@ local coupon, lane = KEYS[1], KEYS[2]
 local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
-if of_lane[2] ~= 'open' or of_lane[1] ~= epoch then return { 'CLOSED', '', '' } end
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
+if of_lane[2] ~= 'open' or of_lane[3] ~= replid or of_lane[1] ~= epoch then return { 'CLOSED', '', '' } end
 local present = redis.call('HMGET', coupon, 'state', 'epoch')
 if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
   redis.call('HSET', coupon,

@@ -1,7 +1,7 @@
 -- Makes shards, without buyers, for a sale that is being loaded.
 --
 -- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
--- KEYS[2]  lane    HASH  state of the lane
+-- KEYS[2]  lane    HASH  state and replication ID of the lane
 -- KEYS[3..] some of its shards; HASH, user id -> order id
 -- ARGV[1]  load id that the caller goes on with
 --
@@ -17,7 +17,9 @@
 local coupon, lane = KEYS[1], KEYS[2]
 local load_id = ARGV[1]
 
-if redis.call('HGET', lane, 'state') ~= 'open' then return 'RECOVERING' end
+local of_lane = redis.call('HMGET', lane, 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
+if of_lane[1] ~= 'open' or of_lane[2] ~= replid then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon, 'state', 'load')
 if not sale[1] or sale[2] ~= load_id then return 'MISSING' end
 if sale[1] ~= 'loading' then return 'PRESENT' end

@@ -1,7 +1,7 @@
 -- Opens a loaded sale to claims, once Postgres has noted that it is in Redis.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
--- KEYS[2]  lane    HASH  epoch and state of the lane, and the sale that was opened last
+-- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane, and the sale that was opened last
 -- ARGV[1]  load id that Postgres has noted
 -- ARGV[2]  id of the coupon
 --
@@ -20,8 +20,9 @@
 local coupon, lane = KEYS[1], KEYS[2]
 local noted_load_id, id = ARGV[1], ARGV[2]
 
-local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
-if of_lane[2] ~= 'open' then return 'RECOVERING' end
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
+local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
+if of_lane[2] ~= 'open' or of_lane[3] ~= replid then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon, 'state', 'load', 'opens_as', 'epoch')
 local state, load_id, opens_as, epoch = sale[1], sale[2], sale[3], sale[4]
 if not state or load_id ~= noted_load_id then return 'MISSING' end

@@ -1,6 +1,6 @@
 -- Replaces a sale by one that has been built from Postgres, with its own shards of buyers.
 --
--- KEYS[1]  lane    HASH  epoch and state of the lane, and steps of its recovery
+-- KEYS[1]  lane    HASH  epoch and state of the lane
 -- KEYS[2]  coupon  HASH  the sale
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  opens_ms
@@ -33,5 +33,4 @@ redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
   'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
   'revision', revision, 'epoch', epoch, 'shards', shards)
-redis.call('HINCRBY', lane, 'steps', 1)
 return { 'SWITCHED', before[1] or '' }

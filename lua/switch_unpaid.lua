@@ -1,6 +1,6 @@
 -- Replaces the lists of unpaid orders of a lane by those that a recovery has built.
 --
--- KEYS[1]  lane    HASH  epoch and state of the lane, and steps of its recovery
+-- KEYS[1]  lane    HASH  epoch and state of the lane
 -- KEYS[2]  unpaid  HASH  user id -> order ids of their unpaid orders, a space between two
 -- KEYS[3]  built   HASH  the same, as it was built; missing if there are no unpaid orders
 -- ARGV[1]  epoch of the recovery
@@ -17,5 +17,4 @@ local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
 redis.call('UNLINK', unpaid)
 if redis.call('EXISTS', built) == 1 then redis.call('RENAME', built, unpaid) end
-redis.call('HINCRBY', lane, 'steps', 1)
 return 'SWITCHED'

@@ -20,8 +20,6 @@ CREATE TABLE dead_letters (
     coupon_id   bigint,
     user_id     bigint,
     order_id    bigint,
-    -- Whether a unit of the sale is left for it.
-    holds_unit  boolean     NOT NULL DEFAULT true,
     -- Set when an operator has dealt with it. Open ones hold their buyer's place.
     resolved_at timestamptz,
     created_at  timestamptz NOT NULL DEFAULT now(),

@@ -2,40 +2,22 @@
 
 -- The approved state of each lane.
 CREATE TABLE lanes (
-    lane           integer     PRIMARY KEY CHECK (lane BETWEEN 0 AND 62),
+    lane       integer     PRIMARY KEY CHECK (lane BETWEEN 0 AND 62),
     -- Number of the approved state of the lane. Only grows. A transaction that writes orders locks this row in share mode,
     -- so that raising the epoch waits for it.
-    epoch          bigint      NOT NULL CHECK (epoch >= 1),
-    state          text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'recovering')),
-    -- The approved life of Redis. None until Redis has had the lane for the first time.
-    run_id         text,
-    -- The approved replication ID. It changes whenever a server has been a replica and is a master again, which may have
-    -- brought older data within one life.
-    replication_id text,
+    epoch      bigint      NOT NULL CHECK (epoch >= 1),
+    state      text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'recovering')),
+    -- Whether Redis has ever had the lane: from then on a missing one is a loss.
+    begun      boolean     NOT NULL DEFAULT false,
     -- Time and reason of the last closure.
-    closed_at      timestamptz,
-    reason         text,
-    -- Whether the next recovery believes Redis about buyers that Postgres doesn't know. An operator may decide otherwise.
-    harvests       boolean     NOT NULL DEFAULT true,
-    created_at     timestamptz NOT NULL DEFAULT now(),
-    updated_at     timestamptz NOT NULL DEFAULT now(),
+    closed_at  timestamptz,
+    reason     text,
+    -- The store that an operator believes in the next recovery. NULL: Redis is believed about promises, and Postgres about
+    -- what it has.
+    trusts     text CHECK (trusts IN ('redis', 'postgres')),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT lanes_recovering_since CHECK (state = 'open' OR (closed_at IS NOT NULL AND reason IS NOT NULL))
-);
-
--- A count that a process raises in Redis once a second and notes here. Another value in Redis means that Redis went back in
--- time. A table of its own, because the rows of `lanes` are locked by every batch of orders.
-CREATE TABLE lane_beats (
-    lane             integer     PRIMARY KEY REFERENCES lanes (lane),
-    beat             bigint      NOT NULL DEFAULT 0,
-    -- Orders that the lane had ever promised at that beat.
-    promised         bigint      NOT NULL DEFAULT 0,
-    beat_at          timestamptz NOT NULL DEFAULT now(),
-    -- Since when the lane has been open with sales that its recovery took over by beat and counters. None once a
-    -- comparison has read these sales.
-    unchecked_since  timestamptz,
-    -- The last beat at which all promised orders of the lane were written, by the time of Redis.
-    settled_promised bigint,
-    settled_at       timestamptz
 );
 
 -- The process that looks after the lanes, for as long as it says so.

@@ -43,15 +43,10 @@ CREATE INDEX postponed_due ON postponed (pass, next_try_at);
 
 -- What waits for a person, in one shape. Within a kind, newer things have larger ids; `about` chooses the advice.
 CREATE VIEW waiting AS
-    -- Half a minute is more than a recovery takes. An open lane that Redis doesn't confirm has a newer epoch there.
-    SELECT 'lane'::text AS kind, lane::bigint AS id, CASE state WHEN 'open' THEN beat_at ELSE closed_at END AS since,
-           'lane ' || lane || ', epoch ' || epoch || ': ' || CASE state
-               WHEN 'open' THEN 'open, and Redis does not confirm it' ELSE 'closed: ' || reason END AS detail,
-           state AS about
-    FROM lanes JOIN lane_beats USING (lane)
-    WHERE CASE state WHEN 'open' THEN beat_at ELSE closed_at END < now() - interval '30 s'
-      AND (state <> 'open' OR beat > 0 AND lane IN (
-          SELECT (coupon_id & 1023)::integer FROM flash_sales WHERE loaded_at IS NOT NULL AND archived_at IS NULL))
+    -- Half a minute is more than a recovery takes.
+    SELECT 'lane'::text AS kind, lane::bigint AS id, closed_at AS since,
+           'lane ' || lane || ', epoch ' || epoch || ': closed: ' || reason AS detail, state AS about
+    FROM lanes WHERE state <> 'open' AND closed_at < now() - interval '30 s'
     UNION ALL
     -- Of the newest comparison, the first finding first, without those that it has repaired.
     SELECT 'finding', run.id * 1000 + 1000 - found.number, run.finished_at,

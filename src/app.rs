@@ -306,7 +306,7 @@ impl App {
             operations: Operations::new(stores.pool.clone()),
             retention: Retention::new(stores.pool.clone(), metrics.clone(), config),
             postponed,
-            reconciler: reconciler(config, &stores, (&metrics, &shutdown)),
+            reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
             metrics,
             shutdown,
@@ -407,15 +407,6 @@ fn sources(
         durability: durability.clone(),
         clock: clock.clone(),
     }
-}
-
-fn reconciler(
-    config: &Config,
-    stores: &Stores,
-    (metrics, shutdown): (&Arc<Metrics>, &Shutdown),
-) -> Reconciler {
-    let window = config.payment_window();
-    Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone(), window)
 }
 
 fn live_sales(

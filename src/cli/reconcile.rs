@@ -52,14 +52,12 @@ async fn compare_in(
     arguments: &ReconcileArguments,
 ) -> Result<Report, Failure> {
     let repair = arguments.repair;
-    // The settings of the service are not known here.
-    let pay_time = repair.then_some(limits::PAY_TIME_MIN);
     let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
     }
-    let (report, repairs) = run_and_record(stores, turn, run, pay_time).await?;
+    let (report, repairs) = run_and_record(stores, turn, run, repair).await?;
     print(&report);
     if !repair || report.agrees() {
         return Ok(report);
@@ -69,7 +67,7 @@ async fn compare_in(
         say!("{word} {code}: coupon {coupon_id}: {detail}");
     }
     let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
-    let (report, _) = run_and_record(stores, turn, run, None).await?;
+    let (report, _) = run_and_record(stores, turn, run, false).await?;
     print(&report);
     Ok(report)
 }
@@ -84,7 +82,7 @@ fn print(report: &Report) {
             sale.buyers,
             sale.live_orders,
             sale.in_review,
-            if sale.identical { "; buyers and live orders have the same digest" } else { "" },
+            if sale.identical { "; the buyers are the live orders" } else { "" },
         );
     }
     if report.in_flight > 0 {

@@ -8,9 +8,9 @@ use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::cli::terminal::say;
 use crate::sale::audit::Actor;
 use crate::sale::coupon::orphans;
-use crate::sale::fence::table;
+use crate::sale::fence::table::{self, Trust};
 use crate::sale::ids::Lane;
-use crate::sale::recovery::apart::{self, Trust};
+use crate::sale::recovery::apart;
 use crate::sale::recovery::by_hand::{self, SaleDifference};
 use crate::sale::{Stores, installation};
 

@@ -36,11 +36,6 @@ pub enum Failure {
     /// The lane is closed until Redis has been compared with Postgres, which takes about so long.
     #[error("lane {0} is recovering: Redis has been started anew, or has lost data")]
     Recovering(Lane, Duration),
-    /// Redis has a newer epoch of the lane than Postgres: Postgres went back in time, and an operator has to decide.
-    #[error(
-        "ALARM: Redis has a newer epoch of lane {0} than Postgres, which went back in time; the lane stays closed until `flash-sale recover --trust` says which of them is right"
-    )]
-    NewerEpoch(Lane),
     /// Postgres lacks what Redis has: an operator has to decide.
     #[error(
         "ALARM: Postgres is behind Redis ({0}): it went back in time, or is a copy; all lanes stay closed until `flash-sale recover --trust redis` or `--trust postgres` says which of them is right (docs/recovery.md)"
@@ -112,7 +107,6 @@ impl Failure {
             // These pass by themselves, or concern all items.
             Self::Gateway(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
             Self::Recovering(..)
-            | Self::NewerEpoch(_)
             | Self::OtherInstallation(_)
             | Self::Apart(_)
             | Self::NotKept(_) => false,
@@ -336,7 +330,6 @@ mod tests {
         for (failure, back_in, is_of_item) in [
             (Failure::Recovering(lane, wait), Some(wait), false),
             (Failure::recovering(lane), usual, false),
-            (Failure::NewerEpoch(lane), None, false),
             (Failure::OtherInstallation(lane), None, false),
             (Failure::NoReply, None, false),
             (Failure::Gateway("busy".to_owned()), None, false),

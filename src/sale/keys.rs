@@ -69,7 +69,7 @@ impl Keys {
         format!("{log}:{epoch}")
     }
 
-    /// HASH: epoch, state and beat of a lane (`sale/fence`); and the orders that were ever promised in it, and those of
+    /// HASH: epoch, state and replication ID of a lane (`sale/fence`); and the orders that were ever promised in it, and those of
     /// acknowledged entries.
     pub fn lane(&self, lane: Lane) -> String {
         format!("{}:{{{lane}}}:lane", self.prefix)

@@ -80,7 +80,7 @@ impl OpenKind {
     fn advice(self, about: &str) -> String {
         let advice = match self {
             Self::Lane => {
-                "Users can't claim the coupons of this lane. A recovery takes seconds: the log of the worker that keeps the lanes says what it waits for. If Redis has a newer epoch than Postgres, Postgres went back in time: `flash-sale recover --dry-run` shows what each store has that the other one lacks, and `--trust redis` or `--trust postgres` decides; `--lane N` for one lane alone."
+                "Users can't claim the coupons of this lane. A recovery takes seconds: the log of the worker that keeps the lanes says what it waits for. If Postgres went back in time, an operator has to decide: `flash-sale recover --dry-run` shows what each store has that the other one lacks, and `--trust redis` or `--trust postgres` decides; `--lane N` for one lane alone."
             }
             Self::Finding => return advice_on_finding(about),
             Self::Recovery => {

@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! The task runs write passes. While batches are full it runs [`limits::BATCHES_AT_A_TIME`] side by side: one reads and
-//! locks while the other waits for Postgres. A batch that is not full ends that. After it the task pauses, so
+//! locks while others wait for Postgres. A batch that is not full ends that. After it the task pauses, so
 //! that claims that arrive meanwhile are written together. Where there is no entry, Redis answers once there is one.
 //!
 //! All owners that a lane ever has read by one name, [`CONSUMER`](crate::sale::log::CONSUMER). So a new owner finds

@@ -66,6 +66,16 @@ fn shortcuts(file: &Rust) -> Vec<String> {
     complaints
 }
 
+/// What others have written into the stores would act in a terminal (`src/base/plain_text.rs`).
+#[test]
+fn commands_print_by_a_writer_that_escapes() {
+    let files = rust(&["src/cli/"]);
+    let printed = files.iter().flat_map(|file| {
+        occurrences(&file.product, " println!").map(|at| format!("{}: use say!", file.place(at)))
+    });
+    no_complaints(printed.collect());
+}
+
 /// utoipa puts all schemas into one map: of two with one name, the later one takes the place of the other, without a word.
 #[test]
 fn no_two_schemas_of_the_contract_have_one_name() {

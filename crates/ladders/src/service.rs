@@ -18,8 +18,9 @@ use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
+use flash_sale::sale::fence::look::look;
 use flash_sale::sale::fence::table;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::{Stores, schema};
 use flash_sale::worker;
@@ -150,11 +151,11 @@ impl Service {
     async fn until_open(&self) -> anyhow::Result<()> {
         let stores = &self.app.stores;
         loop {
-            let origin = stores.redis.link().await?.origin().await?;
             let lanes = table::all(&stores.pool).await?;
-            let is_open =
-                |lane: &table::StoredLane| lane.is_open && lane.origin.as_ref() == Some(&origin);
-            if !lanes.is_empty() && lanes.iter().all(is_open) {
+            let names: Vec<Lane> = lanes.iter().map(|lane| lane.lane).collect();
+            let (_, seen) = look(&stores.redis, &stores.keys, &names).await?;
+            let is_open = lanes.iter().zip(seen).all(|(lane, (_, seen))| seen.is_open(lane.epoch));
+            if !lanes.is_empty() && is_open {
                 return Ok(());
             }
             sleep(Duration::from_millis(20)).await;

@@ -17,8 +17,9 @@ use crate::http::frame::reply::Json;
 use crate::http::page::{Time, cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
+use crate::sale::fence::ClosureReason;
 use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::closures::{ClosureReason, RecoveryFilter, RecoveryState};
+use crate::sale::recovery::closures::{RecoveryFilter, RecoveryState};
 use crate::sale::recovery::records::Recovery;
 
 /// Number of a lane in a query.

@@ -52,17 +52,6 @@ use crate::base::shutdown::Shutdown;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerId(Arc<str>);
 
-/// Where the data of a server comes from. While both are the same, all of it was written to this server in this life.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The life of the server.
-    pub run_id: String,
-    /// The [replication ID](https://redis.io/docs/latest/operate/oss_and_stack/management/replication/), which changes
-    /// whenever the server has been a replica and is a master again. Also, without any harm, when its first replica
-    /// comes, and when the last one has been gone for `repl-backlog-ttl` (an hour).
-    pub replication_id: String,
-}
-
 /// Mark by which the data of a server is known to be ours: a field of a hash that has this value, or isn't there yet.
 #[derive(Clone, Debug)]
 pub struct Owner {
@@ -432,19 +421,6 @@ impl Link {
     /// Start of that life, by the server's clock.
     pub fn server_started_at(&self) -> DateTime<Utc> {
         self.identity.started_at
-    }
-
-    /// Where the data of the server comes from at this moment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Redis::query`].
-    pub async fn origin(&self) -> RedisResult<Origin> {
-        let mut command = redis::cmd("INFO");
-        command.arg("server").arg("replication");
-        let info: InfoDict = self.query(&command).await?;
-        let of = |field| info.get::<String>(field).ok_or_else(unreachable);
-        Ok(Origin { run_id: of("run_id")?, replication_id: of("master_replid")? })
     }
 
     /// Runs one command.

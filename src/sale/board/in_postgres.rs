@@ -15,7 +15,8 @@ use crate::sale::ids::CouponId;
 use crate::sale::operations::{self, OpenCount, OpenItem, OpenKind};
 use crate::sale::order::dead_letter;
 use crate::sale::reconcile::runs::{self, Run};
-use crate::sale::recovery::records::{self, Recovery};
+use crate::sale::recovery::closures::{self, RecoveryFilter};
+use crate::sale::recovery::records::Recovery;
 
 /// Facts of one look.
 #[derive(Clone, Debug)]
@@ -65,7 +66,13 @@ impl InPostgres {
             waits,
             waiting,
             runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
-            recoveries: records::list(pool, None, limits::BOARD_RECOVERIES_MAX).await?,
+            recoveries: closures::list(
+                pool,
+                &RecoveryFilter::default(),
+                None,
+                limits::BOARD_RECOVERIES_MAX,
+            )
+            .await?,
         })
     }
 

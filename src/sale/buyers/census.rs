@@ -15,8 +15,6 @@ use crate::sale::keys::Keys;
 pub struct Census {
     /// Users who hold a unit.
     pub buyers: i64,
-    /// Generation of the shards: epoch of the recovery that has built the sale; 0 if none has.
-    pub generation: i64,
     /// Lost shards of the buyers.
     pub shards_missing: i64,
     /// Units on offer; this and all following fields are missing if the sale is.
@@ -35,16 +33,18 @@ pub struct Census {
     pub closes_ms: Option<i64>,
     /// Count of additions; missing also before the first one.
     pub returns: Option<i64>,
+    /// Id of the load that wrote the sale.
+    pub load: Option<String>,
 }
 
 /// Counts one sale in Redis.
 pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
     type Number = Option<i64>;
-    type Reply = (i64, i64, Number, Number, Option<String>, Number, Number, Number, Number, Number);
+    type Word = Option<String>;
+    type Reply = (i64, i64, Number, Number, Word, Number, Number, Number, Number, Number, Word);
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
     // As long as Redis holds the sale, the number of shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
-    let generation = shards.generation();
     let shards = shards.all().map(|shard| shards.key(keys, coupon, shard));
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -60,10 +60,10 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
         opens_ms,
         closes_ms,
         returns,
+        load,
     ) = reply;
     Ok(Census {
         buyers,
-        generation,
         shards_missing,
         total,
         stock,
@@ -73,6 +73,7 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
         opens_ms,
         closes_ms,
         returns,
+        load,
     })
 }
 
@@ -102,7 +103,6 @@ mod tests {
         ] {
             let census = Census {
                 buyers,
-                generation: 0,
                 shards_missing,
                 total,
                 stock,
@@ -112,6 +112,7 @@ mod tests {
                 opens_ms: None,
                 closes_ms: None,
                 returns: None,
+                load: None,
             };
             assert_eq!(census.is_conserved(), is_conserved, "{census:?}");
         }

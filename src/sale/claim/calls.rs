@@ -222,7 +222,7 @@ impl Shared {
         let own =
             (self.durability.level().replicas() > 0).then(|| self.durability.own_connection());
         let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
-        let epoch = self.lanes.admit(coupon.lane(), link.server())?;
+        let epoch = self.lanes.admit(coupon.lane())?;
         self.durability.require(&link).await?;
         let asked_at = Instant::now();
         let (reply, replicas) = self.run(&link, coupon, (epoch, shards), users).await?;
@@ -240,7 +240,7 @@ impl Shared {
         self.note_receipts(coupon, users, &asked.reply.claims);
         let server = asked.link.server();
         // The receipts may have been handed in a moment ago, without these: then the promise is none.
-        if self.lanes.admit(coupon.lane(), server)? != asked.epoch {
+        if self.lanes.admit(coupon.lane())? != asked.epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
         self.durability.confirm(server, asked.replicas)?;

@@ -6,11 +6,11 @@ use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
-use crate::kit::redis::{Link, Redis};
+use crate::kit::redis::Redis;
 use crate::sale::buyers;
 use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::fence::LaneStates;
-use crate::sale::fence::scripts::is_open;
+use crate::sale::fence::look::look_at;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
@@ -62,12 +62,6 @@ pub enum Inquiry {
     NoCoupon,
 }
 
-/// An open lane in the approved life of Redis.
-struct Approved {
-    link: Arc<Link>,
-    epoch: i64,
-}
-
 /// Answers questions about claims.
 pub struct ClaimStatuses {
     pool: PgPool,
@@ -98,7 +92,7 @@ impl ClaimStatuses {
     }
 
     /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest. In a lane that isn't open, and
-    /// in a life of Redis that isn't approved, only Postgres is believed.
+    /// of a Redis that isn't approved, only Postgres is believed.
     ///
     /// # Errors
     ///
@@ -123,7 +117,7 @@ impl ClaimStatuses {
         if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
             return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
-        if let Some(order_id) = dead_letter::newest_open_of(&self.pool, coupon, user, true).await? {
+        if let Some(order_id) = dead_letter::newest_open_of(&self.pool, coupon, user).await? {
             let status = ClaimStatus::InReview;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
@@ -143,34 +137,23 @@ impl ClaimStatuses {
         Ok(Inquiry::NotClaimed)
     }
 
-    /// The connection to the approved life of Redis, and the epoch of the lane; `None` for a lane that isn't open.
-    async fn approved(&self, lane: Lane) -> Result<Option<Approved>, Failure> {
-        let link = self.redis.link().await?;
-        let epoch = match self.lanes.admit(lane, link.server()) {
-            Ok(epoch) => epoch,
+    /// The epoch of an open lane; `None` for a lane that isn't open.
+    async fn approved(&self, lane: Lane) -> Result<Option<i64>, Failure> {
+        match self.lanes.admit(lane) {
+            Ok(epoch) => Ok(Some(epoch)),
             Err(_) => {
                 self.lanes.refresh().await?;
-                match self.lanes.admit(lane, link.server()) {
-                    Ok(epoch) => epoch,
-                    Err(_) => return Ok(None),
-                }
+                Ok(self.lanes.admit(lane).ok())
             }
-        };
-        Ok(Some(Approved { link, epoch }))
+        }
     }
 
-    /// The same approval, if the lane is still open under its epoch, in Redis as well, over the same connection.
-    async fn still(
-        &self,
-        approved: Option<Approved>,
-        lane: Lane,
-    ) -> Result<Option<Approved>, Failure> {
-        let Some(approved) = approved else { return Ok(None) };
-        let is_open = is_open(&self.keys, &approved.link, lane, approved.epoch).await?;
-        let link = self.redis.link().await?;
-        let is_known = self.lanes.admit(lane, link.server()).ok() == Some(approved.epoch);
-        let is_same = is_open && is_known && Arc::ptr_eq(&link, &approved.link);
-        Ok(is_same.then_some(approved))
+    /// The same epoch, if the lane is still open under it, and in the approved Redis as well.
+    async fn still(&self, epoch: Option<i64>, lane: Lane) -> Result<Option<i64>, Failure> {
+        let Some(epoch) = epoch else { return Ok(None) };
+        let seen = look_at(&self.redis, &self.keys, lane).await?;
+        let is_same = seen.is_open(epoch) && self.lanes.admit(lane).ok() == Some(epoch);
+        Ok(is_same.then_some(epoch))
     }
 
     /// The newest claim that Postgres has, for a lane that isn't open. A newer one that Redis names is on its way, or
@@ -183,7 +166,7 @@ impl ClaimStatuses {
     ) -> Result<Inquiry, Failure> {
         let row = self.orders.last_of(coupon, user).await?;
         let row = row.map(|(order_id, status)| ClaimState { order_id, status: status.into() });
-        let letter = dead_letter::newest_open_of(&self.pool, coupon, user, false).await?;
+        let letter = dead_letter::newest_open_of(&self.pool, coupon, user).await?;
         let status = ClaimStatus::InReview;
         let letter = letter.map(|order_id| ClaimState { order_id, status });
         let newest = row.into_iter().chain(letter).max_by_key(|claim| claim.order_id);

@@ -2,11 +2,10 @@
 //!
 //! # Model
 //!
-//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch, the life and the
-//! replication ID of the Redis that was looked at (`run_id`, `master_replid`), and a *beat*, a count that a process
-//! raises in Redis once a second, and of a lane at rest less often ([`round`]), and notes in Postgres. The lane's hash
-//! in Redis holds epoch, state and beat. Every script that sells or returns units reads it and refuses a caller with
-//! another epoch, and any caller while the lane is recovering or has no hash at all.
+//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch. The lane's hash in Redis
+//! holds epoch, state and the replication ID of the server that the lane was opened for. Every script that sells, returns,
+//! admits, changes or loads reads it, and refuses a caller with another epoch, and any caller while the lane is closed or
+//! has no hash, or while the server has another replication ID.
 //!
 //! # Authority
 //!
@@ -16,25 +15,22 @@
 //!
 //! # What each failure does
 //!
-//! * Redis is started anew: another `run_id`. No process uses it for claims until the lanes have been looked at.
+//! * Redis is started anew, or a replica is promoted, or a server is synchronised anew: another replication ID, and the
+//!   scripts refuse in the same moment.
 //! * Redis loses everything: the hash is missing, and the scripts refuse in the same moment.
-//! * Redis goes back in time without a new life (a replica that was synchronised anew and promoted): another
-//!   replication ID, found by the next look, within a second, however long no process has looked. Usually also
-//!   another beat than the noted one.
 //! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
 //!   lane is looked at once more.
 //!
 //! # What is not promised
 //!
-//! A Redis whose memory goes back (a snapshot of a running machine) keeps its life and its replication ID. If it has
-//! the noted beat, because it went back by less than a second, or because no process kept the lanes or Postgres was
-//! away, that is not noticed here. The comparison of the stores names what differs then.
+//! A Redis whose memory goes back (a snapshot of a running machine) keeps its replication ID. The next comparison of the
+//! stores finds that, and closes the lane.
 
 // The approved states, as this process knows them.
 pub mod states;
 
-// The lanes that one look compares.
-pub mod round;
+// What Redis says of the lanes.
+pub mod look;
 
 // Scripts of the fence.
 pub mod scripts;
@@ -42,6 +38,10 @@ pub mod scripts;
 // The approved states, as Postgres has them.
 pub mod table;
 
+// Reasons for which lanes are closed.
+pub mod reason;
+
+pub use reason::ClosureReason;
 pub use states::{LaneState, LaneStates};
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub async fn states_of(stores: &Stores) -> Result<Arc<LaneStates>, Failure> {
     table::add(&stores.pool).await?;
     let states = LaneStates::new(stores.pool.clone());
     let stored = states.read_now().await?;
-    if stored.iter().any(|lane| lane.origin.is_none())
+    if stored.iter().any(|lane| !lane.has_begun)
         && let Err(error) = begin(stores, &states, &stored).await
     {
         if let Failure::OtherInstallation(_) = error {
@@ -83,8 +83,7 @@ async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> R
     Ok(())
 }
 
-/// Begins those of these lanes that Redis has never had, and approves this Redis for them. Returns whether there were
-/// any.
+/// Begins those of these lanes that Redis has never had. Returns whether there were any.
 ///
 /// # Errors
 ///
@@ -95,16 +94,15 @@ pub async fn begin_new(
     link: &Link,
     stored: &[StoredLane],
 ) -> Result<bool, Failure> {
-    let new: Vec<&StoredLane> = stored.iter().filter(|lane| lane.origin.is_none()).collect();
+    let new: Vec<&StoredLane> = stored.iter().filter(|lane| !lane.has_begun).collect();
     if new.is_empty() {
         return Ok(false);
     }
-    let mut begun = false;
-    let (origin, identity) = (link.origin().await?, installation::identity(pool).await?);
+    let identity = installation::identity(pool).await?;
     for lane in new {
         if scripts.begin(link, lane.lane, lane.epoch, &identity).await? == lane.epoch {
-            begun |= table::approve_first(pool, lane.lane, &origin).await?;
+            table::note_begun(pool, lane.lane).await?;
         }
     }
-    Ok(begun)
+    Ok(true)
 }

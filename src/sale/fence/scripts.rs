@@ -1,46 +1,22 @@
-//! The scripts that begin, watch, close and open lanes.
+//! The scripts that begin, close and open lanes.
 
-use chrono::{DateTime, Utc};
-use redis::RedisResult;
-
-use super::table::NotedBeat;
-use crate::kit::redis::{Link, Origin, is_data_error};
-use crate::kit::script::Script;
+use crate::kit::redis::Link;
+use crate::kit::script::{Script, VariadicScript};
 use crate::sale::Failure;
-use crate::sale::ids::Lane;
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::installation::Identity;
 use crate::sale::keys::Keys;
-
-/// State of a lane in Redis, compared with the noted one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beat {
-    /// The lane is as it was noted, and has promised so many orders.
-    Confirmed {
-        /// Orders that were ever promised.
-        promised: i64,
-        /// Time of Redis at this beat, if all of them are written.
-        settled_at: Option<DateTime<Utc>>,
-    },
-    /// Redis has no such lane.
-    Missing,
-    /// The lane has this epoch in Redis, which isn't the noted one.
-    Epoch(i64),
-    /// The lane is recovering.
-    Closed,
-    /// Orders were promised in the lane, and their log isn't there, or is noted as lost, or is a key of another type.
-    Logless,
-    /// The lane has this beat, which isn't the noted one.
-    Behind(i64),
-}
 
 /// Result of closing a lane in Redis.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fenced {
     /// The lane is closed.
     Closed,
+    /// The same; the lane or its log wasn't there.
+    WasLost,
     /// The same; a key of another type stood in the place of the order log, and has this name now.
     MovedAside(String),
-    /// The lane has a newer epoch, and stays as it is.
+    /// The lane has this epoch or a newer one, and stays as it is.
     Ahead,
 }
 
@@ -48,9 +24,8 @@ pub enum Fenced {
 pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
-    beat: Script<2>,
     fence: Script<3>,
-    open: Script<1>,
+    open: VariadicScript,
 }
 
 impl FenceScripts {
@@ -59,9 +34,8 @@ impl FenceScripts {
         Self {
             keys,
             begin: Script::new(include_str!("../../../lua/begin_lane.lua")),
-            beat: Script::new(include_str!("../../../lua/beat.lua")),
             fence: Script::new(include_str!("../../../lua/fence.lua")),
-            open: Script::new(include_str!("../../../lua/open_lane.lua")),
+            open: VariadicScript::new(include_str!("../../../lua/open_lane.lua")),
         }
     }
 
@@ -82,32 +56,8 @@ impl FenceScripts {
         if found == 0 { Err(Failure::OtherInstallation(lane)) } else { Ok(found) }
     }
 
-    /// Compares the lane with what was noted, and raises its beat.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer; the beat may have been raised.
-    pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
-        let keys = [self.keys.lane(noted.lane), self.keys.log(noted.lane)];
-        let keys = keys.each_ref().map(String::as_str);
-        let (code, number, settled_ms): (String, i64, i64) =
-            self.beat.run(link, keys, [epoch, noted.beat].as_slice()).await?;
-        match code.as_str() {
-            "BEAT" => {
-                let settled_at = DateTime::from_timestamp_millis(settled_ms);
-                let settled_at = settled_at.filter(|_| settled_ms > 0);
-                Ok(Beat::Confirmed { promised: number, settled_at })
-            }
-            "MISSING" => Ok(Beat::Missing),
-            "EPOCH" => Ok(Beat::Epoch(number)),
-            "CLOSED" => Ok(Beat::Closed),
-            "LOGLESS" => Ok(Beat::Logless),
-            "BEHIND" => Ok(Beat::Behind(number)),
-            _ => Err(Failure::UnknownReply(code)),
-        }
-    }
-
-    /// Closes the lane for a recovery, and notes a log that is missing as lost.
+    /// Closes the lane for a recovery, and begins a log that is missing. Where an operator `has_decided` which store is
+    /// right, the marks of what Postgres has to have go.
     ///
     /// # Errors
     ///
@@ -115,17 +65,20 @@ impl FenceScripts {
     pub async fn fence(
         &self,
         link: &Link,
-        lane: Lane,
-        epoch: i64,
+        (lane, epoch): (Lane, i64),
+        log_group: &str,
         identity: &Identity,
+        has_decided: bool,
     ) -> Result<Fenced, Failure> {
         let log = self.keys.log(lane);
         let aside = Keys::log_aside(&log, epoch);
         let keys = [&*self.keys.lane(lane), &*log, &*aside];
-        let arguments = (epoch, &identity.installation, life(identity));
+        let decided = i64::from(has_decided);
+        let arguments = (epoch, &identity.installation, life(identity), log_group, decided);
         let reply: String = self.fence.run(link, keys, arguments).await?;
         match reply.as_str() {
             "FENCED" => Ok(Fenced::Closed),
+            "LOST" => Ok(Fenced::WasLost),
             "MOVED" => Ok(Fenced::MovedAside(aside)),
             "AHEAD" => Ok(Fenced::Ahead),
             "OTHER" => Err(Failure::OtherInstallation(lane)),
@@ -133,9 +86,9 @@ impl FenceScripts {
         }
     }
 
-    /// Opens the lane after its recovery. Its next order ids are behind those of `second`, in seconds since 2022. With a
-    /// number of orders that were promised at least, all that were promised count as written. False if another recovery has begun, or Redis has another replication ID than the approved one, or
-    /// other `steps` of the recovery than were taken: its memory went back.
+    /// Opens the lane after its recovery, with these sales that were kept. Its next order ids are behind those of `second`,
+    /// in seconds since 2022. With a number of orders that were promised at least, all that were promised count as written.
+    /// False if another recovery has begun.
     ///
     /// # Errors
     ///
@@ -143,14 +96,16 @@ impl FenceScripts {
     pub async fn open(
         &self,
         link: &Link,
-        lane: Lane,
-        (epoch, beat, approved): (i64, i64, &Origin),
+        (lane, epoch): (Lane, i64),
+        kept: &[CouponId],
+        second: i64,
         promised_min: Option<i64>,
-        (steps, second): (i64, i64),
     ) -> Result<bool, Failure> {
-        let promised_min = promised_min.unwrap_or(-1);
-        let arguments = (epoch, beat, &approved.replication_id, promised_min, steps, second);
-        let reply: String = self.open.run(link, [&self.keys.lane(lane)], arguments).await?;
+        let mut names = vec![self.keys.lane(lane)];
+        names.extend(kept.iter().map(|coupon| self.keys.coupon(*coupon)));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let arguments = [epoch, second, promised_min.unwrap_or(-1)];
+        let reply: String = self.open.run(link, &names, arguments.as_slice()).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(true),
             "FENCED" => Ok(false),
@@ -162,57 +117,4 @@ impl FenceScripts {
 /// The life of Postgres, as a script takes it.
 fn life(identity: &Identity) -> &str {
     identity.life.as_deref().unwrap_or_default()
-}
-
-/// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
-pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
-    let mut command = redis::cmd("HGET");
-    command.arg(keys.lane(lane)).arg("epoch");
-    match link.query::<Option<String>>(&command).await {
-        Err(error) if is_data_error(&error) => Ok(None),
-        epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
-    }
-}
-
-/// Orders that were ever promised in the lane, as Redis has it.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
-pub async fn promised(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<i64> {
-    let mut command = redis::cmd("HGET");
-    command.arg(keys.lane(lane)).arg("promised");
-    Ok(link.query::<Option<i64>>(&command).await?.unwrap_or(0))
-}
-
-/// True if the log of the lane is noted as lost.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
-pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
-    let mut command = redis::cmd("HEXISTS");
-    command.arg(keys.lane(lane)).arg("log");
-    link.query(&command).await
-}
-
-/// True if Redis has the lane open under this epoch.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
-pub async fn is_open(keys: &Keys, link: &Link, lane: Lane, epoch: i64) -> RedisResult<bool> {
-    let mut command = redis::cmd("HMGET");
-    command.arg(keys.lane(lane)).arg("epoch").arg("state");
-    match link.query::<(Option<String>, Option<String>)>(&command).await {
-        Err(error) if is_data_error(&error) => Ok(false),
-        facts => {
-            let (found, state) = facts?;
-            Ok(found == Some(epoch.to_string()) && state.as_deref() == Some("open"))
-        }
-    }
 }

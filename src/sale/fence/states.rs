@@ -14,19 +14,16 @@ use sqlx::PgPool;
 
 use super::table::{self, StoredLane};
 use crate::base::limits;
-use crate::kit::redis::ServerId;
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, Lane};
 
 /// State of a lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneState {
     /// The epoch to tell the scripts.
     pub epoch: i64,
     /// Whether claims are taken.
     pub is_open: bool,
-    /// The approved life of Redis.
-    pub server: Option<ServerId>,
 }
 
 /// The lanes, as this process knows them.
@@ -67,22 +64,17 @@ impl LaneStates {
     /// The state of a lane, if it is known.
     pub fn of(&self, lane: Lane) -> Option<LaneState> {
         let known = self.known.load();
-        known.get(usize::try_from(lane.get()).ok()?).cloned()
+        known.get(usize::try_from(lane.get()).ok()?).copied()
     }
 
-    /// The epoch of an open lane, for a call over a connection to this life of Redis.
+    /// The epoch of an open lane.
     ///
     /// # Errors
     ///
-    /// [`Failure::Recovering`] when the lane isn't open, or Redis has begun another life than the approved one. The
-    /// next look is brought forward.
-    pub fn admit(&self, lane: Lane, server: &ServerId) -> Result<i64, Failure> {
-        let known = self.known.load();
-        let state = usize::try_from(lane.get()).ok().and_then(|lane| known.get(lane));
-        match state {
-            Some(state) if state.is_open && state.server.as_ref() == Some(server) => {
-                Ok(state.epoch)
-            }
+    /// [`Failure::Recovering`] when the lane isn't open. The next look is brought forward.
+    pub fn admit(&self, lane: Lane) -> Result<i64, Failure> {
+        match self.of(lane) {
+            Some(state) if state.is_open => Ok(state.epoch),
             _ => Err(self.suspect(lane)),
         }
     }
@@ -126,7 +118,7 @@ impl LaneStates {
     /// All known lanes.
     pub fn all(&self) -> Vec<(Lane, LaneState)> {
         let known = self.known.load();
-        (0..).zip(known.iter()).map(|(lane, state)| (Lane::numbered(lane), state.clone())).collect()
+        (0..).zip(known.iter()).map(|(lane, state)| (Lane::numbered(lane), *state)).collect()
     }
 
     /// The lanes that aren't open.
@@ -145,11 +137,8 @@ impl LaneStates {
     /// Reads the states now.
     pub async fn read_now(&self) -> sqlx::Result<Vec<StoredLane>> {
         let stored = table::all(&self.pool).await?;
-        let state = |stored: &StoredLane| LaneState {
-            epoch: stored.epoch,
-            is_open: stored.is_open,
-            server: stored.origin.as_ref().map(|origin| ServerId::named(&origin.run_id)),
-        };
+        let state =
+            |stored: &StoredLane| LaneState { epoch: stored.epoch, is_open: stored.is_open };
         self.known.store(Arc::new(stored.iter().map(state).collect()));
         Ok(stored)
     }
@@ -161,20 +150,12 @@ mod tests {
 
     use super::*;
 
-    /// A process that knows three lanes: open, recovering, and open under another life of Redis.
+    /// A process that knows three lanes: open, recovering, and open.
     fn states() -> LaneStates {
         let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
         let states = LaneStates::new(pool.expect("a valid URL"));
-        let state = |epoch, is_open, server| LaneState {
-            epoch,
-            is_open,
-            server: Some(ServerId::named(server)),
-        };
-        states.known.store(Arc::new(vec![
-            state(5, true, "a"),
-            state(6, false, "a"),
-            state(7, true, "b"),
-        ]));
+        let state = |epoch, is_open| LaneState { epoch, is_open };
+        states.known.store(Arc::new(vec![state(5, true), state(6, false), state(7, true)]));
         states
     }
 
@@ -183,13 +164,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claims_are_admitted_to_open_lanes_of_the_approved_life() {
+    async fn claims_are_admitted_to_open_lanes() {
         bound_this_test();
         let states = states();
-        let life = ServerId::named("a");
         assert!(states.take_suspicion(), "nothing has been looked at");
-        for (lane, admitted) in [(0, Some(5)), (1, None), (2, None), (3, None), (-1, None)] {
-            assert_eq!(states.admit(Lane::numbered(lane), &life).ok(), admitted, "lane {lane}");
+        for (lane, admitted) in [(0, Some(5)), (1, None), (2, Some(7)), (3, None), (-1, None)] {
+            assert_eq!(states.admit(Lane::numbered(lane)).ok(), admitted, "lane {lane}");
             assert_eq!(states.take_suspicion(), admitted.is_none(), "lane {lane}");
         }
         let epochs = [0, 1, 2, 3].map(|lane| states.epoch(Lane::numbered(lane)));

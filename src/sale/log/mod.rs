@@ -175,19 +175,9 @@ impl OrderLog {
     ///
     /// Returns false, and creates nothing, if Redis has lost the log with orders that were promised.
     pub async fn ensure_group(&self) -> RedisResult<bool> {
-        self.create(false).await
-    }
-
-    /// The same for a log that may have been lost: a recovery has found its orders elsewhere.
-    pub async fn begin_anew(&self) -> RedisResult<()> {
-        self.create(true).await.map(drop)
-    }
-
-    async fn create(&self, may_begin_anew: bool) -> RedisResult<bool> {
         let link = self.redis.link().await?;
         let keys = [&*self.key, &*self.lane_key];
-        let reply: String =
-            self.ensure_group.run(&link, keys, (GROUP, i32::from(may_begin_anew))).await?;
+        let reply: String = self.ensure_group.run(&link, keys, GROUP).await?;
         Ok(reply != "LOST")
     }
 

@@ -229,18 +229,6 @@ pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sq
     tx.commit().await
 }
 
-/// Notes that an open letter holds a unit: its buyer is in Redis.
-pub async fn note_unit(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE dead_letters SET holds_unit = true, updated_at = now()
-         WHERE id = $1 AND resolved_at IS NULL AND NOT holds_unit",
-        letter.get(),
-    )
-    .execute(pool)
-    .await?;
-    Ok(())
-}
-
 /// Closes the open letters of a coupon, with a note. Returns their number.
 pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
     let done = sqlx::query!(
@@ -372,28 +360,14 @@ pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Resul
     .await
 }
 
-/// Those of these coupons that have open dead letters.
-pub async fn coupons_with_open(pool: &PgPool, coupons: &[i64]) -> sqlx::Result<Vec<CouponId>> {
-    let mut tx = postgres::begin_planning(pool).await?;
-    let found = sqlx::query_scalar!(
-        r#"SELECT DISTINCT coupon_id AS "coupon_id!: CouponId" FROM dead_letters
-           WHERE coupon_id = ANY($1) AND resolved_at IS NULL"#,
-        coupons,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(found)
-}
-
 /// The open dead letters of this coupon whose user has no live order of it, in the order of their order ids.
 pub async fn without_live_order(
     snapshot: &mut PgConnection,
     coupon: CouponId,
-) -> sqlx::Result<Vec<(i64, UserId, OrderId)>> {
+) -> sqlx::Result<Vec<(UserId, OrderId)>> {
     postgres::plan_for_values(&mut *snapshot).await?;
     let rows = sqlx::query!(
-        r#"SELECT id, user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId" FROM dead_letters
+        r#"SELECT user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId" FROM dead_letters
            WHERE coupon_id = $1 AND resolved_at IS NULL
              AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = dead_letters.coupon_id
                              AND orders.user_id = dead_letters.user_id AND orders.kind = 'flash'
@@ -407,94 +381,33 @@ pub async fn without_live_order(
     )
     .fetch_all(snapshot)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.id, row.user_id, row.order_id)).collect())
+    Ok(rows.into_iter().map(|row| (row.user_id, row.order_id)).collect())
 }
 
-/// The claims of open dead letters of a lane that hold a unit and were made since then, without those whose user has a
-/// live order.
-pub async fn holding_since(
-    pool: &PgPool,
-    lane: Lane,
-    since: DateTime<Utc>,
-) -> sqlx::Result<Vec<(CouponId, UserId, OrderId)>> {
-    let rows = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id!: CouponId", user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId"
-           FROM dead_letters
-           WHERE resolved_at IS NULL AND holds_unit AND order_id IS NOT NULL AND created_at >= $1
-             AND (coupon_id & 1023)::integer = $2
-             AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = dead_letters.coupon_id
-                             AND orders.user_id = dead_letters.user_id AND orders.kind = 'flash'
-                             AND is_live(orders.status))"#,
-        since,
-        lane.get(),
-    )
-    .fetch_all(pool)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.order_id)).collect())
-}
-
-/// Notes which open dead letters of this coupon hold a unit: these, and no others.
-pub async fn note_units(
-    tx: &mut PgConnection,
-    coupon: CouponId,
-    holding: &[i64],
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
-         WHERE coupon_id = $1 AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
-        coupon.get(),
-        holding,
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-/// Notes which of these open dead letters hold a unit. One that was made since they were read is left as it is.
-pub async fn note_units_among(
-    tx: &mut PgConnection,
-    letters: &[i64],
-    holding: &[i64],
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
-         WHERE id = ANY($1) AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
-        letters,
-        holding,
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
-}
-
-/// The order of a user's newest open dead letter. With `without_unit`, letters that hold a unit don't count: Redis knows
-/// their buyers.
+/// The order of a user's newest open dead letter.
 pub async fn newest_open_of(
     pool: &PgPool,
     coupon: CouponId,
     user: UserId,
-    without_unit: bool,
 ) -> sqlx::Result<Option<OrderId>> {
     sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
            WHERE coupon_id = $1 AND user_id = $2 AND resolved_at IS NULL AND order_id IS NOT NULL
-             AND NOT ($3 AND holds_unit)
            ORDER BY order_id DESC LIMIT 1"#,
         coupon.get(),
         user.get(),
-        without_unit,
     )
     .fetch_optional(pool)
     .await
 }
 
 /// Number of dead letters of a lane that were written since a time of Redis, open and closed ones. The clocks may differ
-/// by [`limits::BEAT_MARGIN`].
+/// by [`limits::CLOCKS_MARGIN`].
 pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "letters!" FROM dead_letters WHERE lane = $1 AND created_at >= $2"#,
         lane.get(),
-        since - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default(),
+        since - TimeDelta::from_std(limits::CLOCKS_MARGIN).unwrap_or_default(),
     )
     .fetch_one(pool)
     .await

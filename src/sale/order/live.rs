@@ -1,20 +1,13 @@
-//! Live orders, and whether Redis knows their buyers.
-//!
-//! A live order is read first, then its buyer. Where they differ, the order is read once more: if it is still live,
-//! it was live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves it
-//! last.
+//! Live orders, and rows found by their ids.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use sqlx::{PgExecutor, PgPool};
 
 use crate::base::limits;
 use crate::kit::postgres;
-use crate::kit::redis::Redis;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId, order_id};
-use crate::sale::keys::Keys;
-use crate::sale::{Failure, buyers};
 
 /// Live orders compared at a time; more would hold up all other requests.
 pub const PAGE: usize = 1_000;
@@ -35,35 +28,6 @@ impl Unpaid {
     pub fn position(&self) -> (DateTime<Utc>, OrderId) {
         (self.claimed_at, self.order)
     }
-}
-
-/// A live order, and the order by which its user is a buyer in Redis, if any.
-pub type Missing = ((UserId, OrderId), Option<OrderId>);
-
-/// The orders of the next page of live orders without a buyer in Redis, or with one under another id. `None` when all
-/// pages have been read.
-pub async fn missing_page(
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-    coupon: CouponId,
-    after: &mut Option<UserId>,
-) -> Result<Option<Vec<Missing>>, Failure> {
-    let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-    let page = live_page(pool, coupon, *after, limit).await?;
-    let Some((last, _)) = page.last() else {
-        return Ok(None);
-    };
-    *after = Some(*last);
-    let in_redis =
-        buyers::orders_of(redis, keys, coupon, page.iter().map(|(user, _)| *user)).await?;
-    let differ = page.into_iter().zip(in_redis);
-    let mut missing: Vec<Missing> =
-        differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
-    let again = missing.iter().map(|((_, order), _)| *order);
-    let rows = by_id(pool, coupon, again).await?;
-    missing.retain(|((_, order), _)| rows.get(order).is_some_and(|(_, live)| *live));
-    Ok(Some(missing))
 }
 
 /// Live orders of a flash coupon by user, after `after`.
@@ -108,54 +72,16 @@ pub async fn unpaid_page(
     .await
 }
 
-/// The orders among these that are unpaid.
-pub async fn unpaid_among(
-    pool: &PgPool,
-    orders: &[(UserId, OrderId)],
-) -> sqlx::Result<HashSet<OrderId>> {
-    let ids: Vec<i64> = orders.iter().map(|(_, order)| order.get()).collect();
-    let mut tx = postgres::begin_planning(pool).await?;
-    // A plan from before they were unpaid would search all unpaid orders for each of them, if it knew the status, too.
-    let found = sqlx::query!(
-        r#"SELECT id AS "id: OrderId", status = 'unpaid' AS "is_unpaid!" FROM orders WHERE id = ANY($1)"#,
-        &ids,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(found.into_iter().filter(|order| order.is_unpaid).map(|order| order.id).collect())
-}
-
-/// Live orders of flash coupons in this lane that were claimed since then, by the time in their ids.
-pub async fn claimed_since(
-    pool: &PgPool,
-    lane: Lane,
-    since: DateTime<Utc>,
-) -> sqlx::Result<Vec<(CouponId, UserId, OrderId)>> {
-    let mut tx = postgres::begin_planning(pool).await?;
-    let rows = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId", id AS "id: OrderId"
-           FROM orders
-           WHERE id >= $1 AND kind = 'flash' AND (coupon_id & 1023)::integer = $2 AND is_live(status)"#,
-        order_id::first_at(since),
-        lane.get(),
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.id)).collect())
-}
-
 /// Orders of flash coupons in this lane, in any status, that were claimed since a time of Redis, or written since a time of
 /// Postgres: the time of a claim whose entry is gone is known to the second only. The clocks may differ by
-/// [`limits::BEAT_MARGIN`].
+/// [`limits::CLOCKS_MARGIN`].
 pub async fn count_since(
     pool: &PgPool,
     lane: Lane,
     claimed_since: DateTime<Utc>,
     written_since: DateTime<Utc>,
 ) -> sqlx::Result<i64> {
-    let margin = TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
+    let margin = TimeDelta::from_std(limits::CLOCKS_MARGIN).unwrap_or_default();
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "orders!" FROM orders
            WHERE id >= $1 AND (coupon_id & 1023)::integer = $2 AND kind = 'flash'

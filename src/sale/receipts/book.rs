@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::base::limits;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 /// A claim that this process has promised.
@@ -38,9 +37,6 @@ pub struct ReceiptBook {
 struct Page {
     /// In the order of their times.
     receipts: VecDeque<(Instant, Receipt)>,
-    /// Time of a look at the log that found all receipts noted before to be committed, and time at which that was
-    /// found.
-    committed: VecDeque<(Instant, Instant)>,
     /// Receipts that were dropped for newer ones.
     dropped: u64,
     /// Those of them that no look has found to be committed yet, and the time at which the newest was noted.
@@ -81,29 +77,14 @@ impl ReceiptBook {
         page.into_iter().flat_map(|page| &page.receipts).map(|(_, receipt)| *receipt).collect()
     }
 
-    /// Notes that all receipts of a lane are committed that were noted before `looked_at`; drops those of which that
-    /// has been known for [`limits::RECEIPT_KEPT`].
-    pub fn committed(&self, lane: Lane, looked_at: Option<Instant>) {
-        let now = Instant::now();
+    /// Drops the receipts of a lane that were noted before `looked_at`: they are committed.
+    pub fn committed(&self, lane: Lane, looked_at: Instant) {
         let mut lanes = self.lock();
         let Some(page) = lanes.get_mut(&lane) else { return };
-        page.committed.extend(looked_at.map(|looked_at| (looked_at, now)));
-        while let Some((looked_at, known_at)) = page.committed.front().copied()
-            && now - known_at >= limits::RECEIPT_KEPT
-        {
-            page.committed.pop_front();
-            let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
-            page.receipts.drain(..committed);
-            if page.missing_until.is_some_and(|noted_at| noted_at < looked_at) {
-                page.missing = 0;
-            }
-        }
-    }
-
-    /// Forgets what was found out about the log of a lane: it may have lost entries since.
-    pub fn doubt(&self, lane: Lane) {
-        if let Some(page) = self.lock().get_mut(&lane) {
-            page.committed.clear();
+        let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
+        page.receipts.drain(..committed);
+        if page.missing_until.is_some_and(|noted_at| noted_at < looked_at) {
+            page.missing = 0;
         }
     }
 
@@ -145,61 +126,11 @@ mod tests {
         book.of(lane()).iter().map(|receipt| receipt.user.get()).collect()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_receipt_is_kept_for_some_time_after_its_commit() {
-        bound_this_test();
-        let book = ReceiptBook::new(10);
-        book.note(lane(), [receipt(1)].into_iter());
-        advance(limits::RECEIPT_LOOK_PERIOD).await;
-        let looked_at = Instant::now();
-        book.note(lane(), [receipt(2)].into_iter());
-        advance(limits::RECEIPT_LOOK_PERIOD).await;
-        book.committed(lane(), Some(looked_at));
-        assert_eq!(users(&book), [1, 2], "it may have been a Redis that went back");
-        advance(limits::RECEIPT_KEPT).await;
-        book.committed(lane(), None);
-        assert_eq!(users(&book), [2]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_found_before_a_closure_is_not_believed() {
-        bound_this_test();
-        let book = ReceiptBook::new(10);
-        book.note(lane(), [receipt(1)].into_iter());
-        advance(limits::RECEIPT_LOOK_PERIOD).await;
-        book.committed(lane(), Some(Instant::now()));
-        book.doubt(lane());
-        advance(limits::RECEIPT_KEPT).await;
-        book.committed(lane(), None);
-        assert_eq!(users(&book), [1]);
-    }
-
     #[test]
     fn a_full_book_drops_the_oldest_and_counts_them() {
         let book = ReceiptBook::new(2);
         book.note(lane(), (1..=3).map(receipt));
         assert_eq!((users(&book), book.dropped()), (vec![2, 3], 1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_dropped_is_missing_until_it_is_known_to_be_committed() {
-        bound_this_test();
-        let book = ReceiptBook::new(2);
-        book.note(lane(), (1..=3).map(receipt));
-        advance(limits::RECEIPT_LOOK_PERIOD).await;
-        let looked_at = Instant::now();
-        book.committed(lane(), Some(looked_at));
-        assert_eq!(book.missing(lane()), 1, "it may have been a Redis that went back");
-        book.note(lane(), (4..=4).map(receipt));
-        advance(limits::RECEIPT_KEPT).await;
-        book.committed(lane(), None);
-        assert_eq!((book.missing(lane()), users(&book)), (0, vec![4]));
-        book.note(lane(), (5..=6).map(receipt));
-        advance(limits::RECEIPT_KEPT).await;
-        book.committed(lane(), Some(looked_at));
-        advance(limits::RECEIPT_KEPT).await;
-        book.committed(lane(), None);
-        assert_eq!((book.missing(lane()), book.dropped()), (1, 3));
     }
 
     #[test]
@@ -223,17 +154,11 @@ mod tests {
         let book = ReceiptBook::new(1);
         book.note(lane(), (1..=2).map(receipt));
         let noted_at = Instant::now();
-        let a_moment = std::time::Duration::from_millis(1);
-        for (looked_at, missing, kept) in [(noted_at, 1, vec![2]), (noted_at + a_moment, 0, vec![])]
-        {
-            book.committed(lane(), Some(looked_at));
-            advance(limits::RECEIPT_KEPT - a_moment).await;
-            book.committed(lane(), None);
-            assert_eq!((book.missing(lane()), users(&book)), (1, vec![2]), "for some seconds more");
-            advance(a_moment).await;
-            book.committed(lane(), None);
-            assert_eq!((book.missing(lane()), users(&book)), (missing, kept));
-        }
+        book.committed(lane(), noted_at);
+        assert_eq!((book.missing(lane()), users(&book)), (1, vec![2]));
+        advance(std::time::Duration::from_millis(1)).await;
+        book.committed(lane(), Instant::now());
+        assert_eq!((book.missing(lane()), users(&book)), (0, vec![]));
         assert_eq!((book.lanes(), book.dropped()), (vec![], 1));
     }
 }

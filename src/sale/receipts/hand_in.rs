@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::book::{Receipt, ReceiptBook};
 use super::table;
 use crate::base::limits;
-use crate::sale::fence::{self, LaneStates};
+use crate::sale::fence::LaneStates;
+use crate::sale::fence::look::look_at;
 use crate::sale::ids::Lane;
 use crate::sale::log::{EntryId, Progress, progress};
 use crate::sale::{Failure, Stores};
@@ -35,7 +36,7 @@ struct State {
     /// By lane, the epoch for which all receipts have been handed in, or that the process has begun with.
     epochs: BTreeMap<Lane, i64>,
     /// Time of the last sign of life.
-    beat_at: Option<Instant>,
+    alive_at: Option<Instant>,
     /// Time of the last look at the logs.
     looked_at: Option<Instant>,
 }
@@ -61,9 +62,9 @@ impl HandIn {
     pub async fn tick(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let is_due = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
-        if is_due(state.beat_at, limits::BEAT_PERIOD) {
-            table::beat(&self.stores.pool, &self.process).await?;
-            state.beat_at = Some(Instant::now());
+        if is_due(state.alive_at, limits::LOOK_PERIOD) {
+            table::live(&self.stores.pool, &self.process).await?;
+            state.alive_at = Some(Instant::now());
         }
         let handed_in = match self.hand_in(&mut state).await {
             Err(failure) if !failure.is_of_item() => return Err(failure),
@@ -86,9 +87,10 @@ impl HandIn {
                 continue;
             }
             state.looks.remove(&lane);
-            self.book.doubt(lane);
             match self.hand_in_for(lane, known.epoch).await {
-                Ok(()) => drop(state.epochs.insert(lane, known.epoch)),
+                // Postgres has another epoch: the states are read anew in a moment.
+                Ok(false) => {}
+                Ok(true) => drop(state.epochs.insert(lane, known.epoch)),
                 Err(failure) if failure.is_of_item() => refused = Some(failure),
                 Err(failure) => return Err(failure),
             }
@@ -96,7 +98,8 @@ impl HandIn {
         refused.map_or(Ok(()), Err)
     }
 
-    async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<(), Failure> {
+    /// False if Postgres has another epoch: then nothing is noted.
+    async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<bool, Failure> {
         let pool = &self.stores.pool;
         // A receipt that is dropped after this is handed in.
         let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
@@ -133,12 +136,10 @@ impl HandIn {
             let Some(Progress { last, acknowledged }) =
                 log.filter(|log| before.is_none_or(|before| before <= log.last))
             else {
-                self.book.doubt(lane);
                 continue;
             };
             if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
                 looks.remove(&lane);
-                self.book.doubt(lane);
                 continue;
             }
             let of_lane = looks.entry(lane).or_default();
@@ -150,21 +151,20 @@ impl HandIn {
                 of_lane.pop_front();
             }
             of_lane.push_back((looked_at, last));
-            self.book.committed(lane, committed);
+            if let Some(looked_at) = committed {
+                self.book.committed(lane, looked_at);
+            }
         }
         Ok(())
     }
 
-    /// True if Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone
-    /// says nothing of commits; and while Postgres is away, no lane can be closed.
+    /// True if the lane is open in the approved Redis under this epoch. Asked after the logs, because a log that is gone says
+    /// nothing of commits; and while Postgres is away, no lane can be closed.
     async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
         let Stores { redis, keys, .. } = &self.stores;
-        let link = redis.link().await?;
-        let in_redis = fence::scripts::epoch(keys, &link, lane).await?;
+        let seen = look_at(redis, keys, lane).await?;
         let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
-        Ok(known.is_some_and(|known| {
-            known.server.as_ref() == Some(link.server()) && in_redis == Some(known.epoch)
-        }))
+        Ok(known.is_some_and(|known| known.is_open && seen.is_open(known.epoch)))
     }
 
     /// Says that this process ends.

@@ -13,9 +13,8 @@
 //! # When a receipt is dropped
 //!
 //! A look at the order log finds the last entry; a later look finds that all entries up to it are acknowledged. Then
-//! all receipts that were noted before the first look are committed. They are kept for some seconds more: in that time
-//! a Redis that went back, and acknowledged other entries since, would have been noticed. A look at a Redis that isn't
-//! the approved one, or whose lane is gone, counts for nothing.
+//! all receipts that were noted before the first look are committed. A look at a Redis that isn't the approved one, or
+//! whose lane is closed or gone, asked afterwards, counts for nothing.
 //!
 //! # What is not promised
 //!

@@ -9,7 +9,7 @@ use crate::kit::postgres;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 /// Says that a process lives.
-pub async fn beat(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+pub async fn live(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO processes (process) VALUES ($1)
          ON CONFLICT (process) DO UPDATE SET beat_at = now()",
@@ -49,17 +49,19 @@ pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
 }
 
 /// Says that a process has handed in all that it promised in a lane before this epoch, but for so many receipts that it
-/// had dropped.
+/// had dropped. False, and nothing is noted, if the lane has another epoch: in a Postgres that went back, the note would
+/// count for a later recovery that reaches the same epoch again.
 pub async fn complete(
     pool: &PgPool,
     process: &str,
     lane: Lane,
     (epoch, dropped): (i64, i64),
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "INSERT INTO receipt_hand_ins (process, lane, epoch, dropped) VALUES ($1, $2, $3, $4)
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO receipt_hand_ins (process, lane, epoch, dropped)
+         SELECT $1, lane, epoch, $4 FROM lanes WHERE lane = $2 AND epoch = $3
          ON CONFLICT (process, lane)
-         DO UPDATE SET epoch = greatest(receipt_hand_ins.epoch, $3), dropped = $4",
+         DO UPDATE SET epoch = excluded.epoch, dropped = excluded.dropped",
         process,
         lane.get(),
         epoch,
@@ -67,7 +69,7 @@ pub async fn complete(
     )
     .execute(pool)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// The processes that live, by a beat within `time`, and have not handed in yet.

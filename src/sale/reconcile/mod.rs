@@ -4,19 +4,14 @@
 //!
 //! # Comparisons
 //!
-//! * Each sale at one moment: total = stock left + buyers, and the terms that both stores have.
-//! * Its buyers with its orders: by count and digest, and only if these differ one by one.
-//!   A buyer is a live order, a closed one whose unit is on its way back, an open dead letter, or an entry in
-//!   flight.
-//! * Each lane: no pending entry has been deleted, and the numbers of the orders in flight have no gap.
-//! * The lists of unpaid orders, where there are any: each names unpaid orders, and all of them.
+//! * Each sale: its sum, its terms, and its buyers with its orders, one by one (`compare.rs`). A buyer is a live order, a
+//!   closed one whose unit is on its way back, an open dead letter, or an entry in flight. A recovery asks the same.
+//! * Each lane: no pending entry has been deleted.
+//! * The lists of unpaid orders, where there are any: each names unpaid orders.
 //!
-//! # On a busy service
-//!
-//! No finding is about a claim that is only under way. For each question there is an order of reading that makes the
-//! answer certain while claims, orders and changes go on: the first event is read last. Redis is asked in pages of a
-//! millisecond, Postgres in pages of some 10 ms, and neither side is ever held in memory as a whole; only pairs that
-//! don't match yet are, about as many as entries are in flight.
+//! No finding is about a claim that is only under way: for each question there is an order of reading that makes the
+//! answer certain while claims, orders and changes go on. Redis is asked in pages of a millisecond, Postgres in pages of
+//! some 10 ms.
 //!
 //! # Unreadable values
 //!
@@ -42,28 +37,32 @@ pub mod repair;
 // The turn to compare.
 pub mod turn;
 
+// One sale in both stores.
+pub mod compare;
+
 // The log of one lane.
-mod lane;
+pub mod log;
 
 // The lists of unpaid orders.
 mod unpaid;
 
-// One sale.
-mod one_sale;
-
 // Findings.
 mod disagreement;
 
+use std::collections::BTreeMap;
+
 use sqlx::PgPool;
 
-pub use disagreement::{Disagreement, Listing};
+pub use disagreement::{Disagreement, Kind};
 
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
+use crate::sale::fence::{ClosureReason, table};
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::Keys;
-use crate::sale::log::{LogState, LoggedClaim};
-use crate::sale::{Failure, Stores, installation};
+use crate::sale::log::LogState;
+use crate::sale::{Failure, Stores};
+use compare::Compared;
 
 /// Result of a comparison.
 #[derive(Debug, Default)]
@@ -76,6 +75,8 @@ pub struct Report {
     pub at_rest: bool,
     /// All disagreements. Empty is the only good answer.
     pub disagreements: Vec<Disagreement>,
+    /// The lanes that were open before, each with its epoch.
+    open: BTreeMap<Lane, i64>,
 }
 
 /// One sale in numbers.
@@ -93,7 +94,7 @@ pub struct SaleCount {
     pub live_orders: usize,
     /// Buyers whose order is an open dead letter.
     pub in_review: usize,
-    /// Whether buyers and live orders are the same, by count and digest. They needn't be while entries are in flight,
+    /// Whether buyers and live orders are the same. They needn't be while entries are in flight,
     /// letters are open, or units are on their way back.
     pub identical: bool,
 }
@@ -104,19 +105,48 @@ pub struct SaleCount {
 ///
 /// When a store doesn't answer; the comparison has no result then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
-    let check = Check { pool, redis, keys };
-    let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
-    let mut report = Report::default();
-    let before = check.states(&lanes).await?;
+    let stores = stores(pool, redis, keys);
+    let stored = table::all(pool).await?;
+    let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
+    let open = stored.iter().filter(|stored| stored.is_open);
+    let open = open.map(|stored| (stored.lane, stored.epoch)).collect();
+    let mut report = Report { open, ..Report::default() };
+    let before = log::check(&stores, &lanes, &mut Vec::new()).await?;
     for coupon in stock::loaded(pool).await? {
-        check.sale_or_why_not(coupon, &mut report).await?;
+        sale_or_why_not(&stores, coupon, &mut report).await?;
     }
-    check.unpaid_lists(&lanes, &mut report.disagreements).await?;
-    let after = check.lanes(&lanes, &mut report.disagreements).await?;
+    unpaid::check(&stores, &lanes, &mut report.disagreements).await?;
+    let after = log::check(&stores, &lanes, &mut report.disagreements).await?;
     report.in_flight = after.iter().flatten().map(|log| log.unwritten).sum();
     let is_settled = after.iter().flatten().all(LogState::is_settled);
     report.at_rest = is_settled && before == after;
     Ok(report)
+}
+
+/// Closes the lanes of sales of which Redis has other buyers than Postgres: their recovery compares them once more, and
+/// builds what differs.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn close_lanes(stores: &Stores, report: &Report) -> sqlx::Result<()> {
+    let found = report.disagreements.iter().filter(|found| found.is_about_buyers());
+    let lanes = found.filter_map(|found| found.coupon).map(CouponId::lane);
+    let mut lanes: Vec<Lane> = lanes.collect();
+    lanes.sort_unstable();
+    lanes.dedup();
+    for lane in lanes {
+        let Some(epoch) = report.open.get(&lane) else { continue };
+        let reason = Some(ClosureReason::Differs);
+        if table::raise(&stores.pool, lane, *epoch, reason).await?.is_some() {
+            tracing::warn!(%lane, "a lane is closed: a comparison has found other buyers in Redis than in Postgres");
+        }
+    }
+    Ok(())
+}
+
+fn stores(pool: &PgPool, redis: &Redis, keys: &Keys) -> Stores {
+    Stores { pool: pool.clone(), redis: redis.clone(), keys: keys.clone() }
 }
 
 /// Facts about a sale that may leave Redis.
@@ -167,19 +197,18 @@ pub async fn standing(
     keys: &Keys,
     coupon: CouponId,
 ) -> Result<Standing, Failure> {
-    let check = Check { pool, redis, keys };
+    let stores = stores(pool, redis, keys);
     let mut report = Report::default();
-    check.sale(coupon, &mut report).await?;
+    check_one(&stores, coupon, &mut report).await?;
     // Asked last: a buyer without an order that isn't in flight by now never will be.
-    let in_flight = check.in_flight(coupon).await?;
+    let in_flight = in_flight(&stores, coupon).await?;
     let sale = report.sales.pop();
     Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
 
 /// Number of claims of this coupon on their way to Postgres.
 pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failure> {
-    let Stores { pool, redis, keys } = stores;
-    Check { pool, redis, keys }.in_flight(coupon).await
+    Ok(log::InFlight::read(stores, coupon.lane()).await?.of(coupon).count())
 }
 
 /// Compares one sale; does nothing if Redis doesn't have to hold it.
@@ -189,40 +218,47 @@ pub async fn check_sale(
     keys: &Keys,
     coupon: CouponId,
 ) -> Result<Option<Report>, Failure> {
-    if one_sale::terms(pool, coupon).await?.is_none() {
+    if compare::terms(pool, coupon).await?.is_none() {
         return Ok(None);
     }
     let mut report = Report::default();
-    Check { pool, redis, keys }.sale_or_why_not(coupon, &mut report).await?;
+    sale_or_why_not(&stores(pool, redis, keys), coupon, &mut report).await?;
     Ok(Some(report))
 }
 
-/// Both stores, to be read.
-struct Check<'a> {
-    pool: &'a PgPool,
-    redis: &'a Redis,
-    keys: &'a Keys,
+/// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
+async fn sale_or_why_not(
+    stores: &Stores,
+    coupon: CouponId,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    match check_one(stores, coupon, report).await {
+        Err(failure) if failure.is_of_item() => {
+            let words = format!(
+                "it can't be compared, because a part of it in Redis can't be read ({failure}). Its other faults aren't seen"
+            );
+            report.disagreements.push(Disagreement::of(coupon, Kind::SaleUnreadable, words));
+            Ok(())
+        }
+        compared => compared,
+    }
 }
 
-impl Check<'_> {
-    /// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
-    async fn sale_or_why_not(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
-        match self.sale(coupon, report).await {
-            Err(failure) if failure.is_of_item() => {
-                let error = failure.to_string();
-                report.disagreements.push(Disagreement::SaleUnreadable { coupon, error });
-                Ok(())
-            }
-            compared => compared,
-        }
-    }
-
-    async fn in_flight(&self, coupon: CouponId) -> Result<usize, Failure> {
-        let mut in_flight = 0;
-        let mut count = |claim: LoggedClaim| in_flight += usize::from(claim.coupon_id == coupon);
-        self.each_in_flight(coupon.lane(), &mut count).await?;
-        Ok(in_flight)
-    }
+async fn check_one(stores: &Stores, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
+    let Some((terms, census)) = compare::facts(stores, coupon).await? else {
+        return Ok(());
+    };
+    report.disagreements.extend(compare::judge(coupon, &terms, &census));
+    let (Some(total), Some(stock)) = (census.total, census.stock) else {
+        return Ok(());
+    };
+    let compared = compare::buyers(stores, coupon, None).await?;
+    report.disagreements.extend(compare::of_buyers(coupon, &compared));
+    let Compared { live_orders, in_review, is_identical: identical, .. } = compared;
+    let buyers = census.buyers;
+    let sale = SaleCount { coupon, total, stock, buyers, live_orders, in_review, identical };
+    report.sales.push(sale);
+    Ok(())
 }
 
 impl Report {
@@ -244,7 +280,7 @@ mod tests {
     /// A sale is settled without a disagreement, with the same buyers, and with nothing in flight.
     #[test]
     fn standing_is_settled_without_obstacles() {
-        let missing = || Disagreement::SaleMissing { coupon: CouponId::compose(1, 1) };
+        let missing = || Disagreement::of(CouponId::compose(1, 1), Kind::SaleMissing, "is missing");
         let differ = "its buyers in Redis are not its live orders";
         for (disagreements, sale, in_flight, obstacles) in [
             (vec![], Some(sale(true)), 0, &[][..]),

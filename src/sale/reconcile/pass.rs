@@ -7,23 +7,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::orphans;
-use crate::sale::ids::{Lane, RunId};
+use crate::sale::ids::RunId;
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
 use crate::sale::reconcile::turn::Turn;
-use crate::sale::reconcile::{self, Disagreement, Report};
-use crate::sale::{Failure, Stores, fence};
-
-/// A lane whose sales have to be read, and the time of the note about that.
-type Unchecked = (Lane, DateTime<Utc>);
+use crate::sale::reconcile::{self, Disagreement, Kind, Report};
+use crate::sale::{Failure, Stores};
 
 /// Answer to a request for a comparison.
 #[derive(Debug)]
@@ -42,21 +37,14 @@ pub struct Reconciler {
     metrics: Arc<Metrics>,
     /// Owner of comparisons: a client that asked for one may disconnect.
     shutdown: Shutdown,
-    /// Time that an order of a repair may stay unpaid after its claim.
-    payment_window: Duration,
     /// The last run that was shown, and its findings.
     shown: Mutex<Option<(RunId, Vec<Finding>)>>,
 }
 
 impl Reconciler {
     /// A reconciler that has shown no run yet.
-    pub fn new(
-        stores: Stores,
-        metrics: Arc<Metrics>,
-        shutdown: Shutdown,
-        payment_window: Duration,
-    ) -> Self {
-        Self { stores, metrics, shutdown, payment_window, shown: Mutex::default() }
+    pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
+        Self { stores, metrics, shutdown, shown: Mutex::default() }
     }
 
     /// Compares now, off the record. `None` if another comparison goes on for longer than
@@ -139,7 +127,6 @@ impl Reconciler {
             audit::note_alone(&self.stores.pool, by, event).await?;
         }
         let stores = self.stores.clone();
-        let repairs = repairs.then_some(self.payment_window);
         let task = self.shutdown.spawn(async move {
             let compared = run_and_record(&stores, &mut turn, run, repairs).await;
             turn.end().await?;
@@ -168,8 +155,8 @@ impl Reconciler {
         runs::list(&self.stores.pool, before, limit).await
     }
 
-    /// Compares if that is due, and shows the result of the last comparison. With a period of zero a comparison is due only
-    /// after a recovery. A stop gives a comparison up.
+    /// Compares if that is due, and shows the result of the last comparison. With a period of zero none is due. A stop gives
+    /// a comparison up.
     pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
         tokio::select! {
             () = self.shutdown.stop_token().cancelled() => Ok(()),
@@ -179,15 +166,14 @@ impl Reconciler {
 
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
-        if self.due(period).await?.is_some()
+        if self.is_due(period).await?
             && let Some(mut turn) = Turn::take(pool, Duration::ZERO).await?
         {
             // Asked again in the turn, in which no other begins.
-            if let Some(unchecked) = self.due(period).await? {
+            if self.is_due(period).await? {
                 let run = runs::begin(pool, AskedBy::Period, None).await?;
-                let done = run_and_record(&self.stores, &mut turn, run, None).await;
+                let done = run_and_record(&self.stores, &mut turn, run, false).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
-                fence::table::note_checked(pool, &unchecked).await?;
             }
             turn.end().await?;
         }
@@ -197,16 +183,8 @@ impl Reconciler {
         Ok(())
     }
 
-    /// The lanes whose sales have to be read, if a comparison is due: for their sake, or by the clock.
-    async fn due(&self, period: Duration) -> sqlx::Result<Option<Vec<Unchecked>>> {
-        let pool = &self.stores.pool;
-        let unchecked = fence::table::unchecked(pool, limits::UNCHECKED_WAIT_MAX).await?;
-        // A store that doesn't answer isn't asked again at once.
-        if !unchecked.is_empty() && !runs::failed_since(pool, limits::RECONCILE_ASSUMED).await? {
-            return Ok(Some(unchecked));
-        }
-        let is_due = !period.is_zero() && runs::is_due(pool, period).await?;
-        Ok(is_due.then_some(unchecked))
+    async fn is_due(&self, period: Duration) -> sqlx::Result<bool> {
+        Ok(!period.is_zero() && runs::is_due(&self.stores.pool, period).await?)
     }
 
     fn show(&self, run: Run) {
@@ -234,24 +212,24 @@ impl Reconciler {
     }
 }
 
-/// Compares in its turn, repairs if that is asked for, and records both, failures included. `repairs` is the time that an
-/// order of a repair may stay unpaid after its claim.
+/// Compares in its turn, closes the lanes in which Redis has other buyers than Postgres, repairs if that is asked for, and
+/// records all that, failures included.
 pub async fn run_and_record(
     stores: &Stores,
     turn: &mut Turn,
     run: RunId,
-    repairs: Option<Duration>,
+    repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
         let mut report = reconcile::check(pool, redis, keys).await?;
-        let orphans = orphans::find(stores).await?.into_iter();
-        let orphans = orphans.map(|coupon| Disagreement::SaleOrphaned { coupon });
-        report.disagreements.extend(orphans);
-        let done = match repairs {
-            Some(payment_window) => repair(stores, &report, payment_window).await?,
-            None => Vec::new(),
+        reconcile::close_lanes(stores, &report).await?;
+        let orphan = |coupon| {
+            let words = "Redis has a sale under this id of which Postgres knows nothing. Its buyers have no orders";
+            Disagreement::of(coupon, Kind::SaleOrphaned, words)
         };
+        report.disagreements.extend(orphans::find(stores).await?.into_iter().map(orphan));
+        let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))
     };
     match turn.hold(compared).await {

@@ -20,7 +20,7 @@ use crate::sale::reconcile::{Disagreement, Report};
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum AskedBy {
-    /// The clock; or a recovery that took sales over without comparing them.
+    /// The clock.
     Period,
     /// An administrator, over HTTP.
     Api,
@@ -72,7 +72,7 @@ impl From<&Disagreement> for Finding {
     fn from(disagreement: &Disagreement) -> Self {
         Self {
             code: disagreement.code().to_owned(),
-            coupon_id: disagreement.coupon(),
+            coupon_id: disagreement.coupon,
             detail: in_plain_text(&disagreement.to_string()),
         }
     }
@@ -142,19 +142,6 @@ pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
                    20 * coalesce(finished_at - started_at, make_interval(secs => $2)))) AS "due!""#,
         period.as_secs_f64(),
         limits::RECONCILE_ASSUMED.as_secs_f64(),
-    )
-    .fetch_one(pool)
-    .await
-}
-
-/// True if the last comparison has failed, and began no longer ago than this.
-pub async fn failed_since(pool: &PgPool, ago: Duration) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"SELECT EXISTS (
-               SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
-               WHERE failure IS NOT NULL
-                 AND clock_timestamp() - started_at < make_interval(secs => $1)) AS "failed!""#,
-        ago.as_secs_f64(),
     )
     .fetch_one(pool)
     .await

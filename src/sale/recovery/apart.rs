@@ -27,12 +27,12 @@
 use sqlx::PgPool;
 
 use super::by_hand;
-use super::closures::ClosureReason;
 use crate::kit::postgres;
-use crate::kit::redis::is_data_error;
 use crate::sale::audit::Actor;
 use crate::sale::coupon::orphans;
-use crate::sale::fence::table;
+use crate::sale::fence::ClosureReason;
+use crate::sale::fence::look::{self, Seen};
+use crate::sale::fence::table::{self, Trust};
 use crate::sale::ids::Lane;
 use crate::sale::{Failure, Stores, installation};
 
@@ -49,29 +49,8 @@ pub enum Standing {
     Behind(String),
 }
 
-/// The store that an operator believes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Trust {
-    /// Buyers that only Redis has become orders.
-    Redis,
-    /// Buyers and sales that only Redis has are forgotten.
-    Postgres,
-}
-
-/// Marks of Postgres in the hash of a lane.
-struct Marks {
-    lane: Lane,
-    epoch: i64,
-    installation: Option<String>,
-    life: Option<String>,
-    /// The order that was acknowledged last, and its coupon; 0 for none.
-    order: (i64, i64),
-    /// The sale that was opened last, and its load; 0 for none.
-    sale: (i64, String),
-}
-
-const FIELDS: [&str; 7] =
-    ["epoch", "installation", "postgres", "last", "last_of", "sale", "sale_load"];
+/// Lanes as Redis has them.
+type Lanes = [(Lane, Seen)];
 
 /// Compares the marks in Redis with Postgres. Changes nothing.
 ///
@@ -79,26 +58,26 @@ const FIELDS: [&str; 7] =
 ///
 /// When a store doesn't answer.
 pub async fn look(stores: &Stores) -> Result<Standing, Failure> {
-    look_at(stores, &read(stores).await?).await
+    judge(stores, &read(stores).await?).await
 }
 
-/// Compares the stores. If Postgres is behind, all lanes are closed until an operator decides. Returns whether Postgres
-/// has another life than the one that the lanes have been opened for.
+/// Compares the stores. If Postgres is behind, all lanes are closed until an operator decides. Returns the life of
+/// Postgres, if that is known.
 ///
 /// # Errors
 ///
 /// [`Failure::Apart`] as long as the decision is open; [`Failure::OtherInstallation`]; and when a store doesn't answer.
-pub async fn examine(stores: &Stores) -> Result<bool, Failure> {
+pub async fn examine(stores: &Stores, seen: &Lanes) -> Result<Option<String>, Failure> {
     if let Some(why) = installation::apart(&stores.pool).await? {
         return Err(Failure::Apart(why));
     }
-    let marks = read(stores).await?;
-    match look_at(stores, &marks).await? {
-        Standing::Together => Ok(false),
-        Standing::OtherLife(_) => Ok(true),
+    match judge(stores, seen).await? {
+        Standing::Together | Standing::OtherLife(_) => {
+            Ok(installation::identity(&stores.pool).await?.life)
+        }
         Standing::OtherInstallation(lane) => Err(Failure::OtherInstallation(lane)),
         Standing::Behind(why) => {
-            close_all(stores, &marks, &why).await?;
+            close_all(stores, seen, &why).await?;
             Err(Failure::Apart(why))
         }
     }
@@ -110,7 +89,8 @@ pub async fn examine(stores: &Stores) -> Result<bool, Failure> {
 ///
 /// [`Failure::OtherInstallation`] alone.
 pub async fn examine_at_start(stores: &Stores) -> Result<(), Failure> {
-    match examine(stores).await {
+    let examined = async { examine(stores, &read(stores).await?).await };
+    match examined.await {
         Err(failure @ Failure::OtherInstallation(_)) => Err(failure),
         Err(failure @ Failure::Apart(_)) => {
             tracing::error!("{failure}");
@@ -138,7 +118,7 @@ pub async fn decide(
     by: &Actor,
 ) -> Result<usize, Failure> {
     for lane in lanes {
-        by_hand::close(stores, *lane, trust == Trust::Redis, by).await?;
+        by_hand::close(stores, *lane, trust, by).await?;
     }
     if !is_all {
         return Ok(0);
@@ -154,76 +134,56 @@ pub async fn decide(
     Ok(removed)
 }
 
-async fn read(stores: &Stores) -> Result<Vec<Marks>, Failure> {
-    let Stores { pool, redis, keys } = stores;
-    let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
-    let mut commands = redis::pipe();
-    for lane in &lanes {
-        commands.cmd("HMGET").arg(keys.lane(*lane)).arg(&FIELDS);
-    }
-    let replies = redis.query_each::<Vec<Option<String>>>(&mut commands).await?;
-    let mut marks = Vec::with_capacity(lanes.len());
-    for (lane, reply) in lanes.into_iter().zip(replies) {
-        match reply {
-            Ok(fields) => marks.push(Marks::of(lane, fields)),
-            // What can't be read counts as lost.
-            Err(error) if is_data_error(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(marks)
+async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {
+    let lanes: Vec<Lane> = Lane::all(installation::read(&stores.pool).await?.lanes).collect();
+    Ok(look::look(&stores.redis, &stores.keys, &lanes).await?.1)
 }
 
-impl Marks {
-    fn of(lane: Lane, fields: Vec<Option<String>>) -> Self {
-        let [epoch, installation, life, order, order_of, sale, load] =
-            fields.try_into().unwrap_or_default();
-        let number =
-            |field: Option<String>| field.and_then(|text| text.parse().ok()).unwrap_or_default();
-        Self {
-            lane,
-            epoch: number(epoch),
-            installation,
-            life,
-            order: (number(order), number(order_of)),
-            sale: (number(sale), load.unwrap_or_default()),
-        }
-    }
+/// Closes all lanes because Redis has had this epoch of a lane before Postgres had. Returns the failure to answer with.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub(super) async fn close(stores: &Stores, seen: &Lanes, epoch: i64) -> Result<Failure, Failure> {
+    let of = seen.first().map(|(lane, _)| lane.get()).unwrap_or_default();
+    let why = format!("lane {of} had epoch {epoch} in Redis before Postgres had it");
+    close_all(stores, seen, &why).await?;
+    Ok(Failure::Apart(why))
 }
 
 /// Postgres is asked after Redis: it had everything that Redis tells of before Redis had.
-async fn look_at(stores: &Stores, marks: &[Marks]) -> Result<Standing, Failure> {
+async fn judge(stores: &Stores, seen: &Lanes) -> Result<Standing, Failure> {
     let pool = &stores.pool;
     let identity = installation::identity(pool).await?;
     let is_other =
         |found: &Option<String>, ours: &str| found.as_deref().is_some_and(|found| found != ours);
-    if let Some(marks) =
-        marks.iter().find(|marks| is_other(&marks.installation, &identity.installation))
+    if let Some((lane, _)) =
+        seen.iter().find(|(_, seen)| is_other(&seen.installation, &identity.installation))
     {
-        return Ok(Standing::OtherInstallation(marks.lane));
+        return Ok(Standing::OtherInstallation(*lane));
     }
-    if let Some(why) = lacking(pool, marks).await? {
+    if let Some(why) = lacking(pool, seen).await? {
         return Ok(Standing::Behind(why));
     }
     let Some(life) = &identity.life else {
         return Ok(Standing::Together);
     };
-    let other = marks.iter().find(|marks| is_other(&marks.life, life));
-    Ok(other.map_or(Standing::Together, |marks| Standing::OtherLife(marks.lane)))
+    let other = seen.iter().find(|(_, seen)| is_other(&seen.life, life));
+    Ok(other.map_or(Standing::Together, |(lane, _)| Standing::OtherLife(*lane)))
 }
 
-/// Names something that Postgres has to have, and lacks. Marks of a lane that has an older epoch in Redis are about to be
-/// replaced by its recovery. An order may be gone if its sale is archived.
-async fn lacking(pool: &PgPool, marks: &[Marks]) -> sqlx::Result<Option<String>> {
-    let lanes: Vec<i32> = marks.iter().map(|marks| marks.lane.get()).collect();
-    let epochs: Vec<i64> = marks.iter().map(|marks| marks.epoch).collect();
-    let (orders, orders_of): (Vec<i64>, Vec<i64>) = marks.iter().map(|marks| marks.order).unzip();
+/// Names something that Postgres has to have, and lacks. Of a lane about which an operator has decided, nothing is asked until
+/// its recovery. An order may be gone if its sale is archived.
+async fn lacking(pool: &PgPool, seen: &Lanes) -> sqlx::Result<Option<String>> {
+    let lanes: Vec<i32> = seen.iter().map(|(lane, _)| lane.get()).collect();
+    let epochs: Vec<i64> = seen.iter().map(|(_, seen)| seen.epoch).collect();
+    let (orders, orders_of): (Vec<i64>, Vec<i64>) = seen.iter().map(|(_, seen)| seen.last).unzip();
     let (sales, loads): (Vec<i64>, Vec<String>) =
-        marks.iter().map(|marks| marks.sale.clone()).unzip();
+        seen.iter().map(|(_, seen)| seen.sale.clone()).unzip();
     let found = sqlx::query!(
         r#"SELECT lane AS "lane!", mark.epoch AS "epoch!", held AS "held!", order_id AS "order_id!", sale AS "sale!",
                   order_is_missing AS "order_is_missing!"
-           FROM (SELECT mark.*, coalesce(lanes.epoch, 0) AS held,
+           FROM (SELECT mark.*, coalesce(lanes.epoch, 0) AS held, trusts,
                      order_id > 0 AND NOT EXISTS (SELECT FROM orders WHERE id = order_id) AND NOT EXISTS (
                          SELECT FROM flash_sales WHERE coupon_id = order_of AND archived_at IS NOT NULL)
                          AS order_is_missing,
@@ -232,7 +192,7 @@ async fn lacking(pool: &PgPool, marks: &[Marks]) -> sqlx::Result<Option<String>>
                  FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
                       AS mark (lane, epoch, order_id, order_of, sale, sale_load)
                  LEFT JOIN lanes USING (lane)) AS mark
-           WHERE mark.epoch > held OR mark.epoch = held AND (order_is_missing OR sale_is_missing)
+           WHERE mark.epoch > held OR trusts IS NULL AND (order_is_missing OR sale_is_missing)
            ORDER BY lane LIMIT 1"#,
         &lanes,
         &epochs,
@@ -257,15 +217,15 @@ async fn lacking(pool: &PgPool, marks: &[Marks]) -> sqlx::Result<Option<String>>
 }
 
 /// Closes all lanes in Postgres, under epochs above those of Redis.
-async fn close_all(stores: &Stores, marks: &[Marks], why: &str) -> Result<(), Failure> {
-    let epochs: Vec<(Lane, i64)> = marks.iter().map(|marks| (marks.lane, marks.epoch)).collect();
+async fn close_all(stores: &Stores, seen: &Lanes, why: &str) -> Result<(), Failure> {
+    let epochs: Vec<(Lane, i64)> = seen.iter().map(|(lane, seen)| (*lane, seen.epoch)).collect();
     let highest = orphans::highest_sale(stores).await?;
     let mut tx = postgres::begin(&stores.pool).await?;
     if !installation::note_apart(&mut tx, why).await? {
         // Another process was faster.
         return Ok(tx.rollback().await?);
     }
-    table::close_all(&mut tx, &epochs, ClosureReason::PostgresBehind.sentence()).await?;
+    table::close_all(&mut tx, &epochs, ClosureReason::PostgresBehind).await?;
     // A coupon that is created now must not get the id of a sale that only Redis has.
     orphans::raise_sequence(&mut tx, highest).await?;
     Ok(tx.commit().await?)

@@ -4,12 +4,11 @@ use std::collections::HashSet;
 
 use sqlx::PgConnection;
 
-use super::records::{self, LostClaim, Outcome, WITHOUT_UNIT};
+use super::records::{LostClaim, Outcome, WITHOUT_UNIT};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
-use crate::sale::buyers::census::census;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
 use crate::sale::fence;
@@ -28,8 +27,7 @@ struct Built {
     sale: SaleToBuild,
     shards: Shards,
     buyers: i64,
-    /// Dead letters that hold a unit, and claims of those that don't.
-    letters: Vec<i64>,
+    /// Claims of dead letters that hold no unit.
     without_unit: Vec<LostClaim>,
 }
 
@@ -51,25 +49,17 @@ impl Builder {
         epoch: i64,
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        self.remove_unfinished(coupon, epoch).await?;
         let Some(built) = self.build_beside(coupon, epoch).await? else {
             return Ok(());
         };
-        self.note_units(coupon, epoch, &built.letters).await?;
         let before = self.switch(link, coupon, epoch, &built).await?;
-        outcome.steps += 1;
-        let census = census(redis, keys, coupon).await?;
-        if census.buyers != built.buyers || census.shards_missing > 0 {
-            // The memory of Redis went back while the shards were filled.
-            return Err(Failure::recovering(coupon.lane()));
-        }
-        stock::set_applied(pool, coupon, built.sale.revision).await?;
+        stock::set_applied(&self.stores.pool, coupon, built.sale.revision).await?;
         outcome.built += 1;
         outcome.buyers += built.buyers;
         outcome.lost.extend(built.without_unit);
         let before = before.unwrap_or(Shards::for_units(built.sale.total));
         if before != built.shards {
+            let Stores { redis, keys, .. } = &self.stores;
             buyers::unlink(redis, keys, coupon, before).await?;
         }
         Ok(())
@@ -81,23 +71,7 @@ impl Builder {
         let Stores { pool, redis, keys } = &self.stores;
         let held = fence::table::begin_in(pool, coupon.lane(), epoch).await?;
         let tx = held.ok_or_else(|| Failure::recovering(coupon.lane()))?;
-        let mut commands = redis::pipe();
-        commands.cmd("UNLINK").arg(keys.coupon(coupon));
-        commands.cmd("HINCRBY").arg(keys.lane(coupon.lane())).arg("steps").arg(1);
-        redis.query_all::<i64>(&commands).await?;
-        Ok(tx.commit().await?)
-    }
-
-    /// Notes which dead letters hold a unit, unless another recovery has begun: it will decide anew.
-    async fn note_units(
-        &self,
-        coupon: CouponId,
-        epoch: i64,
-        letters: &[i64],
-    ) -> Result<(), Failure> {
-        let held = fence::table::begin_in(&self.stores.pool, coupon.lane(), epoch).await?;
-        let mut tx = held.ok_or_else(|| Failure::recovering(coupon.lane()))?;
-        dead_letter::note_units(&mut tx, coupon, letters).await?;
+        redis.query::<i64>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
         Ok(tx.commit().await?)
     }
 
@@ -116,19 +90,19 @@ impl Builder {
             let _ = buyers::unlink(redis, keys, coupon, shards).await;
         }
         snapshot.rollback().await?;
-        let (buyers, letters, without_unit) = filled?;
-        Ok(Some(Built { sale, shards, buyers, letters, without_unit }))
+        let (buyers, without_unit) = filled?;
+        Ok(Some(Built { sale, shards, buyers, without_unit }))
     }
 
-    /// Makes shards, and writes the buyers of the snapshot into them. Returns their number, the dead letters among them,
-    /// and the claims of those that hold no unit.
+    /// Makes shards, and writes the buyers of the snapshot into them. Returns their number, and the claims of the dead
+    /// letters for which there is no unit.
     async fn fill(
         &self,
         snapshot: &mut PgConnection,
         coupon: CouponId,
         sale: &SaleToBuild,
         shards: Shards,
-    ) -> Result<(i64, Vec<i64>, Vec<LostClaim>), Failure> {
+    ) -> Result<(i64, Vec<LostClaim>), Failure> {
         self.make_shards(coupon, shards).await?;
         let mut buyers = 0;
         let mut after = None;
@@ -141,29 +115,26 @@ impl Builder {
         }
         let room = usize::try_from(sale.total - buyers).unwrap_or(0);
         let (holding, without_unit) = letters(snapshot, coupon, room).await?;
-        let of_letters: Vec<(UserId, OrderId)> =
-            holding.iter().map(|(_, user, order)| (*user, *order)).collect();
-        self.remember(coupon, shards, &of_letters).await?;
-        buyers += i64::try_from(of_letters.len()).unwrap_or(i64::MAX);
-        let letters = holding.into_iter().map(|(letter, ..)| letter).collect();
-        Ok((buyers, letters, without_unit))
+        self.remember(coupon, shards, &holding).await?;
+        buyers += i64::try_from(holding.len()).unwrap_or(i64::MAX);
+        Ok((buyers, without_unit))
     }
 
-    /// Removes the shards of recoveries whose process died before the sale had them. The lane has a newer epoch than
+    /// Removes the shards of these recoveries, whose process died before the sale had them. The lane has a newer epoch than
     /// these, so the sale can't get them any more.
-    async fn remove_unfinished(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
+    pub(super) async fn remove_unfinished(
+        &self,
+        coupon: CouponId,
+        epochs: &[i64],
+    ) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let unfinished = records::unfinished(pool, coupon.lane(), epoch).await?;
-        if unfinished.is_empty() {
-            return Ok(());
-        }
         let present = match buyers::shards(redis, keys, coupon).await {
             Err(error) if is_data_error(&error) => None,
             present => present?.map(Shards::generation),
         };
         let total = stock::total(pool, coupon).await?;
-        for generation in unfinished.into_iter().filter(|one| Some(*one) != present) {
-            let shards = Shards::for_units(total).of_generation(generation);
+        for generation in epochs.iter().filter(|one| Some(**one) != present) {
+            let shards = Shards::for_units(total).of_generation(*generation);
             buyers::unlink(redis, keys, coupon, shards).await?;
         }
         Ok(())
@@ -238,13 +209,13 @@ async fn letters(
     snapshot: &mut PgConnection,
     coupon: CouponId,
     room: usize,
-) -> Result<(Vec<(i64, UserId, OrderId)>, Vec<LostClaim>), Failure> {
+) -> Result<(Vec<(UserId, OrderId)>, Vec<LostClaim>), Failure> {
     let mut holding = Vec::new();
     let mut without_unit = Vec::new();
     let mut users = HashSet::new();
-    for (letter, user, order) in dead_letter::without_live_order(snapshot, coupon).await? {
+    for (user, order) in dead_letter::without_live_order(snapshot, coupon).await? {
         if holding.len() < room && users.insert(user) {
-            holding.push((letter, user, order));
+            holding.push((user, order));
             continue;
         }
         without_unit.push(LostClaim {

@@ -1,4 +1,4 @@
-//! Reasons for which lanes are closed, and the list of their closures.
+//! The list of closures.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -8,59 +8,8 @@ use utoipa::ToSchema;
 
 use super::records::{LostClaim, Recovery};
 use crate::kit::postgres;
-use crate::sale::fence::table;
+use crate::sale::fence::ClosureReason;
 use crate::sale::ids::RecoveryId;
-
-/// Reason for which a lane is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
-pub enum ClosureReason {
-    /// Redis has another life than the approved one.
-    StartedAnew,
-    /// Redis has the data of another master than the approved one.
-    OtherReplicationId,
-    /// Redis has no beat.
-    DataLost,
-    /// Redis has an older epoch.
-    OlderEpoch,
-    /// Redis has an older beat.
-    WentBack,
-    /// Redis has the lane closed, and Postgres has it open.
-    CutOff,
-    /// Redis lacks a sale, or a part of it.
-    SaleLost,
-    /// Redis lacks the order log, or the part of it that was there before another program began it anew.
-    LogLost,
-    /// A process has promised claims that neither store has.
-    PromisesLost,
-    /// Postgres lacks what Redis has seen written.
-    PostgresBehind,
-    /// Postgres has another life than the one that the lanes were opened for.
-    OtherPostgres,
-    /// An operator's word.
-    Operator,
-}
-
-impl ClosureReason {
-    /// The reason as rows and log lines have it.
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::StartedAnew => "Redis has been started anew",
-            Self::OtherReplicationId => "Redis has another replication ID",
-            Self::DataLost => "Redis has lost its data",
-            Self::OlderEpoch => "Redis has an older epoch",
-            Self::WentBack => "Redis went back in time",
-            Self::CutOff => "a recovery was cut off",
-            Self::SaleLost => "Redis has lost a sale",
-            Self::LogLost => "Redis has lost the order log",
-            Self::PromisesLost => "a process promised claims that were lost",
-            Self::PostgresBehind => "Postgres is behind Redis",
-            Self::OtherPostgres => "another life of Postgres answers",
-            Self::Operator => table::BY_HAND,
-        }
-    }
-}
 
 /// State of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]

@@ -1,19 +1,18 @@
-//! Buyers that only Redis knows: claims that were promised, and whose row, entry and dead letter are gone.
+//! Promises that Postgres doesn't know: buyers whose row, entry and dead letter are gone, and receipts.
 
-use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use super::records::{LostClaim, Outcome, REFUSED, SUPERSEDED};
-use crate::kit::redis::is_data_error;
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::NotWritten;
 use crate::sale::order::live;
 use crate::sale::order::write::Orders;
-use crate::sale::{Failure, Stores, buyers, fence};
+use crate::sale::reconcile::compare::{self, Promise};
+use crate::sale::{Failure, Stores, fence};
 
-/// Makes orders of such buyers.
+/// Makes orders of them.
 pub(super) struct Harvester {
     stores: Stores,
     orders: Orders,
@@ -24,65 +23,42 @@ impl Harvester {
         Self { stores: stores.clone(), orders }
     }
 
-    /// Makes orders of the buyers of a sale that Postgres doesn't know. The sale is closed, and its log is written.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer, or another recovery has begun.
-    pub(super) async fn harvest(
-        &self,
-        coupon: CouponId,
-        epoch: i64,
-        outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
-        // What can't be read is replaced by what Postgres has.
-        let mut pages = match buyers::Pages::begin(redis, keys, coupon).await {
-            Err(error) if is_data_error(&error) => return Ok(()),
-            pages => pages?,
-        };
-        loop {
-            let page = match pages.next().await {
-                Ok(Some(page)) => page,
-                Ok(None) => return Ok(()),
-                Err(failure) if failure.is_of_item() => return Ok(()),
-                Err(failure) => return Err(failure),
-            };
-            outcome.harvested += self.take(coupon, epoch, page, outcome).await?;
-        }
-    }
-
     /// Makes orders of those of these promises that Postgres doesn't know. Returns the number of new orders.
     ///
     /// # Errors
     ///
-    /// As [`harvest`](Self::harvest).
+    /// When a store doesn't answer, or another recovery has begun.
     pub(super) async fn take(
         &self,
         coupon: CouponId,
         epoch: i64,
-        promised: Vec<(UserId, OrderId)>,
+        promised: Vec<Promise>,
         outcome: &mut Outcome,
     ) -> Result<i64, Failure> {
-        let unknown = unknown(&self.stores.pool, coupon, promised).await?;
-        let (superseded, kept) = self.sort_out(coupon, unknown).await?;
+        let (superseded, kept) = self.sort_out(coupon, promised).await?;
         outcome.lost.extend(superseded);
         self.write(coupon, epoch, kept, &mut outcome.lost).await
     }
 
-    /// Sets claims aside whose user has a newer order of this coupon.
-    async fn sort_out(
+    /// The promises among these that Postgres doesn't know: those whose user has a newer order of this coupon, and the
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(super) async fn sort_out(
         &self,
         coupon: CouponId,
-        unknown: Vec<(UserId, OrderId)>,
-    ) -> Result<(Vec<LostClaim>, Vec<(UserId, OrderId)>), Failure> {
+        promised: Vec<Promise>,
+    ) -> Result<(Vec<LostClaim>, Vec<Promise>), Failure> {
+        let unknown = compare::unknown(&self.stores.pool, coupon, promised).await?;
         if unknown.is_empty() {
             return Ok((Vec::new(), unknown));
         }
         let users: Vec<i64> = unknown.iter().map(|(user, _)| user.get()).collect();
         let newest = live::newest_of(&self.stores.pool, coupon, &users).await?;
         let is_superseded =
-            |(user, order): &(UserId, OrderId)| newest.get(user).is_some_and(|newer| newer > order);
+            |(user, order): &Promise| newest.get(user).is_some_and(|newer| newer > order);
         let (superseded, kept): (Vec<_>, Vec<_>) = unknown.into_iter().partition(is_superseded);
         let lost = superseded.into_iter().map(|(user_id, order_id)| LostClaim {
             coupon_id: coupon,
@@ -100,7 +76,7 @@ impl Harvester {
         &self,
         coupon: CouponId,
         epoch: i64,
-        kept: Vec<(UserId, OrderId)>,
+        kept: Vec<Promise>,
         lost: &mut Vec<LostClaim>,
     ) -> Result<i64, Failure> {
         let claims = kept.into_iter();
@@ -173,21 +149,4 @@ fn given_up(claim: &LoggedClaim, failure: &Failure) -> LostClaim {
     let (coupon_id, user_id, order_id) = (claim.coupon_id, claim.user_id, claim.order_id);
     tracing::error!(coupon = %coupon_id, user = %user_id, order = %order_id, %failure, "ALARM: a claim that only Redis or its process knew can become neither an order nor a dead letter; it is lost, and listed by GET /v1/recoveries");
     LostClaim { coupon_id, user_id, order_id, reason: REFUSED.to_owned() }
-}
-
-/// The buyers among these without an order, in any status, and without a dead letter.
-pub(super) async fn unknown(
-    pool: &PgPool,
-    coupon: CouponId,
-    page: Vec<(UserId, OrderId)>,
-) -> Result<Vec<(UserId, OrderId)>, Failure> {
-    let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
-    let unknown = page.into_iter().filter(|(_, order)| !rows.contains_key(order));
-    let unknown: Vec<(UserId, OrderId)> = unknown.collect();
-    if unknown.is_empty() {
-        return Ok(unknown);
-    }
-    let ids: Vec<i64> = unknown.iter().map(|(_, order)| order.get()).collect();
-    let letters = dead_letter::among(pool, &ids).await?;
-    Ok(unknown.into_iter().filter(|(_, order)| !letters.contains(order)).collect())
 }

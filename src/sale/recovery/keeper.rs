@@ -1,30 +1,28 @@
 //! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
-use redis::RedisResult;
 use tokio::time::Instant;
 
 use super::apart;
-use super::closures::{self, ClosureReason, RecoveryFilter};
-use super::lane::Recoverer;
+use super::closures::{self, RecoveryFilter};
+use super::lane::{LastSeen, Recoverer};
 use super::records::{self, Recovery};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
-use crate::kit::redis::{Link, is_data_error};
+use crate::kit::redis::is_data_error;
 use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
-use crate::sale::fence::LaneStates;
-use crate::sale::fence::round::{Round, Rounds};
-use crate::sale::fence::scripts::{Beat, FenceScripts};
-use crate::sale::fence::table::{self, LaneBeat, NotedBeat, Settled, StoredLane};
+use crate::sale::fence::look::{Seen, look};
+use crate::sale::fence::scripts::FenceScripts;
+use crate::sale::fence::table::{self, StoredLane};
+use crate::sale::fence::{ClosureReason, LaneStates};
 use crate::sale::ids::{CouponId, Lane, RecoveryId};
-use crate::sale::log::{self, EntryId};
 use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
@@ -40,10 +38,10 @@ pub struct Keeper {
     metrics: Arc<Metrics>,
     /// Name of this process among the keepers.
     process: String,
-    /// Held by a pass: two of one process would raise the beat past each other's notes, and close open lanes.
+    /// Held by a pass: two of one process would close lanes that the other one is opening.
     passing: tokio::sync::Mutex<()>,
-    /// The looks so far, and the lanes that they have found at rest.
-    rounds: Mutex<Rounds>,
+    /// What the last look has seen of each lane.
+    last_seen: Mutex<HashMap<Lane, LastSeen>>,
     /// Time of the last look.
     looked_at: Mutex<Option<Instant>>,
     throttle: Mutex<LogThrottle>,
@@ -75,21 +73,21 @@ impl Keeper {
             metrics,
             process,
             passing: tokio::sync::Mutex::default(),
-            rounds: Mutex::default(),
+            last_seen: Mutex::default(),
             looked_at: Mutex::default(),
             throttle: Mutex::default(),
         }
     }
 
-    /// Looks if that is due: once in [`limits::BEAT_PERIOD`], and at once after a suspicion.
+    /// Looks if that is due: once in [`limits::LOOK_PERIOD`], and at once after a suspicion.
     pub async fn tick(&self) {
         let suspected = self.lanes.take_suspicion();
-        let is_due = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= limits::BEAT_PERIOD);
+        let is_due = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
         let due = is_due(&self.looked_at.lock().expect("no holder of this lock panics"));
         if !due && !suspected {
             return;
         }
-        if let Err(error) = self.look_and_recover(suspected).await {
+        if let Err(error) = self.pass().await {
             // The next tick tries again, and not only after a period.
             self.lanes.suspect_all();
             if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
@@ -106,11 +104,6 @@ impl Keeper {
     ///
     /// When a store doesn't answer; lanes that have been closed stay so until a later pass.
     pub async fn pass(&self) -> Result<(), Failure> {
-        self.look_and_recover(true).await
-    }
-
-    /// Lanes without a sale are looked at only after a suspicion.
-    async fn look_and_recover(&self, suspected: bool) -> Result<(), Failure> {
         let _alone = self.passing.lock().await;
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
@@ -125,7 +118,7 @@ impl Keeper {
         self.stores.redis.check().await?;
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
             // The keeper hears of no claim but its own. It recovers what is closed here.
-            return if suspected { self.look_at_sales(&mut stored).await } else { Ok(()) };
+            return self.look_at_sales(&mut stored).await;
         }
         let lanes = installation::read(pool).await?.lanes;
         if usize::try_from(lanes).is_ok_and(|lanes| lanes > stored.len()) {
@@ -136,32 +129,19 @@ impl Keeper {
         if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
             stored = self.lanes.read_now().await?;
         }
-        match apart::examine(&self.stores).await {
-            Ok(false) => {}
-            Ok(true) => self.close_all(&mut stored, ClosureReason::OtherPostgres).await?,
+        let mut refused = match self.look(&mut stored).await {
             // Until an operator decides, no lane is recovered.
             Err(failure @ Failure::Apart(_)) => {
                 self.show(&self.lanes.read_now().await?);
                 self.tell(&failure);
                 return Ok(());
             }
-            Err(failure) => return Err(failure),
-        }
-        let beats = table::beats(pool, suspected).await?;
-        let (newer, of_look) = match self.look(&link, &mut stored, &beats, suspected).await {
-            // Redis can't read one lane, or Postgres refuses its beat: the lanes that are closed don't wait for it.
-            Err(failure) if failure.is_of_item() => {
-                self.recover_closed(&stored).await?;
-                return Err(failure);
-            }
             looked => looked?,
         };
-        // Only an operator can say which of the stores is right about these.
-        stored.retain(|lane| !newer.contains(&lane.lane));
         self.look_at_sales(&mut stored).await?;
-        let of_receipts = self.look_at_receipts(&mut stored).await?;
+        refused = refused.or(self.look_at_receipts(&mut stored).await?);
         self.recover_closed(&stored).await?;
-        of_look.or(of_receipts).map_or(Ok(()), Err)
+        refused.map_or(Ok(()), Err)
     }
 
     /// Recoveries that fit, as [`closures::list`].
@@ -186,67 +166,41 @@ impl Keeper {
         }
     }
 
-    /// Compares open lanes with what was noted, and closes those that differ. Returns the lanes of which Redis has a
-    /// newer epoch, and the failure to close a lane, which holds up no other. Of the lanes at rest, `all` are compared, or
-    /// [some](fence::round).
-    async fn look(
-        &self,
-        link: &Link,
-        stored: &mut [StoredLane],
-        beats: &[LaneBeat],
-        all: bool,
-    ) -> Result<(Vec<Lane>, Option<Failure>), Failure> {
-        let origin = link.origin().await?;
-        let mut epochs = BTreeMap::new();
+    /// Compares these lanes in Redis with Postgres, and closes those that differ. Returns the failure to close a lane, which
+    /// holds up no other.
+    async fn look(&self, stored: &mut [StoredLane]) -> Result<Option<Failure>, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
+        let (now, seen) = look(redis, keys, &lanes).await?;
+        let life = apart::examine(&self.stores, &seen).await?;
         let mut refused = None;
-        for lane in stored.iter_mut().filter(|lane| lane.is_open) {
-            let Some(approved) = &lane.origin else {
+        for (lane, (_, seen)) in stored.iter_mut().zip(&seen) {
+            if !lane.is_open {
+                continue;
+            }
+            let is_other = life.is_some() && seen.life.is_some() && seen.life != life;
+            let other = is_other.then_some(ClosureReason::OtherPostgres);
+            let Some(reason) = other.or(seen.fault(lane)) else {
+                self.note(lane.lane, seen, now);
                 continue;
             };
-            if approved.run_id != origin.run_id {
-                self.try_to_close(lane, ClosureReason::StartedAnew, &mut refused).await?;
-            } else if approved.replication_id != origin.replication_id {
-                self.try_to_close(lane, ClosureReason::OtherReplicationId, &mut refused).await?;
-            } else {
-                epochs.insert(lane.lane, lane.epoch);
+            if reason == ClosureReason::LogLost {
+                self.metrics.data_lost.increment(1);
+                tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
             }
+            self.try_to_close(lane, reason, &mut refused).await?;
         }
-        let is_open = |beat: &&LaneBeat| epochs.contains_key(&beat.noted.lane);
-        let beats: Vec<LaneBeat> = beats.iter().filter(is_open).copied().collect();
-        let round = self.begin_round(&beats, all).await;
-        let mut found = Vec::new();
-        let mut newer = Vec::new();
-        for noted in round.compared() {
-            let epoch = epochs[&noted.lane];
-            match self.scripts.beat(link, epoch, noted).await? {
-                Beat::Epoch(in_redis) if in_redis > epoch => newer.push(noted.lane),
-                beat => found.push((*noted, beat)),
-            }
-        }
-        // First: until these are doubted, the witnesses go on telling.
-        let unproven = round.unproven(&found);
-        if !unproven.is_empty() {
-            table::doubt(&self.stores.pool, unproven.iter().copied()).await?;
-        }
-        for lane in stored.iter_mut().filter(|lane| unproven.contains(&lane.lane)) {
-            self.try_to_close(lane, ClosureReason::WentBack, &mut refused).await?;
-        }
-        found.retain(|(noted, _)| !unproven.contains(&noted.lane));
-        self.judge(stored, &found, &mut refused).await?;
-        newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
-        Ok((newer, refused))
+        Ok(refused)
     }
 
-    /// Closes the lanes that are open.
-    async fn close_all(
-        &self,
-        stored: &mut [StoredLane],
-        reason: ClosureReason,
-    ) -> Result<(), Failure> {
-        for lane in stored.iter_mut().filter(|lane| lane.is_open) {
-            self.close(lane, reason).await?;
+    /// Remembers what a look has seen of a lane that is in order.
+    fn note(&self, lane: Lane, seen: &Seen, now: DateTime<Utc>) {
+        let mut last_seen = self.last_seen.lock().expect("no holder of this lock panics");
+        let last = last_seen.entry(lane).or_default();
+        last.promised = seen.promised;
+        if seen.promised == seen.written {
+            last.settled = Some((seen.promised, now));
         }
-        Ok(())
     }
 
     /// Closes a lane, or notes that its row takes no change.
@@ -259,89 +213,6 @@ impl Keeper {
         match self.close(lane, reason).await {
             Err(failure) if failure.is_of_item() => *refused = Some(failure),
             closed => closed?,
-        }
-        Ok(())
-    }
-
-    /// Begins a look. Lanes at rest are compared that have an entry since their last beat.
-    async fn begin_round(&self, beats: &[LaneBeat], all: bool) -> Round {
-        let at_rest = self.rounds().at_rest(beats);
-        let awake = if all { None } else { self.awake(&at_rest).await.ok() };
-        // Where two commands can't tell, each lane is compared.
-        let awake = awake.unwrap_or_else(|| at_rest.iter().map(|(noted, _)| noted.lane).collect());
-        self.rounds().begin(beats, &awake)
-    }
-
-    /// The lanes at rest with an entry since that time of Redis; all of them if a lane is gone, or a log that has to be
-    /// there.
-    async fn awake(&self, at_rest: &[(NotedBeat, DateTime<Utc>)]) -> RedisResult<BTreeSet<Lane>> {
-        let Stores { redis, keys, .. } = &self.stores;
-        if at_rest.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let mut has_to_be_there = Vec::new();
-        let mut logs = Vec::new();
-        let mut lanes = HashMap::new();
-        for (noted, since) in at_rest {
-            let lane = noted.lane;
-            has_to_be_there.push(keys.lane(lane));
-            let log = keys.log(lane);
-            if noted.promised > 0 {
-                has_to_be_there.push(log.clone());
-            }
-            let ms = u64::try_from(since.timestamp_millis()).unwrap_or_default();
-            logs.push((log.clone(), EntryId { ms, sequence: 0 }.before()));
-            lanes.insert(log, lane);
-        }
-        let there: usize = redis.query(redis::cmd("EXISTS").arg(&has_to_be_there)).await?;
-        if there < has_to_be_there.len() {
-            return Ok(at_rest.iter().map(|(noted, _)| noted.lane).collect());
-        }
-        let newer = log::newer(redis, &logs, Duration::ZERO).await?;
-        Ok(newer.iter().filter_map(|log| lanes.get(log).copied()).collect())
-    }
-
-    fn rounds(&self) -> MutexGuard<'_, Rounds> {
-        self.rounds.lock().expect("no holder of this lock panics")
-    }
-
-    /// Closes the lanes that aren't as they were noted, and notes the beats of the others.
-    async fn judge(
-        &self,
-        stored: &mut [StoredLane],
-        found: &[(NotedBeat, Beat)],
-        refused: &mut Option<Failure>,
-    ) -> Result<(), Failure> {
-        let mut confirmed = Vec::new();
-        for (noted, beat) in found {
-            let reason = match *beat {
-                Beat::Confirmed { promised, settled_at } => {
-                    let settled = settled_at.map(|at| Settled { promised, at }).or(noted.settled);
-                    let now = NotedBeat { beat: noted.beat + 1, promised, settled, ..*noted };
-                    confirmed.push((noted, now, settled_at.is_some()));
-                    continue;
-                }
-                Beat::Missing => ClosureReason::DataLost,
-                Beat::Epoch(_) => ClosureReason::OlderEpoch,
-                Beat::Logless => {
-                    self.metrics.data_lost.increment(1);
-                    tracing::error!(lane = %noted.lane, "ALARM: Redis has lost the order log of this lane");
-                    ClosureReason::LogLost
-                }
-                Beat::Behind(_) => ClosureReason::WentBack,
-                // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
-                // that recovery. Only another look tells.
-                Beat::Closed => ClosureReason::CutOff,
-            };
-            if let Some(lane) = stored.iter_mut().find(|lane| lane.lane == noted.lane) {
-                self.try_to_close(lane, reason, refused).await?;
-            }
-        }
-        let beats: Vec<NotedBeat> = confirmed.iter().map(|(_, now, _)| *now).collect();
-        table::note_beats(&self.stores.pool, &beats).await?;
-        let mut rounds = self.rounds();
-        for (before, now, settled_now) in &confirmed {
-            rounds.note(before, now, *settled_now);
         }
         Ok(())
     }
@@ -363,7 +234,9 @@ impl Keeper {
                 Err(error) if is_data_error(&error) => false,
                 census => {
                     let census = census?;
-                    census.is_conserved() && census.epoch == Some(lane.epoch)
+                    census.is_conserved()
+                        && census.epoch == Some(lane.epoch)
+                        && census.load == stock::load_id(pool, coupon).await?
                 }
             };
             if is_whole || !stock::is_loaded(pool, coupon).await? {
@@ -408,12 +281,12 @@ impl Keeper {
     }
 
     async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {
-        let reason = reason.sentence();
-        let raised = table::raise(&self.stores.pool, lane.lane, lane.epoch, reason).await?;
+        let raised = table::raise(&self.stores.pool, lane.lane, lane.epoch, Some(reason)).await?;
         let Some(epoch) = raised else {
             return Ok(());
         };
         self.metrics.recovery.lanes_closed.increment(1);
+        let reason = reason.sentence();
         tracing::warn!(lane = %lane.lane, epoch, reason, "a lane is closed until Redis has been compared with Postgres");
         (lane.epoch, lane.is_open) = (epoch, false);
         Ok(())
@@ -439,7 +312,16 @@ impl Keeper {
             return Ok(());
         }
         let busy: Vec<Lane> = closed.iter().map(|stored| stored.lane).collect();
-        let recover = |lane: StoredLane| async move { self.recoverer.recover(&lane).await };
+        let last_seen = self.last_seen.lock().expect("no holder of this lock panics").clone();
+        let recover = |lane: StoredLane| {
+            let last_seen = last_seen.get(&lane.lane).copied().unwrap_or_default();
+            async move {
+                let seen = self.recoverer.recover(&lane, last_seen).await?;
+                let mut all = self.last_seen.lock().expect("no holder of this lock panics");
+                all.extend(seen.map(|seen| (lane.lane, seen)));
+                Ok(())
+            }
+        };
         let recoveries = stream::iter(closed).map(recover);
         let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME);
         let recovered = recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.and(all));
@@ -466,15 +348,13 @@ impl Keeper {
         }
     }
 
-    /// Compares lanes that aren't recovered at the moment: a recovery may take long, and lanes without a beat don't notice
-    /// that Redis went back. Those that are closed here are recovered by the next pass.
+    /// Looks at lanes that aren't recovered at the moment: a recovery may take long. Those that are closed here are recovered
+    /// by the next pass.
     async fn look_at_others(&self, busy: &[Lane]) -> Result<(), Failure> {
         let mut others = self.lanes.read_now().await?;
         self.show(&others);
         others.retain(|stored| !busy.contains(&stored.lane));
-        let link = self.stores.redis.link().await?;
-        let beats = table::beats(&self.stores.pool, false).await?;
-        self.look(&link, &mut others, &beats, false).await.map(drop)
+        self.look(&mut others).await.map(drop)
     }
 }
 

@@ -6,40 +6,66 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep};
 
+use super::apart;
 use super::build::Builder;
-use super::damage::{Assessor, Damage, are_buyers, by_coupon};
-use super::harvest::{Harvester, unknown};
-use super::log_patience::LogPatience;
+use super::harvest::Harvester;
 use super::records::{self, LostClaim, Outcome, REFUSED, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RecoveryFate};
 use crate::kit::postgres;
 use crate::kit::redis::Link;
+use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
-use crate::sale::fence::scripts::{self, FenceScripts, Fenced};
-use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
+use crate::sale::fence::look::look;
+use crate::sale::fence::scripts::{FenceScripts, Fenced};
+use crate::sale::fence::table::{self, StoredLane, Trust};
 use crate::sale::ids::{CouponId, Lane, OrderId, order_id};
-use crate::sale::log::{LogState, OrderLog};
-use crate::sale::order::dead_letter;
-use crate::sale::order::live::{self, PAGE};
+use crate::sale::log::{GROUP, LogState};
 use crate::sale::order::write::Orders;
+use crate::sale::order::{dead_letter, live};
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::receipts::book::Receipt;
-use crate::sale::{Failure, Stores, installation, receipts};
+use crate::sale::reconcile::compare::{self, Compared, Promise};
+use crate::sale::reconcile::log::InFlight;
+use crate::sale::{Failure, Stores, buyers, installation, receipts};
+
+/// What the keeper has seen of a lane in Redis.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastSeen {
+    /// Orders that were ever promised, at the last look.
+    pub promised: i64,
+    /// The last look at which all of them were written: their number, and the time of Redis.
+    pub settled: Option<(i64, DateTime<Utc>)>,
+}
 
 /// Recovers lanes.
 pub(super) struct Recoverer {
     stores: Stores,
     lanes: Arc<LaneStates>,
     scripts: Arc<FenceScripts>,
-    assessor: Assessor,
     builder: Builder,
     harvester: Harvester,
     postponed: Postponed,
     lists: ListBuilder,
     metrics: Arc<Metrics>,
+}
+
+/// A recovery that goes on.
+struct Attempt<'a> {
+    link: &'a Link,
+    lane: Lane,
+    epoch: i64,
+    trusts: Option<Trust>,
+    closed_at: DateTime<Utc>,
+    /// Promises of living processes.
+    receipts: Vec<Receipt>,
+    /// Claims that may not be written.
+    log: InFlight,
+    /// Sales that Redis has kept.
+    kept: Vec<CouponId>,
+    outcome: Outcome,
 }
 
 impl Recoverer {
@@ -54,7 +80,6 @@ impl Recoverer {
             stores: stores.clone(),
             lanes,
             scripts,
-            assessor: Assessor::new(stores),
             builder: Builder::new(stores),
             harvester: Harvester::new(stores, orders),
             postponed,
@@ -63,87 +88,202 @@ impl Recoverer {
         }
     }
 
-    /// Recovers a closed lane, unless another recovery has begun meanwhile.
+    /// Recovers a closed lane, unless another recovery has begun meanwhile. Returns what is to be remembered of an open one.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer, or the order log isn't written in time: the lane stays closed.
-    pub(super) async fn recover(&self, closed: &StoredLane) -> Result<(), Failure> {
+    pub(super) async fn recover(
+        &self,
+        closed: &StoredLane,
+        last_seen: LastSeen,
+    ) -> Result<Option<LastSeen>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let lane = closed.lane;
-        // All that follows holds for one life of Redis and one replication ID: no other is approved by this recovery.
+        let (lane, trusts) = (closed.lane, closed.trusts);
         let link = redis.link().await?;
-        // Before the epoch is raised: attempt by attempt, it would catch up with that of Redis.
-        if scripts::epoch(keys, &link, lane).await? > Some(closed.epoch) {
-            return Err(Failure::NewerEpoch(lane));
-        }
-        let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
-            return Ok(());
+        let Some(epoch) = table::raise(pool, lane, closed.epoch, None).await? else {
+            return Ok(None);
         };
         self.lanes.read_now().await?;
         let Some(closed_at) = records::begin(pool, lane, epoch).await? else {
-            return Ok(());
+            return Ok(None);
         };
-        let origin = link.origin().await?;
-        if !self.fence(&link, lane, epoch).await? {
-            return Ok(());
+        let Some(was_lost) = self.fence(&link, (lane, epoch), trusts).await? else {
+            return Ok(None);
+        };
+        let (now, seen) = look(redis, keys, &[lane]).await?;
+        if trusts.is_none() {
+            apart::examine(&self.stores, &seen).await?;
         }
-        let noted = table::beat(pool, lane).await?;
+        let in_redis = seen.first().map_or(0, |(_, seen)| seen.promised);
         let mut outcome = Outcome::default();
-        self.lists.remove_unfinished(&link, lane, epoch).await?;
+        self.remove_unfinished(&link, lane, epoch).await?;
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
-        let believed = closed.harvests.then_some(&noted);
-        let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
-        let Damage { mut kept, mut damaged, adopted } = look;
-        outcome.steps = adopted;
-        // Notes a log that was lost, also one that was begun anew by another program before a worker saw that.
-        self.begin_log(lane).await?;
-        if scripts::has_lost_log(keys, &link, lane).await? {
-            // The sales may be as they were; their orders may be nowhere else.
-            damaged.append(&mut kept);
+        let log = InFlight::read(&self.stores, lane).await?;
+        let kept = Vec::new();
+        let mut attempt =
+            Attempt { link: &link, lane, epoch, trusts, closed_at, receipts, log, kept, outcome };
+        if was_lost {
+            self.drain(&mut attempt).await?;
         }
-        outcome.kept = i64::try_from(kept.len()).unwrap_or(i64::MAX);
-        let lane_is_whole = damaged.is_empty() && !kept.is_empty();
-        let promised = if lane_is_whole {
-            outcome.unknown = Some(0);
-            None
-        } else {
-            self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
-            let in_redis = scripts::promised(keys, &link, lane).await?;
-            let promised = in_redis.max(noted.promised);
-            outcome.unknown = self.unknown((closed, closed_at), &noted, promised, &outcome).await?;
-            Some(promised)
-        };
-        // Redis went back meanwhile. From here on, the next look finds that.
-        if link.origin().await? != origin {
-            return Ok(());
+        // Redis may have archived sales again.
+        stock::remove_again(pool, lane).await?;
+        for coupon in stock::loaded_in(pool, lane).await? {
+            self.recover_sale(&mut attempt, coupon).await?;
         }
-        let first = first_beat(&link, &noted, promised).await?;
-        table::note_beats(pool, &[first]).await?;
-        if !kept.is_empty() {
-            table::note_unchecked(pool, lane).await?;
-        }
-        if !table::open(pool, lane, epoch, &origin).await? {
-            return Ok(());
-        }
-        let closed_for = records::end(pool, lane, epoch, &outcome).await?;
-        receipts::table::settle(pool, &receipts).await?;
-        let second = self.last_second(lane, &receipts).await?;
-        let (as_approved, told) = ((epoch, first.beat, &origin), (outcome.steps, second));
-        let opened = self.scripts.open(&link, lane, as_approved, promised, told).await?;
-        self.lanes.read_now().await?;
-        self.tell((lane, epoch, opened), outcome, closed_for);
-        Ok(())
+        self.open(attempt, (in_redis, now), last_seen).await
     }
 
-    /// Closes the lane in Redis. False if the lane has a newer epoch.
-    async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
+    /// Closes the lane in Redis. Returns whether the lane or its log was lost; `None` if the recovery has to end.
+    async fn fence(
+        &self,
+        link: &Link,
+        (lane, epoch): (Lane, i64),
+        trusts: Option<Trust>,
+    ) -> Result<Option<bool>, Failure> {
         let identity = installation::identity(&self.stores.pool).await?;
-        let fenced = self.scripts.fence(link, lane, epoch, &identity).await?;
-        if let Fenced::MovedAside(moved) = &fenced {
-            tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
+        let has_decided = trusts.is_some();
+        match self.scripts.fence(link, (lane, epoch), GROUP, &identity, has_decided).await? {
+            Fenced::Closed => Ok(Some(false)),
+            Fenced::WasLost => Ok(Some(true)),
+            Fenced::MovedAside(moved) => {
+                tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
+                Ok(Some(true))
+            }
+            // Another recovery has raised the epoch, or Postgres went back: then its epoch is still ours.
+            Fenced::Ahead if table::epoch(&self.stores.pool, lane).await? == Some(epoch) => {
+                let (_, seen) = look(&self.stores.redis, &self.stores.keys, &[lane]).await?;
+                Err(apart::close(&self.stores, &seen, epoch).await?)
+            }
+            Fenced::Ahead => Ok(None),
         }
-        Ok(fenced != Fenced::Ahead)
+    }
+
+    /// Keeps a sale that is as Postgres says. Otherwise has the log written, makes orders of the promises that Postgres
+    /// doesn't know, looks again, and builds the sale. One that can't be built is removed and put aside, so that it stays
+    /// closed alone.
+    async fn recover_sale(
+        &self,
+        attempt: &mut Attempt<'_>,
+        coupon: CouponId,
+    ) -> Result<(), Failure> {
+        let mut found = self.compare(attempt, coupon).await?;
+        if self.keep(attempt, coupon, found.as_ref()).await? {
+            return Ok(());
+        }
+        if !attempt.log.is_settled {
+            self.drain(attempt).await?;
+            found = self.compare(attempt, coupon).await?;
+        }
+        match self.harvest_and_build(attempt, coupon, found).await {
+            Err(failure) if failure.is_of_item() => {
+                self.builder.remove(coupon, attempt.epoch).await?;
+                let error = failure.to_string();
+                Ok(self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?)
+            }
+            done => done,
+        }
+    }
+
+    async fn harvest_and_build(
+        &self,
+        attempt: &mut Attempt<'_>,
+        coupon: CouponId,
+        found: Option<(bool, Compared)>,
+    ) -> Result<(), Failure> {
+        let Attempt { link, epoch, trusts, .. } = *attempt;
+        let before = (attempt.outcome.harvested, attempt.outcome.receipts);
+        let believes = trusts != Some(Trust::Postgres);
+        if let Some((_, compared)) = found.filter(|_| believes) {
+            attempt.outcome.harvested +=
+                self.harvester.take(coupon, epoch, compared.lost, &mut attempt.outcome).await?;
+        }
+        let receipts = of_sale(&attempt.receipts, coupon);
+        attempt.outcome.receipts +=
+            self.harvester.take(coupon, epoch, receipts, &mut attempt.outcome).await?;
+        if before != (attempt.outcome.harvested, attempt.outcome.receipts) {
+            let found = self.compare(attempt, coupon).await?;
+            if self.keep(attempt, coupon, found.as_ref()).await? {
+                return Ok(());
+            }
+        }
+        self.builder.build(link, coupon, epoch, &mut attempt.outcome).await
+    }
+
+    /// Compares a sale: whether it is as noted but for its buyers, and the buyers. `None` if Redis hasn't got it, or it
+    /// can't be read.
+    async fn compare(
+        &self,
+        attempt: &Attempt<'_>,
+        coupon: CouponId,
+    ) -> Result<Option<(bool, Compared)>, Failure> {
+        let compared = async {
+            let Some((terms, census)) = compare::facts(&self.stores, coupon).await? else {
+                return Ok(None);
+            };
+            if census.total.is_none() {
+                return Ok(None);
+            }
+            let compared = compare::buyers(&self.stores, coupon, Some(&attempt.log)).await?;
+            Ok(Some((compare::is_as_noted(coupon, &terms, &census), compared)))
+        };
+        match compared.await {
+            // What can't be read is replaced by what Postgres has.
+            Err(failure) if Failure::is_of_item(&failure) => Ok(None),
+            compared => compared,
+        }
+    }
+
+    /// True for a sale that Redis has kept. Receipts that are superseded are reported.
+    async fn keep(
+        &self,
+        attempt: &mut Attempt<'_>,
+        coupon: CouponId,
+        found: Option<&(bool, Compared)>,
+    ) -> Result<bool, Failure> {
+        let is_same = found.is_some_and(|(as_noted, compared)| *as_noted && compared.is_same());
+        if !is_same || attempt.trusts == Some(Trust::Postgres) {
+            return Ok(false);
+        }
+        let receipts = of_sale(&attempt.receipts, coupon);
+        let (superseded, unknown) = self.harvester.sort_out(coupon, receipts).await?;
+        if !are_buyers(&self.stores, coupon, &unknown).await? {
+            return Ok(false);
+        }
+        let lost = &mut attempt.outcome.lost;
+        let untold: Vec<_> = superseded.into_iter().filter(|one| !lost.contains(one)).collect();
+        lost.extend(untold);
+        attempt.outcome.kept += 1;
+        attempt.kept.push(coupon);
+        Ok(true)
+    }
+
+    /// Builds the lists of unpaid orders, and opens the lane: Postgres first.
+    async fn open(
+        &self,
+        attempt: Attempt<'_>,
+        (in_redis, now): (i64, DateTime<Utc>),
+        last_seen: LastSeen,
+    ) -> Result<Option<LastSeen>, Failure> {
+        let Stores { pool, .. } = &self.stores;
+        let Attempt { link, lane, epoch, ref receipts, ref kept, .. } = attempt;
+        let in_flight = compare_lane(&self.stores, &attempt.log).await?;
+        self.lists.build(link, lane, epoch, &in_flight).await?;
+        let mut outcome = attempt.outcome.clone();
+        let waiting = i64::try_from(in_flight.len()).unwrap_or(i64::MAX);
+        outcome.unknown = self.unknown(&attempt, in_redis, last_seen, waiting).await?;
+        if !table::open(pool, lane, epoch).await? {
+            return Ok(None);
+        }
+        let closed_for = records::end(pool, lane, epoch, &outcome).await?;
+        receipts::table::settle(pool, receipts).await?;
+        let second = self.last_second(lane, receipts).await?;
+        let promised = in_redis.max(last_seen.promised);
+        let all_written = attempt.log.is_settled.then_some(promised);
+        let opened = self.scripts.open(link, (lane, epoch), kept, second, all_written).await?;
+        self.lanes.read_now().await?;
+        self.tell((lane, epoch, opened), outcome, closed_for);
+        Ok(Some(LastSeen { promised, settled: all_written.map(|orders| (orders, now)) }))
     }
 
     /// Tells the metrics of a recovery, and the log, if the lane is open.
@@ -153,18 +293,8 @@ impl Recoverer {
         outcome: Outcome,
         closed_for: Option<Duration>,
     ) {
-        let Outcome {
-            kept,
-            built,
-            buyers,
-            harvested,
-            receipts,
-            absent,
-            dropped,
-            unknown,
-            lost,
-            ..
-        } = outcome;
+        let Outcome { kept, built, buyers, harvested, receipts, absent, dropped, unknown, lost } =
+            outcome;
         let unknown = unknown.unwrap_or(0);
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
@@ -186,61 +316,18 @@ impl Recoverer {
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, dropped, unknown, lost = lost.len(), "the lane is open again");
     }
 
-    /// Whether each of these promises is a row, a dead letter, or a buyer in Redis.
+    /// Whether each of these promises is a row, a dead letter, superseded, or a buyer in Redis.
     pub(super) async fn are_kept(&self, promises: &[Receipt]) -> Result<bool, Failure> {
-        for (coupon, promised) in by_coupon(promises.iter().map(Receipt::claim)) {
-            for part in promised.chunks(PAGE) {
-                let unknown = unknown(&self.stores.pool, coupon, part.to_vec()).await?;
-                if !are_buyers(&self.stores, coupon, &unknown).await? {
-                    return Ok(false);
-                }
+        let mut coupons: Vec<CouponId> = promises.iter().map(|receipt| receipt.coupon).collect();
+        coupons.sort();
+        coupons.dedup();
+        for coupon in coupons {
+            let (_, unknown) = self.harvester.sort_out(coupon, of_sale(promises, coupon)).await?;
+            if !are_buyers(&self.stores, coupon, &unknown).await? {
+                return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    /// Has the log written, and builds the damaged sales and the lists of unpaid orders anew. A sale that can't be built
-    /// is removed and put aside, so that it stays closed alone.
-    async fn rebuild(
-        &self,
-        link: &Link,
-        (closed, epoch): (&StoredLane, i64),
-        damaged: &[CouponId],
-        receipts: &[Receipt],
-        outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
-        self.wait_for_log(closed.lane).await?;
-        for coupon in damaged {
-            let of_lane = (closed.harvests, epoch);
-            match self.rebuild_sale(link, *coupon, of_lane, receipts, outcome).await {
-                Err(failure) if failure.is_of_item() => {
-                    self.builder.remove(*coupon, epoch).await?;
-                    outcome.steps += 1;
-                    let error = failure.to_string();
-                    self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?;
-                }
-                built => built?,
-            }
-        }
-        outcome.steps += 1;
-        self.lists.build(link, closed.lane, epoch).await
-    }
-
-    async fn rebuild_sale(
-        &self,
-        link: &Link,
-        coupon: CouponId,
-        (harvests, epoch): (bool, i64),
-        receipts: &[Receipt],
-        outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
-        if harvests {
-            self.harvester.harvest(coupon, epoch, outcome).await?;
-        }
-        let of_sale = receipts.iter().filter(|receipt| receipt.coupon == coupon);
-        let of_sale = of_sale.map(|receipt| (receipt.user, receipt.order)).collect();
-        outcome.receipts += self.harvester.take(coupon, epoch, of_sale, outcome).await?;
-        self.builder.build(link, coupon, epoch, outcome).await
     }
 
     /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].
@@ -264,16 +351,25 @@ impl Recoverer {
         }
     }
 
-    /// Waits until the workers have written all that is in the order log.
-    async fn wait_for_log(&self, lane: Lane) -> Result<(), Failure> {
+    /// Waits until the workers have written all that is in the order log: as long as something moves in it, and for
+    /// [`limits::RECOVERY_LOG_MAX`] at most.
+    async fn drain(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        let mut patience = LogPatience::begin(Instant::now());
+        let (lane, begun) = (attempt.lane, Instant::now());
+        let (mut moved_at, mut last) = (begun, None);
         loop {
             let state = LogState::of(redis, keys, lane).await?;
             if state.is_settled() {
+                attempt.log = InFlight::none();
                 return Ok(());
             }
-            if patience.is_over(state, Instant::now()) {
+            let now = Instant::now();
+            if last != Some(state) {
+                (moved_at, last) = (now, Some(state));
+            }
+            if now >= moved_at + limits::RECOVERY_LOG_STILL
+                || now >= begun + limits::RECOVERY_LOG_MAX
+            {
                 tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
                 return Err(Failure::NoReply);
             }
@@ -281,12 +377,17 @@ impl Recoverer {
         }
     }
 
-    /// Begins the log if it is missing, or has no group: claims are refused without it once orders have been promised, and
-    /// workers don't begin a log that was lost.
-    async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
-        let log = OrderLog::new(redis.clone(), keys, lane);
-        Ok(log.begin_anew().await?)
+    /// Removes what recoveries before this epoch have built in vain, because their process died.
+    async fn remove_unfinished(&self, link: &Link, lane: Lane, epoch: i64) -> Result<(), Failure> {
+        let unfinished = records::unfinished(&self.stores.pool, lane, epoch).await?;
+        if unfinished.is_empty() {
+            return Ok(());
+        }
+        self.lists.remove(link, lane, &unfinished).await?;
+        for coupon in stock::loaded_in(&self.stores.pool, lane).await? {
+            self.builder.remove_unfinished(coupon, &unfinished).await?;
+        }
+        Ok(())
     }
 
     /// The second, since 2022, behind which the next order ids of the lane begin: of two claims of a user, the later one has
@@ -304,46 +405,70 @@ impl Recoverer {
         Ok(last.max(order_id::second_at(now)))
     }
 
-    /// Claims that Redis had granted, and that neither Postgres nor this recovery knows, now that the log is written, and
-    /// that receipts and buyers are orders: at least so many. Claims that were granted after the last beat are in no
-    /// count, and known ones among them may hide as many. `None` where not even that can be known.
+    /// Claims that Redis had granted by the keeper's last look, and that neither store and no process knows, now that
+    /// receipts and buyers are orders: at least so many. Claims that were granted after that look are in no count, and known
+    /// ones among them may hide as many. `None` where not even that can be known.
     async fn unknown(
         &self,
-        (closed, closed_at): (&StoredLane, DateTime<Utc>),
-        noted: &NotedBeat,
-        promised: i64,
-        outcome: &Outcome,
+        attempt: &Attempt<'_>,
+        in_redis: i64,
+        last_seen: LastSeen,
+        waiting: i64,
     ) -> Result<Option<i64>, Failure> {
-        let is_recent = |of: &Settled| {
-            (noted.at - of.at).to_std().unwrap_or_default() < limits::SETTLED_AGE_MAX
-        };
-        let Some(settled) = noted.settled.filter(|of| closed.harvests && is_recent(of)) else {
+        if attempt.trusts == Some(Trust::Postgres) {
             return Ok(None);
-        };
+        }
+        if last_seen.promised > 0 && in_redis >= last_seen.promised {
+            return Ok(Some(0));
+        }
         let pool = &self.stores.pool;
-        let rows = live::count_since(pool, closed.lane, settled.at, closed_at).await?;
-        let letters = dead_letter::count_since(pool, closed.lane, settled.at).await?;
+        let is_recent = |at: &DateTime<Utc>| {
+            (attempt.closed_at - at).to_std().unwrap_or_default() < limits::SETTLED_AGE_MAX
+        };
+        let Some((settled, at)) = last_seen.settled.filter(|(_, at)| is_recent(at)) else {
+            return Ok((attempt.outcome.built == 0).then_some(0));
+        };
+        let rows = live::count_since(pool, attempt.lane, at, attempt.closed_at).await?;
+        let letters = dead_letter::count_since(pool, attempt.lane, at).await?;
         // The others have a dead letter.
         let is_listed = |lost: &&LostClaim| [SUPERSEDED, REFUSED].contains(&&*lost.reason);
-        let listed = outcome.lost.iter().filter(is_listed).count();
-        let known = rows + letters + i64::try_from(listed).unwrap_or(i64::MAX);
-        Ok(Some((promised - settled.promised - known).max(0)))
+        let listed = attempt.outcome.lost.iter().filter(is_listed).count();
+        let known = rows + letters + waiting + i64::try_from(listed).unwrap_or(i64::MAX);
+        Ok(Some((last_seen.promised - settled - known).max(0)))
     }
 }
 
-/// The beat to open a lane with: no older state of Redis has it, since one above the noted one may have been raised
-/// without a note. With a number of promised orders, all of them are written, or known to be lost.
-async fn first_beat(
-    link: &Link,
-    noted: &NotedBeat,
-    promised: Option<i64>,
-) -> Result<NotedBeat, Failure> {
-    let first = NotedBeat { beat: noted.beat + 2, ..*noted };
-    let Some(promised) = promised else {
-        return Ok(first);
-    };
-    let (seconds, micros): (i64, u32) = link.query(&redis::cmd("TIME")).await?;
-    let now = DateTime::from_timestamp(seconds, micros * 1_000);
-    let settled = now.map(|at| Settled { promised, at });
-    Ok(NotedBeat { promised, settled, ..first })
+/// The claims of the log that Postgres doesn't know.
+async fn compare_lane(stores: &Stores, log: &InFlight) -> Result<Vec<Promise>, Failure> {
+    let mut unknown = Vec::new();
+    for coupon in log.coupons() {
+        unknown.extend(compare::unknown(&stores.pool, coupon, log.of(coupon).collect()).await?);
+    }
+    Ok(unknown)
+}
+
+/// The receipts of a sale.
+fn of_sale(receipts: &[Receipt], coupon: CouponId) -> Vec<Promise> {
+    let of_sale = receipts.iter().filter(|receipt| receipt.coupon == coupon);
+    of_sale.map(|receipt| (receipt.user, receipt.order)).collect()
+}
+
+/// Whether each of these users is a buyer by this order. False for a sale that can't be read.
+async fn are_buyers(
+    stores: &Stores,
+    coupon: CouponId,
+    promises: &[Promise],
+) -> Result<bool, Failure> {
+    for page in promises.chunks(live::PAGE) {
+        let users = page.iter().map(|(user, _)| *user);
+        match buyers::orders_of(&stores.redis, &stores.keys, coupon, users).await {
+            Err(failure) if failure.is_of_item() => return Ok(false),
+            held => {
+                if page.iter().zip(held?).any(|((_, order), held)| held != Some(*order)) {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
 }

@@ -8,14 +8,13 @@
 //!
 //! 1. **Fence.** The epoch is raised in Postgres, then in Redis. Each attempt raises it, so two recoveries never work
 //!    under one epoch.
-//! 2. **Look** (`damage.rs`). If the beat is the noted one, Redis has lost at most what came after it: each sale is
-//!    counted, and the orders claimed since then have to have their buyers. Sales that pass are taken over as they are,
-//!    with the units that dead letters hold there, but for those that a recovery has built which was broken off. If all
-//!    of them pass, the lane opens.
-//! 3. **Log.** Otherwise the workers first write what is in the order log, as always.
-//! 4. **Harvest** (`harvest.rs`). Buyers that Redis knows and Postgres doesn't become orders.
-//! 5. **Build** (`build.rs`). Stock and buyers of each damaged sale are built from one snapshot of Postgres, under
-//!    shards of their own, and take the place of the old ones in one step.
+//! 2. **Receipts.** Each living process hands in what it has promised and not seen committed.
+//! 3. **Compare** (`reconcile/compare.rs`). Each sale is read in both stores, order by order. One that is the same is kept
+//!    as it is, whatever waits in its log.
+//! 4. **Log and harvest** (`harvest.rs`). Of a sale that differs, the workers first write what is in the order log. Then
+//!    buyers and receipts that Postgres doesn't know become orders, and the sale is compared once more.
+//! 5. **Build** (`build.rs`). Stock and buyers of each other sale are built from one snapshot of Postgres, under
+//!    shards of their own, and take the place of the old ones in one step. The lists of unpaid orders always are.
 //! 6. **Open.** Postgres first, then Redis. A row of `recoveries` says what was found and done.
 //!
 //! # Authority
@@ -30,8 +29,7 @@
 //!
 //! * Postgres refuses a harvested claim: that claim becomes a dead letter, and the others become orders.
 //! * A sale can't be built: it is removed and postponed, and stays closed alone.
-//! * Postgres refuses a change of one lane, or a receipt: that lane stays as it is, and closed lanes are recovered. Beats
-//!   are noted together, so none is noted in that look.
+//! * Postgres refuses a change of one lane, or a receipt: that lane stays as it is, and closed lanes are recovered.
 //!
 //! # What is not promised
 //!
@@ -41,22 +39,16 @@
 // The process that looks after the lanes.
 pub mod keeper;
 
+// One recovery of one lane.
+mod lane;
+
 // Stores that don't belong together.
 pub mod apart;
 
 // Recoveries on an operator's word.
 pub mod by_hand;
 
-// One recovery of one lane.
-mod lane;
-
-// Time that the workers have to write the order log.
-mod log_patience;
-
-// Sales that Redis has not kept.
-mod damage;
-
-// Buyers that only Redis knows.
+// Promises that Postgres doesn't know.
 mod harvest;
 
 // Sales built from Postgres.
@@ -68,7 +60,7 @@ mod unpaid;
 // Dead letters that are tried again.
 pub mod retry;
 
-// Reasons of closures, and the list of recoveries.
+// The list of recoveries.
 pub mod closures;
 
 // The record of recoveries.

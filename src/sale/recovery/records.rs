@@ -43,8 +43,6 @@ pub(super) struct Outcome {
     pub kept: i64,
     /// Sales that were built from Postgres.
     pub built: i64,
-    /// Steps that Redis has to know before the lane is opened.
-    pub steps: i64,
     /// Buyers of the built sales.
     pub buyers: i64,
     /// Buyers that only Redis knew, and that became orders.
@@ -168,26 +166,6 @@ pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::R
     .await
 }
 
-/// Epochs among these whose recoveries have not been finished.
-pub(super) async fn unfinished_among(
-    pool: &PgPool,
-    lane: Lane,
-    epochs: &[i64],
-) -> sqlx::Result<Vec<i64>> {
-    if epochs.is_empty() {
-        return Ok(Vec::new());
-    }
-    sqlx::query_scalar!(
-        "SELECT epoch FROM recoveries
-         WHERE lane = $1 AND epoch = ANY($2) AND opened_at IS NULL
-           AND id > (SELECT coalesce(max(id), 0) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL)",
-        lane.get(),
-        epochs,
-    )
-    .fetch_all(pool)
-    .await
-}
-
 /// Notes that the claims that a recovery could not keep are settled with their buyers; a repeat keeps the first note.
 /// False if there is no such recovery, or it has kept all claims.
 pub async fn settle(
@@ -221,25 +199,6 @@ pub async fn settle(
         recovery.get(),
     )
     .fetch_one(&mut *tx)
-    .await
-}
-
-/// Recoveries, newest first, from before the given one on.
-pub async fn list(
-    pool: &PgPool,
-    before: Option<RecoveryId>,
-    limit: u32,
-) -> sqlx::Result<Vec<Recovery>> {
-    sqlx::query_as!(
-        Recovery,
-        r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
-                  receipts_dropped, unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
-           FROM recoveries WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
-        before.map(RecoveryId::get),
-        i64::from(limit),
-    )
-    .fetch_all(pool)
     .await
 }
 

@@ -158,7 +158,6 @@ impl Retries {
             Err(kept) => return Ok(Retried::Kept(kept)),
         };
         if let Err(kept) = self.write(epoch, claim).await? {
-            dead_letter::note_unit(pool, letter).await?;
             return Ok(Retried::Kept(kept));
         }
         dead_letter::became_order(pool, letter, by).await?;
@@ -213,7 +212,7 @@ impl Retries {
             return Ok(Err(Kept::NotLoaded));
         }
         let link = redis.link().await?;
-        let epoch = self.lanes.admit(lane, link.server())?;
+        let epoch = self.lanes.admit(lane)?;
         let Some(shards) = buyers::shards(redis, keys, coupon).await? else {
             return Ok(Err(Kept::NotLoaded));
         };

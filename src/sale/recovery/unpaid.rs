@@ -1,19 +1,18 @@
 //! Users' lists of unpaid orders in a lane, built from Postgres.
 //!
-//! The lists are built from one snapshot under a key that carries the epoch of the recovery, and take the place of those
-//! in use in one step. Payments and cancellations go on meanwhile: an order that has left the lists in use before the
-//! switch would be back. So each order of the snapshot is looked up once more after the switch, before the lane opens.
-//! An order that is no longer unpaid leaves the new lists; one that changes later is taken off by the pass, which finds
-//! the new lists.
+//! The lists are built from one snapshot, and of the claims in the log that are no rows yet, under a key that carries the
+//! epoch of the recovery. They take the place of those in use in one step. An order that is paid or closed meanwhile leaves
+//! the new lists once the lane is open: no return of a place is closed before.
+
+use std::collections::HashSet;
 
 use sqlx::PgConnection;
 
-use super::records;
 use crate::kit::postgres;
 use crate::kit::redis::Link;
 use crate::kit::script::Script;
 use crate::sale::ids::{Lane, OrderId, UserId};
-use crate::sale::order::give_back::places::{Places, pairs};
+use crate::sale::order::give_back::places::pairs;
 use crate::sale::order::live;
 use crate::sale::{Failure, Stores};
 
@@ -22,7 +21,6 @@ pub(super) struct ListBuilder {
     stores: Stores,
     list: Script<2>,
     switch: Script<3>,
-    places: Places,
     /// Unpaid orders that a user may hold in a lane; 0 for no bound: then there are no lists.
     bound: u32,
 }
@@ -33,26 +31,20 @@ impl ListBuilder {
             stores: stores.clone(),
             list: Script::new(include_str!("../../../lua/list_unpaid.lua")),
             switch: Script::new(include_str!("../../../lua/switch_unpaid.lua")),
-            places: Places::new(stores.keys.clone()),
             bound,
         }
     }
 
-    /// Removes lists that recoveries before this epoch have left behind.
-    pub(super) async fn remove_unfinished(
+    /// Removes lists that these recoveries have left behind.
+    pub(super) async fn remove(
         &self,
         link: &Link,
         lane: Lane,
-        epoch: i64,
+        epochs: &[i64],
     ) -> Result<(), Failure> {
-        let Stores { pool, keys, .. } = &self.stores;
-        let unfinished = records::unfinished(pool, lane, epoch).await?;
-        if unfinished.is_empty() {
-            return Ok(());
-        }
         let mut command = redis::cmd("UNLINK");
-        unfinished.iter().for_each(|one| {
-            command.arg(keys.unpaid_built(lane, *one));
+        epochs.iter().for_each(|epoch| {
+            command.arg(self.stores.keys.unpaid_built(lane, *epoch));
         });
         Ok(link.query(&command).await?)
     }
@@ -62,29 +54,30 @@ impl ListBuilder {
     /// # Errors
     ///
     /// When a store doesn't answer, or another recovery has begun; the present lists stay then.
-    pub(super) async fn build(&self, link: &Link, lane: Lane, epoch: i64) -> Result<(), Failure> {
-        let built = self.fill_and_switch(link, lane, epoch).await;
-        if built.is_err() {
-            // They would fill a full Redis further with each attempt.
-            let mut command = redis::cmd("UNLINK");
-            command.arg(self.stores.keys.unpaid_built(lane, epoch));
-            let _ = link.query::<i64>(&command).await;
-        }
-        let listed = built?;
-        self.take_off(link, lane, &listed).await
-    }
-
-    /// Returns the orders on the new lists.
-    async fn fill_and_switch(
+    pub(super) async fn build(
         &self,
         link: &Link,
         lane: Lane,
         epoch: i64,
-    ) -> Result<Vec<(UserId, OrderId)>, Failure> {
-        let mut listed = Vec::new();
+        in_flight: &[(UserId, OrderId)],
+    ) -> Result<(), Failure> {
+        let built = self.fill_and_switch(link, (lane, epoch), in_flight).await;
+        if built.is_err() {
+            // They would fill a full Redis further with each attempt.
+            let _ = self.remove(link, lane, &[epoch]).await;
+        }
+        built
+    }
+
+    async fn fill_and_switch(
+        &self,
+        link: &Link,
+        (lane, epoch): (Lane, i64),
+        in_flight: &[(UserId, OrderId)],
+    ) -> Result<(), Failure> {
         if self.bound > 0 {
             let mut snapshot = postgres::begin_snapshot(&self.stores.pool).await?;
-            let filled = self.fill(&mut snapshot, link, (lane, epoch), &mut listed).await;
+            let filled = self.fill(&mut snapshot, link, (lane, epoch), in_flight).await;
             snapshot.rollback().await?;
             filled?;
         }
@@ -93,56 +86,58 @@ impl ListBuilder {
         let names = names.each_ref().map(String::as_str);
         let reply: String = self.switch.run(link, names, epoch).await?;
         match reply.as_str() {
-            "SWITCHED" => Ok(listed),
+            "SWITCHED" => Ok(()),
             "FENCED" => Err(Failure::recovering(lane)),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
 
+    /// Claims in flight become rows meanwhile: each is listed once.
     async fn fill(
         &self,
         snapshot: &mut PgConnection,
         link: &Link,
         (lane, epoch): (Lane, i64),
-        listed: &mut Vec<(UserId, OrderId)>,
+        in_flight: &[(UserId, OrderId)],
     ) -> Result<(), Failure> {
-        let keys = &self.stores.keys;
-        let names = [keys.lane(lane), keys.unpaid_built(lane, epoch)];
-        let names = names.each_ref().map(String::as_str);
+        let mut waiting: HashSet<(UserId, OrderId)> = in_flight.iter().copied().collect();
         let mut after = None;
         loop {
             let page = live::unpaid_page(&mut *snapshot, after).await?;
-            let Some(last) = page.last() else {
-                return Ok(());
-            };
+            let Some(last) = page.last() else { break };
             after = Some(last.position());
             let of_lane = page.iter().filter(|unpaid| unpaid.coupon.lane() == lane);
             let of_lane: Vec<_> = of_lane.map(|unpaid| (unpaid.user, unpaid.order)).collect();
-            if of_lane.is_empty() {
-                continue;
+            for claim in &of_lane {
+                waiting.remove(claim);
             }
-            let arguments = (epoch, &pairs(of_lane.iter().copied())[..]);
-            let reply: String = self.list.run(link, names, arguments).await?;
-            match reply.as_str() {
-                "LISTED" => listed.extend(of_lane),
-                "FENCED" => return Err(Failure::recovering(lane)),
-                _ => return Err(Failure::UnknownReply(reply)),
-            }
+            self.list(link, (lane, epoch), &of_lane).await?;
         }
-    }
-
-    /// Takes orders off the lists that are no longer unpaid.
-    async fn take_off(
-        &self,
-        link: &Link,
-        lane: Lane,
-        listed: &[(UserId, OrderId)],
-    ) -> Result<(), Failure> {
-        for page in listed.chunks(live::PAGE) {
-            let unpaid = live::unpaid_among(&self.stores.pool, page).await?;
-            let gone = page.iter().filter(|(_, order)| !unpaid.contains(order)).copied();
-            self.places.free(link, lane, &pairs(gone)).await?;
+        let waiting: Vec<_> = waiting.into_iter().collect();
+        for page in waiting.chunks(live::PAGE) {
+            self.list(link, (lane, epoch), page).await?;
         }
         Ok(())
+    }
+
+    async fn list(
+        &self,
+        link: &Link,
+        (lane, epoch): (Lane, i64),
+        claims: &[(UserId, OrderId)],
+    ) -> Result<(), Failure> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let keys = &self.stores.keys;
+        let names = [keys.lane(lane), keys.unpaid_built(lane, epoch)];
+        let names = names.each_ref().map(String::as_str);
+        let arguments = (epoch, &pairs(claims.iter().copied())[..]);
+        let reply: String = self.list.run(link, names, arguments).await?;
+        match reply.as_str() {
+            "LISTED" => Ok(()),
+            "FENCED" => Err(Failure::recovering(lane)),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
     }
 }

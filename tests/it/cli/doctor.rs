@@ -279,7 +279,12 @@ async fn the_processes_that_run_are_judged() {
     let stores = app.store_arguments();
     let gateway = ["--payment-callback-secret", SECRET, "--gateway-url", "http://127.0.0.1:1"];
     let mut process = Process::serve(&app, &["--in-process-gateway", "--roles", "api"]);
-    process.url().await;
+    let url = process.url().await;
+    // By these the alarm NoWorker goes, whatever the stores do.
+    let metrics = app.client().get(format!("{url}/metrics")).send().await.expect("it answers");
+    let metrics = metrics.text().await.expect("a page");
+    let has = |role: &str| metrics.contains(&format!("flash_sale_role{{role=\"{role}\"}} 1"));
+    assert_eq!(["api", "worker"].map(has), [true, false], "{metrics}");
     eventually("the process tells of itself", async || {
         let found = examine(&stores, &gateway).await;
         ["ok    Running: ", "whatever is on sale is given away", "no process has the role worker"]

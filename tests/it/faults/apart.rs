@@ -104,7 +104,7 @@ async fn create(app: &TestApp, total: i64) -> CouponId {
     coupon["id"].as_str().and_then(|id| id.parse().ok()).expect("an id")
 }
 
-/// All keys of this app in Redis with their values, but for the beat, and what the board is told of the processes.
+/// All keys of this app in Redis with their values, but for what the board is told of the processes.
 async fn keys(app: &TestApp) -> Vec<(String, Vec<u8>)> {
     let mut names: Vec<String> = app.redis(&["KEYS", "*"]).await;
     names.retain(|name| !name.contains(":process"));
@@ -112,8 +112,7 @@ async fn keys(app: &TestApp) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for name in names {
         if name.ends_with(":lane") {
-            let mut fields: BTreeMap<String, String> = app.redis(&["HGETALL", &name]).await;
-            fields.remove("beat");
+            let fields: BTreeMap<String, String> = app.redis(&["HGETALL", &name]).await;
             all.push((name, format!("{fields:?}").into_bytes()));
             continue;
         }

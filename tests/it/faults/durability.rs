@@ -84,7 +84,7 @@ async fn survivors(level: &str, fault: Fault) -> usize {
     }
     app.write_orders().await;
     if known < 3 {
-        // The comparison names the number of those that were lost, if a beat has noted them.
+        // The comparison names what was lost.
         app.expect_disagreements();
     }
     known

@@ -228,16 +228,16 @@ async fn a_recovery_is_entered_with_its_lane_before_and_after_and_so_is_its_sett
     };
     let epoch = app.number("SELECT epoch FROM lanes WHERE lane = 0").await;
     let first = recover("postgres").await;
-    let open = json!({"lane": 0, "epoch": epoch, "state": "open", "closed_at": null, "reason": null, "harvests": true});
+    let open = json!({"lane": 0, "epoch": epoch, "state": "open", "closed_at": null, "reason": null, "trusts": null});
     assert_eq!(first["before"], open);
     let closed = &first["after"];
     assert_eq!(closed["reason"], "an operator asked for it");
-    assert_eq!((&closed["state"], &closed["harvests"]), (&json!("recovering"), &json!(false)));
+    assert_eq!((&closed["state"], &closed["trusts"]), (&json!("recovering"), &json!("postgres")));
     assert!(closed["epoch"].as_i64() > Some(epoch) && closed["closed_at"].is_string(), "{closed}");
     // The lane is still closed, and the operator has thought better of it.
     let second = recover("redis").await;
     assert_eq!(second["before"], *closed);
-    assert_eq!(second["after"]["harvests"], true);
+    assert_eq!(second["after"]["trusts"], "redis");
     app.recover().await;
 
     app.execute(

@@ -44,8 +44,7 @@ async fn with_one_of_each() -> TestApp {
         "UPDATE flash_sales SET sold = 2 WHERE coupon_id = {coupon};
          INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
              VALUES (0, 1, 'an older file', now(), now(), '[{}]'), (0, 2, 'all were kept', now(), now(), '[]');
-         -- As if the keeper had been refused for a while.
-         UPDATE lane_beats SET beat = beat + 1, beat_at = now() - interval '10 min'",
+         UPDATE lanes SET state = 'recovering', reason = 'x', closed_at = now() - interval '10 min'",
         claim(order)
     ))
     .await;

@@ -193,7 +193,6 @@ async fn a_promise_without_a_unit_takes_one_or_stays() {
     let letter = the_letter(&app).await;
     let shard = app.shard_of(coupon, 1).await;
     let _: i64 = app.redis(&["HDEL", &shard, "1"]).await;
-    app.execute("UPDATE dead_letters SET holds_unit = false").await;
     assert_eq!(retry(&app, &letter).await.refusal(), (409, "no_unit"));
     let restock = serde_json::json!({"key": "k", "units": 1});
     let path = format!("/v1/coupons/{coupon}/restock");

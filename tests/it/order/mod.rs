@@ -12,8 +12,6 @@ mod lifecycle_model;
 // Orders that the staff moves.
 mod staff;
 
-// Ids of orders outside.
-
 // Orders that are not paid in time.
 mod expiry;
 
@@ -26,8 +24,8 @@ mod stock_returns;
 // Entries that could not become orders.
 mod dead_letters;
 
-// Places of discarded dead letters.
-mod withdrawals;
-
 // Requests that wait for their order.
 mod waiters;
+
+// Discarded dead letters: their units come back if they exist.
+mod withdrawals;

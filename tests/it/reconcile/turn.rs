@@ -27,7 +27,7 @@ async fn hold_comparisons(app: &TestApp) -> Transaction<'static, Postgres> {
 async fn has_begun(app: &TestApp) {
     eventually("a comparison holds the turn and waits", async || {
         let waiting = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SELECT%flash_sales%'";
+            WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SELECT coupon_id AS%FROM flash_sales%'";
         app.number(HOLDER).await == 1 && app.number(waiting).await == 1
     })
     .await;

@@ -1,6 +1,7 @@
 //! `differences`: the facts about the sales of a lane that only one store has; and `close`: a recovery on an operator's word.
 
 use flash_sale::sale::audit::Actor;
+use flash_sale::sale::fence::table::Trust;
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::recovery::by_hand::{SaleDifference, close, differences};
 
@@ -51,21 +52,22 @@ async fn close_raises_the_epoch_above_both_stores_and_enters_it_in_the_book() {
     let _: i64 = app.redis(&["HSET", &app.keys().lane(lanes[1]), "epoch", "9"]).await;
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lanes[2])]).await;
     // The last one has never been begun.
-    for (lane, harvests) in lanes.iter().zip([true, false, true, true]) {
-        close(&app.app.stores, *lane, harvests, &by).await.expect("both stores answer");
+    let trusted = [Trust::Redis, Trust::Postgres, Trust::Redis, Trust::Redis];
+    for (lane, trusts) in lanes.iter().zip(trusted) {
+        close(&app.app.stores, *lane, trusts, &by).await.expect("both stores answer");
     }
     let closed =
-        "SELECT concat_ws(' ', lane, epoch, state, harvests, reason) FROM lanes ORDER BY lane";
-    let expected = ["0 2 recovering t", "1 10 recovering f", "2 2 recovering t"];
+        "SELECT concat_ws(' ', lane, epoch, state, trusts, reason) FROM lanes ORDER BY lane";
+    let expected = ["0 2 recovering redis", "1 10 recovering postgres", "2 2 recovering redis"];
     let expected = expected.map(|lane| format!("{lane} an operator asked for it"));
     assert_eq!(app.texts(closed).await, expected);
     let book = "SELECT concat_ws(' ', before->>'lane', before->>'epoch', before->>'state', after->>'epoch', after->>'state',
-                                 after->>'harvests')
+                                 after->>'trusts')
                 FROM audit WHERE action = 'recover_lane' ORDER BY id";
     let expected = [
-        "0 1 open 2 recovering true",
-        "1 1 open 10 recovering false",
-        "2 1 open 2 recovering true",
+        "0 1 open 2 recovering redis",
+        "1 1 open 10 recovering postgres",
+        "2 1 open 2 recovering redis",
     ];
     assert_eq!(app.texts(book).await, expected);
 }

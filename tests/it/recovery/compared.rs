@@ -1,100 +1,70 @@
-//! A recovery that takes sales over by beat and counters is followed by a comparison, with any period.
+//! A comparison that finds other buyers in Redis than in Postgres closes the lane, whose recovery builds the sale. So a
+//! memory that went back with its replication ID, as that of a machine that is set back to a snapshot, is healed.
 
 use std::time::Duration;
 
-use private_servers::testing::RedisServer;
+use serde_json::Value;
 
-use crate::faults::recovery::{keep, sell, start_with_options};
+use super::rolled_back::{keep_memory, put_memory_back};
+use crate::faults::recovery::{code, keep, sell, start};
 use crate::support::{Bounded, TestApp, eventually};
 
-const RUNS: &str = "SELECT count(*) FROM reconcile_runs";
+const CLOSED: &str = "SELECT count(*) FROM lanes WHERE state = 'recovering'";
 
-/// An app whose Redis keeps all that it has when it is started anew.
-async fn start(lanes: &str) -> (RedisServer, TestApp) {
-    let options = ["--appendonly", "yes", "--appendfsync", "always"];
-    start_with_options(&options, &["--lanes", lanes, "--reconcile-period-ms", "0"]).await
-}
-
-/// Redis is started anew. All orders count as older than the last beat, which is what the look at the lanes looks at.
-async fn restart(server: &mut RedisServer, app: &TestApp) {
-    keep(app).await;
-    app.execute("UPDATE lane_beats SET beat_at = now() + interval '1 minute'").await;
-    server.kill();
-    server.start_again();
-    let ping = redis::cmd("PING");
-    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
-    eventually("Redis answers", answers).await;
-    keep(app).await;
-    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE sales_built > 0").await, 0);
-}
-
-async fn compare(app: &TestApp) {
-    app.app.reconciler.pass(Duration::ZERO).bounded().await.expect("both stores answer");
+/// The codes of the findings of a comparison.
+async fn compare(app: &TestApp) -> Vec<String> {
+    let compared = app.compare(false).await;
+    assert_eq!(compared.status, 200, "{compared:?}");
+    let findings = compared.body["findings"].as_array().expect("a list").iter();
+    findings.filter_map(|one: &Value| Some(one["code"].as_str()?.to_owned())).collect()
 }
 
 #[tokio::test]
-async fn an_opening_by_beat_and_counters_is_compared_once() {
-    let (mut server, app) = start("1").await;
+async fn a_memory_that_went_back_is_healed_by_the_next_comparison() {
+    let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    sell(&app, coupon, 1..=4).await;
+    let cancelled = app.order(1, coupon).await;
+    sell(&app, coupon, 2..=3).await;
     app.write_orders().await;
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 0, "none is due");
-    // No counter tells: the unit of a live order is on sale again.
-    app.forget_buyer(coupon, 2).await;
-    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
-    restart(&mut server, &app).await;
-    assert_eq!(app.number("SELECT sales_kept FROM recoveries").await, 1);
-
-    let other = app.another_instance().await;
-    let (first, second) = tokio::join!(
-        app.app.reconciler.pass(Duration::ZERO),
-        other.reconciler.pass(Duration::ZERO)
-    );
-    assert!(first.is_ok() && second.is_ok());
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 1, "once, and by one process");
-    let missing = "SELECT count(*) FROM reconcile_runs, jsonb_array_elements(findings) AS one
-                   WHERE one->>'code' = 'buyer_missing'";
-    assert_eq!(app.number(missing).await, 1);
-    app.expect_disagreements();
+    keep(&app).await;
+    keep_memory(&app).await;
+    sell(&app, coupon, 4..=6).await;
+    app.write_orders().await;
+    assert_eq!(app.cancel(1, cancelled).await.status, 200);
+    app.give_back().await;
+    put_memory_back(&app).await;
+    keep(&app).await;
+    assert_eq!(app.number(CLOSED).await, 0, "nothing tells");
+    let mut found = compare(&app).await;
+    found.sort();
+    assert_eq!(found, ["buyer_missing", "buyer_missing", "buyer_missing", "not_given_back"]);
+    assert_eq!(app.number(CLOSED).await, 1);
+    app.recover().await;
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+    assert_eq!(compare(&app).await, [""; 0]);
+    sell(&app, coupon, 7..=11).await;
+    assert_eq!(code(&app, 12, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
 }
 
 #[tokio::test]
-async fn one_comparison_follows_the_openings_of_all_lanes() {
-    let (mut server, app) = start("3").await;
-    for _ in 0..3 {
-        let coupon = app.create_flash(5).await;
-        sell(&app, coupon, 1..=2).await;
+async fn a_comparison_by_the_clock_closes_a_lane_as_well_and_no_other() {
+    let app = TestApp::with_lanes(2).await;
+    let (good, bad) = (app.create_flash(5).await, app.create_flash(5).await);
+    assert_ne!(good.lane(), bad.lane());
+    for coupon in [good, bad] {
+        app.order(1, coupon).await;
     }
-    app.write_orders().await;
-    restart(&mut server, &app).await;
-    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE sales_kept = 1").await, 3);
-    // Another lane is still recovering.
-    app.execute("UPDATE lanes SET state = 'recovering', reason = 'by hand', closed_at = now() WHERE lane = 2").await;
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 0);
-    app.execute("UPDATE lanes SET state = 'open' WHERE lane = 2").await;
-    compare(&app).await;
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 1);
-}
-
-/// A lane that stays closed holds up the comparison of the others for a while only.
-#[tokio::test]
-async fn a_lane_that_stays_closed_does_not_hold_the_comparison_up() {
-    let (mut server, app) = start("2").await;
-    let coupon = app.create_flash(5).await;
-    sell(&app, coupon, 1..=2).await;
-    app.write_orders().await;
-    restart(&mut server, &app).await;
-    let other = (coupon.lane().get() + 1) % 2;
-    app.execute(&format!("UPDATE lanes SET state = 'recovering', reason = 'by hand', closed_at = now() WHERE lane = {other}")).await;
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 0);
-    app.execute("UPDATE lane_beats SET unchecked_since = unchecked_since - interval '1 hour'")
-        .await;
-    compare(&app).await;
-    assert_eq!(app.number(RUNS).await, 1);
-    app.execute("UPDATE lanes SET state = 'open'").await;
+    keep(&app).await;
+    app.forget_buyer(bad, 1).await;
+    eventually("it was the turn of this one", async || {
+        let passed = app.app.reconciler.pass(Duration::from_secs(60)).bounded().await;
+        passed.is_ok() && app.number(CLOSED).await == 1
+    })
+    .await;
+    let closed = "SELECT concat_ws(' ', lane, reason) FROM lanes WHERE state = 'recovering'";
+    let reason = "a comparison found that Redis has other buyers than Postgres";
+    assert_eq!(app.texts(closed).await, [format!("{} {reason}", bad.lane())]);
+    app.recover().await;
+    assert_eq!((app.stock(bad).await, app.buyers_count(bad).await), (4, 1));
 }

@@ -9,7 +9,7 @@ mod closed_lane;
 // The lists of unpaid orders.
 mod unpaid_lists;
 
-// The comparison that follows an opening.
+// A comparison that closes a lane.
 mod compared;
 
 // The list, filtered and paged.
@@ -21,7 +21,7 @@ mod reported;
 // A lane whose order log is gone.
 mod lost_log;
 
-// A Redis that goes back to a moment of the recovery itself.
+// Recoveries that are broken off, and a memory of Redis that goes back.
 pub mod rolled_back;
 
 // The record of recoveries, row by row.
@@ -32,6 +32,3 @@ mod receipts;
 
 // Both stores side by side, for an operator.
 mod by_hand;
-
-// The steps of a recovery, file by file.
-pub mod steps;

@@ -12,7 +12,7 @@ const USUAL: [(&str, &str); 6] = [
         "opens_ms=0 closes_ms=9999999999999 stock=5 state=active epoch=7 shards=2 returns=3 \
          revision=6",
     ),
-    ("lane", "epoch=7 state=open promised=10 second=1000000000 used=5"),
+    ("lane", "epoch=7 state=open replid=@ promised=10 second=1000000000 used=5"),
     ("log", "stream"),
     ("unpaid", ""),
     ("a", "-= 1=101"),
@@ -29,10 +29,12 @@ async fn claim_refuses_all_claims_of_a_call_and_changes_nothing() {
     stage.holds(&claim, KEYS, &USUAL, &REFUSED).await;
 }
 
-const REFUSED: [Row; 23] = [
+const REFUSED: [Row; 25] = [
     // The lane, and its log.
     (&[("lane", "state=recovering")], "a b: 5 0 7 1 0 2 1 2", "[VV  ]", ""),
     (&[("lane", "-state")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
+    (&[("lane", "replid=0")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
+    (&[("lane", "-replid")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
     (&[("lane", "gone")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
     (&[("log", "gone")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),
     (&[("log", "string")], "b: 5 0 7 1 0 2 2", "[V  ]", ""),

@@ -1,8 +1,9 @@
 //! Keys of one test, and what a script does to them.
 //!
-//! Contents of a key are told in words: `field=value` for a hash, and so is what changed: `lane.beat=6` for a field that
-//! was written, `-lane.beat` for one that went, `told=7` for a message. So one line shows that nothing else changed.
-//! In what a key holds, and in what is called, an `_` stands for a space. `streams.rs` has the words of streams.
+//! Contents of a key are told in words: `field=value` for a hash, and so is what changed: `lane.used=6` for a field that
+//! was written, `-lane.used` for one that went, `told=7` for a message. So one line shows that nothing else changed.
+//! In what a key holds, and in what is called, an `_` stands for a space; `replid=@` is the server's replication ID.
+//! `streams.rs` has the words of streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub type Row = (&'static [(&'static str, &'static str)], &'static str, &'static 
 pub struct Stage {
     link: Arc<Link>,
     prefix: String,
+    replid: String,
     messages: PubSub,
 }
 
@@ -55,7 +57,10 @@ impl Stage {
         let client = redis::Client::open(url).expect("a URL");
         let mut messages = client.get_async_pubsub().await.expect("it runs");
         messages.psubscribe(format!("{prefix}*")).await.expect("it runs");
-        Self { link, prefix, messages }
+        let mut command = redis::cmd("INFO");
+        let info: redis::InfoDict = link.query(command.arg("replication")).await.expect("it tells");
+        let replid = info.get("master_replid").expect("it has one");
+        Self { link, prefix, replid, messages }
     }
 
     /// The whole name of a key or a channel.
@@ -97,6 +102,7 @@ impl Stage {
         let mut removed = vec!["HDEL".to_owned(), key];
         for word in words.split(' ') {
             match word.split_once('=') {
+                Some((field, "@")) => written.extend([field.to_owned(), self.replid.clone()]),
                 Some((field, value)) => written.extend([field.to_owned(), value.replace('_', " ")]),
                 None => removed.push(word.strip_prefix('-').expect("-field").to_owned()),
             }

@@ -42,25 +42,6 @@ impl fmt::Display for ByHand {
 }
 
 impl TestApp {
-    /// The shards of a sale get the names of this generation, as by a recovery of that epoch.
-    pub async fn rename_shards(&self, coupon: CouponId, generation: i64) {
-        let before = self.shards(coupon).await;
-        let after = before.of_generation(generation);
-        for shard in before.all() {
-            let [from, to] = [before, after].map(|shards| shards.key(self.keys(), coupon, shard));
-            let _: String = self.redis(&["RENAME", &from, &to]).await;
-        }
-        let key = self.keys().coupon(coupon);
-        let _: i64 = self.redis(&["HSET", &key, "shards", &after.to_string()]).await;
-    }
-
-    /// The order of a user.
-    pub async fn order_of(&self, coupon: CouponId, user: i64) -> i64 {
-        let order =
-            format!("SELECT id FROM orders WHERE coupon_id = {coupon} AND user_id = {user}");
-        self.number(&order).await
-    }
-
     /// How many shards Redis says that there are; one if it doesn't hold the sale.
     pub async fn shards(&self, coupon: CouponId) -> Shards {
         let key = self.keys().coupon(coupon);

@@ -16,7 +16,7 @@ use flash_sale::sale::Stores;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 
 use super::TestApp;
@@ -29,10 +29,6 @@ pub enum Play {
     Heard,
     /// This is the answer, as Redis writes it.
     Reply(String),
-    /// The test answers later.
-    Later,
-    /// The first answer that waits; without one, or if that is "", the real server's. The command is noted.
-    Given,
 }
 
 /// A proxy before a real Redis. Ends, with all its connections, when it is dropped.
@@ -50,8 +46,6 @@ struct Stage {
     play: Box<Decide>,
     /// Commands that were noted: all but those of [`Play::Real`].
     asked: Mutex<Vec<Vec<String>>>,
-    answers: Mutex<VecDeque<String>>,
-    answered: Notify,
     connections: AtomicUsize,
     /// Counts the times that all connections were closed.
     closed: watch::Sender<usize>,
@@ -68,8 +62,6 @@ impl Played {
             real: socket.split('?').next().expect("a path").into(),
             play: Box::new(play),
             asked: Mutex::default(),
-            answers: Mutex::default(),
-            answered: Notify::new(),
             connections: AtomicUsize::new(0),
             closed: watch::Sender::new(0),
         });
@@ -97,17 +89,6 @@ impl Played {
         let stores = Stores { redis, ..app.app.stores.clone() };
         let process = App::assemble(&app.config, stores, Clock::System, Shutdown::default()).await;
         process.expect("both stores answer")
-    }
-
-    /// Answers the first command that waits, or the next one. The connection of a command with the answer "" is closed.
-    pub fn answer(&self, reply: impl Into<String>) {
-        self.stage.answers.lock().expect("no holder panics").push_back(reply.into());
-        self.stage.answered.notify_one();
-    }
-
-    /// Takes back the answers that no command has had.
-    pub fn forget_answers(&self) {
-        self.stage.answers.lock().expect("no holder panics").clear();
     }
 
     /// The commands so far that the test has played or heard, word by word.
@@ -142,7 +123,6 @@ async fn accept(listener: TcpListener, stage: Arc<Stage>) {
 enum Owed {
     Real,
     Own(String),
-    Later,
 }
 
 impl Stage {
@@ -158,8 +138,8 @@ impl Stage {
                     commands.extend_from_slice(&chunk[..some(read?)?]);
                     while let Some((command, length)) = command_in(&commands) {
                         let sent: Vec<u8> = commands.drain(..length).collect();
-                        match self.decide(&command) {
-                            play @ (Play::Real | Play::Heard | Play::Given) => {
+                        match (self.play)(&command) {
+                            play @ (Play::Real | Play::Heard) => {
                                 to_real.write_all(&sent).await?;
                                 // A subscription has a message in place of an answer.
                                 owed.extend((!command[0].ends_with("SUBSCRIBE")).then_some(Owed::Real));
@@ -171,19 +151,11 @@ impl Stage {
                                 self.note(command);
                                 owed.push_back(Owed::Own(reply));
                             }
-                            Play::Later => {
-                                self.note(command);
-                                owed.push_back(Owed::Later);
-                            }
                         }
                     }
                 }
                 read = from_real.read(&mut reply) => {
                     replies.extend_from_slice(&reply[..some(read?)?]);
-                }
-                answer = self.next_answer(), if matches!(owed.front(), Some(Owed::Later)) => {
-                    some(answer.len())?;
-                    owed[0] = Owed::Own(answer);
                 }
             }
             while let Some(next) = next_reply(&mut replies, &mut owed) {
@@ -192,28 +164,8 @@ impl Stage {
         }
     }
 
-    fn decide(&self, command: &[String]) -> Play {
-        match (self.play)(command) {
-            Play::Given => {
-                let given = self.answers.lock().expect("no holder panics").pop_front();
-                given.filter(|reply| !reply.is_empty()).map_or(Play::Heard, Play::Reply)
-            }
-            play => play,
-        }
-    }
-
     fn note(&self, command: Vec<String>) {
         self.asked.lock().expect("no holder panics").push(command);
-    }
-
-    async fn next_answer(&self) -> String {
-        loop {
-            let answer = self.answers.lock().expect("no holder panics").pop_front();
-            match answer {
-                Some(answer) => return answer,
-                None => self.answered.notified().await,
-            }
-        }
     }
 }
 
@@ -276,27 +228,9 @@ fn number_in(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     Some((number, at + end + 2))
 }
 
-/// Answer of a Redis that may not tell.
-pub const REFUSED: &str = "-NOPERM this user may not\r\n";
-
 /// Answer of a Redis that has a key of another type.
 pub const OTHER_TYPE: &str =
     "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
-
-/// A list of texts, as Redis writes it.
-pub fn list(words: &[&str]) -> String {
-    words.iter().fold(format!("*{}\r\n", words.len()), |list, word| list + &text(word))
-}
-
-/// A text, as Redis writes it.
-pub fn text(word: &str) -> String {
-    format!("${}\r\n{word}\r\n", word.len())
-}
-
-/// Hash of a script, by which a process calls it.
-pub fn hash(script: &str) -> String {
-    redis::Script::new(script).get_hash().to_owned()
-}
 
 /// The clock of a test's runtime, which moves only when it is told to, however long the stores take.
 pub struct Still(mpsc::Sender<()>);

@@ -106,11 +106,4 @@ impl TestApp {
         statements.execute(&mut *tx).await.expect("Postgres does it");
         tx
     }
-
-    /// Asks Postgres some questions: time for tasks of this process that wait for a store, while its clock stands still.
-    pub async fn some_replies(&self) {
-        for _ in 0..20 {
-            self.number("SELECT 1::bigint").await;
-        }
-    }
 }

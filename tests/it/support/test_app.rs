@@ -429,11 +429,6 @@ impl TestApp {
         done.expect("Redis does it")
     }
 
-    /// From now on the app's Redis, a server of the test's own, permits this command or refuses it: `+hget`, `-hget`.
-    pub async fn permit(&self, rule: &str) {
-        let _: String = self.redis(&["ACL", "SETUSER", "default", rule]).await;
-    }
-
     /// Appends an entry to the log by hand; a claim as the claim script does, numbered. Returns its id.
     pub async fn append(&self, lane: Lane, fields: &[&str]) -> String {
         self.append_as(lane, "*", fields).await

@@ -215,7 +215,7 @@ async fn a_claim_that_conflicts_with_an_older_live_order_is_in_review() {
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 1);
     let named = app.reconcile().await.disagreements;
     assert!(
-        named.iter().any(|line| line.to_string().contains("in Redis. One of them")),
+        named.iter().any(|line| line.to_string().contains("is no buyer by it in Redis")),
         "{named:?}"
     );
     app.expect_disagreements();
@@ -321,7 +321,7 @@ async fn a_vanished_group_is_read_again_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_vanished_log_is_an_alarm_and_its_orders_become_rows() {
+async fn the_orders_of_a_vanished_log_become_rows() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     let log = app.log(lane());
@@ -330,7 +330,6 @@ async fn a_vanished_log_is_an_alarm_and_its_orders_become_rows() {
     claims(&app, coupon, 1..=1).await;
     let rows = async || app.number("SELECT count(*) FROM orders").await;
     eventually("a row", async || rows().await == 1).await;
-    assert_eq!(data_lost(&app).await, "0");
 
     // In one step: an unread claim by user 2, the loss of the log, and a claim by user 3, which creates the log anew
     // before the worker can see that it was gone: as a process of an older version does.
@@ -343,7 +342,7 @@ async fn a_vanished_log_is_an_alarm_and_its_orders_become_rows() {
     let sale = app.keys().coupon(coupon);
     let id = coupon.to_string();
     let _: String = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
-    eventually("an alarm", async || data_lost(&app).await != "0").await;
+    // The worker notices, or a comparison.
     eventually("the orders of users 2 and 3", async || rows().await == 3).await;
 
     // The sale goes on.
@@ -351,13 +350,6 @@ async fn a_vanished_log_is_an_alarm_and_its_orders_become_rows() {
     eventually("the others are written", async || rows().await == 4).await;
     assert!(app.reconcile().await.agrees());
     assert!(app.app.shutdown.stop(patience()).await);
-}
-
-async fn data_lost(app: &TestApp) -> String {
-    let page = app.get("/metrics", "").await;
-    let page = page.body.as_str().expect("a page").to_owned();
-    let line = page.lines().find_map(|line| line.strip_prefix("flash_sale_redis_data_lost_total "));
-    line.expect("the counter is on the page").to_owned()
 }
 
 #[tokio::test]

@@ -20,7 +20,9 @@ use crate::results::levels::{Level, LevelSlice};
 use crate::service::target::Target;
 use crate::service::verdict::Judge;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::fence::look::look;
 use flash_sale::sale::fence::table;
+use flash_sale::sale::ids::Lane;
 
 /// Time for Redis and the service to notice a setting.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,11 +110,12 @@ impl Levels {
 /// Waits until all lanes are open again. The first replica gives a Redis another replication ID, for which each lane is
 /// closed and compared once (docs/recovery.md); those that follow within an hour don't.
 async fn until_approved(judge: &Judge) -> anyhow::Result<()> {
-    let origin = judge.redis.link().await?.origin().await?;
     let are_approved = async {
         loop {
             let lanes = table::all(&judge.pool).await?;
-            if lanes.iter().all(|lane| lane.is_open && lane.origin.as_ref() == Some(&origin)) {
+            let names: Vec<Lane> = lanes.iter().map(|lane| lane.lane).collect();
+            let (_, seen) = look(&judge.redis, &judge.keys, &names).await?;
+            if lanes.iter().zip(seen).all(|(lane, (_, seen))| seen.is_open(lane.epoch)) {
                 return anyhow::Ok(());
             }
             tokio::time::sleep(PAUSE).await;

@@ -14,8 +14,12 @@
 //!   of a replica are no excuse.
 //!
 //! Each process that told the order counts, because an `already_claimed` is a promise, too.
+//!
+//! A memory that goes back with its replication ID goes unnoticed until the next comparison. The log looks acknowledged past
+//! the entries that were lost, so receipts are dropped: the second part of the rule doesn't hold there.
 
 use crate::facts::{Event, Evidence, Loss, Ms};
+use crate::plan::Fault;
 
 /// Time that a living process may take to hand in what it has promised, once it can.
 const HAND_IN_MS: Ms = 5_000;
@@ -39,6 +43,9 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
             |event: &&Event| event.completed >= loss.kept_until && event.invoked <= loss.lost_at;
         if !told.iter().any(in_time) {
             continue;
+        }
+        if loss.fault == Fault::MemorySnapshot.name() {
+            return Excuse::LostWithProcess(format!("{} at {} ms", loss.fault, loss.lost_at));
         }
         let opened = first_opening(evidence, loss);
         match told.iter().find_map(|event| survivor(evidence, event, opened)) {

@@ -52,7 +52,7 @@ fn same_orders(evidence: &Evidence, coupon: i64, redis: &RedisSale) -> Option<Br
     let mut expected = live(evidence, coupon);
     let coming = evidence.returns.iter().filter(|r| r.coupon == coupon && r.done.is_none());
     expected.extend(coming.map(|r| (r.user, r.order)));
-    expected.extend(letters_with_unit(evidence, coupon));
+    expected.extend(letters_with_unit(evidence, coupon, redis));
     differs("I2", coupon, "(user, order)", &buyers, &expected)
 }
 
@@ -60,7 +60,8 @@ fn same_orders(evidence: &Evidence, coupon: i64, redis: &RedisSale) -> Option<Br
 fn same_users(evidence: &Evidence, coupon: i64, redis: &RedisSale) -> Option<Broken> {
     let buyers: BTreeSet<i64> = redis.buyers.keys().copied().collect();
     let live = live(evidence, coupon).into_iter();
-    let expected = live.chain(letters_with_unit(evidence, coupon)).map(|(user, _)| user).collect();
+    let expected =
+        live.chain(letters_with_unit(evidence, coupon, redis)).map(|(user, _)| user).collect();
     differs("I4", coupon, "user", &buyers, &expected)
 }
 
@@ -69,10 +70,12 @@ fn live(evidence: &Evidence, coupon: i64) -> BTreeSet<(i64, i64)> {
     rows.map(|row| (row.user, row.order)).collect()
 }
 
-fn letters_with_unit(evidence: &Evidence, coupon: i64) -> BTreeSet<(i64, i64)> {
-    let letters = evidence.letters.iter().filter(|letter| letter.is_open && letter.holds_unit);
+/// Open letters whose user is a buyer by them.
+fn letters_with_unit(evidence: &Evidence, coupon: i64, redis: &RedisSale) -> BTreeSet<(i64, i64)> {
+    let letters = evidence.letters.iter().filter(|letter| letter.is_open);
     let claims = letters.filter_map(|letter| letter.claim);
     let ours = claims.filter(|(of, _, order)| *of == coupon && *order >= POISON_ORDERS_MAX);
+    let ours = ours.filter(|(_, user, order)| redis.buyers.get(user) == Some(order));
     ours.map(|(_, user, order)| (user, order)).collect()
 }
 

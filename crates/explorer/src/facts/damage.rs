@@ -14,7 +14,7 @@ pub struct Loss {
     /// A time before the first claim that was carried out on the older data.
     pub back_at: Ms,
     /// True for a Redis that went on with the same life and its keys, so that claims are answered from the older data until the
-    /// next beat.
+    /// lanes are closed.
     pub sells_on: bool,
     /// True for older data that are a replica's.
     pub is_of_replica: bool,

@@ -69,8 +69,6 @@ pub struct Letter {
     pub claim: Option<(i64, i64, i64)>,
     /// True for a letter that an operator has still to look at.
     pub is_open: bool,
-    /// True for a letter that keeps a unit.
-    pub holds_unit: bool,
 }
 
 /// A claim that a recovery could not keep.

@@ -131,17 +131,16 @@ pub async fn returns(installation: &Installation) -> anyhow::Result<Vec<Return>>
 
 /// The rows of `dead_letters`.
 pub async fn letters(installation: &Installation) -> anyhow::Result<Vec<Letter>> {
-    type Found = (String, Option<i64>, Option<i64>, Option<i64>, bool, bool);
+    type Found = (String, Option<i64>, Option<i64>, Option<i64>, bool);
     let rows: Vec<Found> = sqlx::query_as(
-        "SELECT reason, coupon_id, user_id, order_id, resolved_at IS NULL, holds_unit FROM dead_letters",
+        "SELECT reason, coupon_id, user_id, order_id, resolved_at IS NULL FROM dead_letters",
     )
     .fetch_all(&installation.pool)
     .await?;
-    let row = |(reason, coupon, user, order, is_open, holds_unit): Found| Letter {
+    let row = |(reason, coupon, user, order, is_open): Found| Letter {
         reason,
         claim: coupon.zip(user).zip(order).map(|((coupon, user), order)| (coupon, user, order)),
         is_open,
-        holds_unit,
     };
     Ok(rows.into_iter().map(row).collect())
 }

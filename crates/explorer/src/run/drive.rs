@@ -13,7 +13,7 @@ use super::{collect, heal, watch};
 use crate::check::{Verdict, check};
 use crate::clients::{Created, Crowd, Http, Operator, ask_all};
 use crate::facts::{Change, Event, Evidence};
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::world::{Installation, Machine, Postgres};
 
 /// Time for which clients go on when all damage has ended and the first claim has been answered.
@@ -103,6 +103,13 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     }
     if let Err(why) = heal::rest(installation).await {
         evidence.mishaps.push(why);
+    }
+    if plan.acts.iter().any(|act| act.fault == Fault::MemorySnapshot) {
+        // Nothing else tells that a memory went back. The lanes that differ are closed, and recovered.
+        heal::reconcile(installation).await?;
+        if let Err(why) = heal::rest(installation).await {
+            evidence.mishaps.push(why);
+        }
     }
     if collect::letters(installation).await?.iter().any(|letter| letter.is_open) {
         // An operator's part, too: each letter becomes its order, or stays for a reason.

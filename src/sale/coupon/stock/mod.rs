@@ -13,8 +13,8 @@ use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
 use crate::sale::ids::{CouponId, Lane};
 
 pub use queries::{
-    HeldSale, LoadedSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed,
-    ended, exists, is_loaded, loaded, loaded_in, loaded_of, lock_holder, lock_units_left,
+    HeldSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed, ended,
+    exists, is_loaded, load_id, loaded, loaded_in, loaded_of, lock_holder, lock_units_left,
     locked_among, newest_loaded, open_of, revisions, sold, to_build, to_load, total, unapplied,
     units_left,
 };

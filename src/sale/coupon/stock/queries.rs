@@ -191,24 +191,18 @@ pub async fn is_loaded(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     .await
 }
 
-/// A sale that Redis has to hold.
-pub struct LoadedSale {
-    /// The coupon.
-    pub coupon: CouponId,
-    /// Id of the noted load.
-    pub load_id: String,
-    /// Newest revision of the coupon.
-    pub revision: i64,
+/// Id of the noted load of a sale, if there was one.
+pub async fn load_id(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<String>> {
+    let load =
+        sqlx::query_scalar!("SELECT load_id FROM flash_sales WHERE coupon_id = $1", coupon.get());
+    Ok(load.fetch_optional(pool).await?.flatten())
 }
 
 /// Sales of a lane that Redis has to hold.
-pub async fn loaded_in(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<LoadedSale>> {
-    sqlx::query_as!(
-        LoadedSale,
-        r#"SELECT coupon_id AS "coupon: CouponId", load_id AS "load_id!", revision
-           FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL
-             AND (coupon_id & 1023)::integer = $1
+pub async fn loaded_in(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon: CouponId" FROM flash_sales
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND (coupon_id & 1023)::integer = $1
            ORDER BY coupon_id"#,
         lane.get(),
     )

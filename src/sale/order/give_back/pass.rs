@@ -313,8 +313,8 @@ fn pairs_of(returns: &[Open]) -> Vec<i64> {
     pairs(returns.iter().map(|one| (one.user_id, one.order_id)))
 }
 
-/// Closes rows by their key, if the lane still has this epoch: a recovery in between may have found Redis without what
-/// was done there, and has done it over. Returns the number that were open.
+/// Closes rows by their key, if the lane is still open under this epoch: a recovery in between may have found Redis without
+/// what was done there, and has done it over. Returns the number that were open.
 async fn close(
     pool: &PgPool,
     (lane, epoch): (Lane, i64),
@@ -325,7 +325,7 @@ async fn close(
         return Ok(0);
     }
     let mut tx = postgres::begin_planning(pool).await?;
-    if fence::table::hold_epoch(&mut tx, lane).await? != Some(epoch) {
+    if !fence::table::hold_open(&mut tx, lane, epoch).await? {
         tx.rollback().await?;
         return Err(Failure::recovering(lane));
     }

@@ -2,12 +2,10 @@
 
 use std::collections::HashSet;
 
-use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
-use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// A unit on its way back.
 #[derive(Clone, Debug)]
@@ -35,41 +33,6 @@ pub async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Res
     .execute(tx)
     .await?;
     Ok(())
-}
-
-/// Notes the return of a closed order once more: the first one was done, or never noted, and yet its buyer is still
-/// one in Redis. False if the order isn't closed; nothing has changed then.
-pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "INSERT INTO stock_returns (order_id, coupon_id, user_id)
-         SELECT id, coupon_id, user_id FROM orders
-         WHERE id = $1 AND coupon_id = $2 AND user_id = $3 AND kind = 'flash'
-           AND status IN ('cancelled', 'expired', 'refunded')
-         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
-        back.order_id.get(),
-        back.coupon_id.get(),
-        back.user_id.get(),
-    )
-    .execute(pool)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Has the units and places of a lane come back once more that came back since then: Redis may have forgotten it.
-pub async fn run_again(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<u64> {
-    let mut tx = postgres::begin(pool).await?;
-    // The whole table is read, however many units have ever come back: a lane must not stay closed for that.
-    stock::allow_long_statements(&mut tx).await?;
-    let done = sqlx::query!(
-        "UPDATE stock_returns SET done_at = NULL, updated_at = now()
-         WHERE done_at >= $1 AND (coupon_id & 1023)::integer = $2",
-        since,
-        lane.get(),
-    )
-    .execute(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(done.rows_affected())
 }
 
 /// Notes that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have places.

@@ -39,8 +39,13 @@ impl<'a> Real<'a> {
         let unpaid = keys.unpaid(coupon.lane());
         let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
         let second = SECOND.to_string();
-        let _: i64 =
-            app.redis(&["HSET", &lane, "epoch", "1", "state", "open", "second", &second]).await;
+        let link = app.app.stores.redis.link().await.expect("Redis answers");
+        let mut command = redis::cmd("INFO");
+        let info: redis::InfoDict =
+            link.query(command.arg("replication")).await.expect("Redis tells");
+        let replid: String = info.get("master_replid").expect("it has one");
+        let open = ["epoch", "1", "state", "open", "replid", &replid, "second", &second];
+        let _: i64 = app.redis(&[&["HSET", &lane][..], &open].concat()).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
         let hash = keys.coupon(coupon);
         let scripts = Scripts {
@@ -48,7 +53,6 @@ impl<'a> Real<'a> {
             give_back: VariadicScript::new(include_str!("../../../../lua/give_back.lua")),
             free_place: VariadicScript::new(include_str!("../../../../lua/free_place.lua")),
         };
-        let link = app.app.stores.redis.link().await.expect("Redis answers");
         Self { app, coupon, hash, shards, unpaid, lane, log, scripts, link }
     }
 
