@@ -1,7 +1,5 @@
 //! The command line.
 
-// Order ids in two forms.
-
 // Output, refusals and exit codes of each sub-command.
 mod command_line;
 
@@ -16,3 +14,6 @@ mod environment;
 
 // Private servers of one's own.
 pub mod private_servers;
+
+// The least rights in both stores.
+mod rights;

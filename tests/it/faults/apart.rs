@@ -403,7 +403,7 @@ async fn the_runbook_restores_either_store() {
     r#type(&app, &folder, restore).await;
     let service = Process::serve(&app, &SERVICE);
     let url = service.url().await;
-    assert_eq!(ready(&app, &url).await.0, 503);
+    eventually("the lanes are closed", async || ready(&app, &url).await.0 == 503).await;
     let said = r#type(&app, &folder, decide).await;
     assert!(said.contains("buyers that only Redis has: 3"), "{said}");
     becomes_ready(&app, &url).await;
@@ -417,8 +417,11 @@ async fn the_runbook_restores_either_store() {
     stop(service).await;
     server.kill();
     server.start_again();
+    let opened = "SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL";
+    let before = app.number(opened).await;
     let service = Process::serve(&app, &SERVICE);
     let url = service.url().await;
+    eventually("the lane is open again", async || app.number(opened).await > before).await;
     becomes_ready(&app, &url).await;
     let said = r#type(&app, &folder, redis_is_back).await;
     assert!(said.contains("Redis and Postgres agree"), "{said}");

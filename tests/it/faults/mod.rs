@@ -41,6 +41,3 @@ mod promises;
 
 // Sessions of Postgres that can't do their work.
 mod sessions;
-
-// The least rights in both stores.
-mod rights;

@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 use uuid::Uuid;
 
-use crate::support::process::{Process, flash_sale, rows, run, try_claim};
+use crate::support::process::{Process, flash_sale, run, try_claim};
 use crate::support::{TestApp, eventually};
 
 /// A session that settings of the app's database don't reach.
@@ -58,8 +58,13 @@ async fn sessions_that_are_read_only_are_closed_and_named() {
     .await;
     assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
     execute(&mut beside, &format!("ALTER DATABASE {name} RESET ALL")).await;
-    eventually("the order is written", async || rows(&app).await == 1).await;
-    assert_eq!(postgres_is(&url).await, "ok");
+    // Sessions of this process were ended, too.
+    eventually("the order is written", async || {
+        let rows = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM orders");
+        rows.fetch_one(&app.app.stores.pool).await.is_ok_and(|rows| rows == 1)
+    })
+    .await;
+    eventually("Postgres is as it should be", async || postgres_is(&url).await == "ok").await;
 }
 
 #[tokio::test]
