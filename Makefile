@@ -67,7 +67,7 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
 	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
 
-check: ## Run every check: those of .ci/run, clippy, documentation, explorer, ladders, contract and browser.
+check: ## Run every check: those of .ci/run, documentation, explorer, ladders, contract and browser.
 	@exec .ci/run --all
 
 bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md (docs/bench.md).

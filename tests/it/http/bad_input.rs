@@ -426,7 +426,7 @@ async fn all_wrong_parameters_of_a_list_of_recoveries_are_named_in_words() {
             vec![
                 lane,
                 "`state` has to be one of unfinished, kept_all, unsettled, settled",
-                "`reason` has to be one of started_anew, ",
+                "`reason` has to be one of other_replication_id, ",
                 "`from` has to be a time such as 2030-01-01T00:00:00Z, ",
             ],
         ),
