@@ -247,9 +247,6 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 /// Period in which the keeper of the lanes compares them with their approved states, and in which a process says that it
 /// lives.
 pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Time for which a lane is closed before it waits for an operator: a recovery takes
-/// less.
-pub const LANE_PATIENCE: Duration = Duration::from_secs(30);
 /// Difference between the clocks of Postgres and Redis that is reckoned with where claims of a time are counted.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 /// Time for which a process that has died is still taken for the keeper of the lanes.
@@ -584,7 +581,6 @@ const _: () = {
     assert!(3 * LANES_MEMORY.as_millis() < LOOK_PERIOD.as_millis());
     assert!(LOOK_PERIOD.as_millis() < KEEPER_TIME.as_millis());
     // Another keeper has had time to take over.
-    assert!(2 * KEEPER_TIME.as_millis() < LANE_PATIENCE.as_millis());
     assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();

@@ -98,6 +98,10 @@ pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Erro
 pub async fn begin_snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = begin_with(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     plan_for_values(&mut tx).await?;
+    // Between two of its pages the other store may be slow.
+    sqlx::query!("SELECT set_config('idle_in_transaction_session_timeout', '30s', true)")
+        .fetch_one(&mut *tx)
+        .await?;
     Ok(tx)
 }
 

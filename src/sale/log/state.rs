@@ -24,7 +24,7 @@ pub struct LogState {
     /// Orders of acknowledged entries. With no entry left for a worker, these are all promised orders, also if
     /// entries were deleted.
     pub written: u64,
-    /// Id of the last entry that was ever appended; the lowest id for a log that isn't there.
+    /// Id of the last entry that is there; the lowest id for a log without any. One that was deleted is read by nobody.
     pub last: EntryId,
     /// Id of the last entry that was delivered to any consumer; `None` without a group.
     pub delivered: Option<EntryId>,
@@ -65,7 +65,7 @@ impl LogState {
         let group = our_group(groups)?;
         let mut state = Self::default();
         if let Some(stream) = answer::<Facts>(stream)? {
-            state.last = fact_id(&stream, "last-generated-id").unwrap_or_default();
+            state.last = last_entry(&stream).unwrap_or_default();
         }
         if let Some(group) = group {
             state.pending = fact(&group, "pending").unwrap_or(0);
@@ -147,6 +147,12 @@ fn our_group(reply: &RedisResult<Value>) -> RedisResult<Option<Facts>> {
     Ok(groups.into_iter().find(is_ours))
 }
 
+/// Id of the last entry that is there.
+fn last_entry(stream: &Facts) -> Option<EntryId> {
+    let (id, _): (String, Value) = fact(stream, "last-entry")?;
+    id.parse().ok()
+}
+
 fn fact_id(facts: &Facts, name: &str) -> Option<EntryId> {
     fact::<String>(facts, name)?.parse().ok()
 }
@@ -168,13 +174,14 @@ fn is_missing_key(error: &RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// Redis's answers: the last entry added, the group's position and pending entries, and the counts of the lane.
+    /// Redis's answers: the last entry, the group's position and pending entries, and the counts of the lane.
     fn state(last: &str, (delivered, pending): (&str, i64), counts: (i64, i64)) -> LogState {
         let text = |text: &str| Value::SimpleString(text.to_owned());
         let facts = |facts: &[(&str, Value)]| {
             Value::Map(facts.iter().map(|(name, value)| (text(name), value.clone())).collect())
         };
-        let stream = facts(&[("last-generated-id", text(last))]);
+        let entry = Value::Array(vec![text(last), Value::Array(Vec::new())]);
+        let stream = facts(&[("last-entry", entry)]);
         let group = facts(&[
             ("name", text(GROUP)),
             ("last-delivered-id", text(delivered)),

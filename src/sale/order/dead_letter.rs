@@ -314,8 +314,7 @@ pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
 
 /// The orders among these that have a dead letter, open or closed.
 pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
-    // Found by the order alone, which leads to the index: an entry of another coupon or user tells only that the unit
-    // has to be looked at.
+    // Found by the order alone, which leads to the index.
     let letters = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters WHERE order_id = ANY($1)"#,
         orders,

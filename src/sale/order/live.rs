@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{PgExecutor, PgPool};
 
 use crate::base::limits;
@@ -85,11 +85,11 @@ pub async fn count_since(
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "orders!" FROM orders
            WHERE id >= $1 AND (coupon_id & 1023)::integer = $2 AND kind = 'flash'
-             AND (claimed_at >= $3 OR created_at >= $4)"#,
+             AND (id >= $3 OR created_at >= $4)"#,
         order_id::first_at(claimed_since - margin),
         lane.get(),
-        // The times of claims are whole seconds.
-        claimed_since.trunc_subsecs(0),
+        // By the id, which carries Redis's second: `claimed_at` is never later than Postgres's clock.
+        order_id::first_at(claimed_since),
         written_since,
     )
     .fetch_one(pool)

@@ -33,7 +33,7 @@ pub struct HandIn {
 struct State {
     /// By lane, the looks whose entries aren't all acknowledged yet.
     looks: BTreeMap<Lane, VecDeque<Look>>,
-    /// By lane, the epoch for which all receipts have been handed in, or that the process has begun with.
+    /// By lane, the epoch for which all receipts have been handed in.
     epochs: BTreeMap<Lane, i64>,
     /// Time of the last sign of life.
     alive_at: Option<Instant>,

@@ -8,6 +8,9 @@ use super::book::Receipt;
 use crate::kit::postgres;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
+/// Receipts that one statement reads or deletes.
+const PAGE: usize = 10_000;
+
 /// Says that a process lives.
 pub async fn live(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     sqlx::query!(
@@ -107,16 +110,24 @@ pub async fn dropped(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<i64>
 
 /// The receipts of a lane that have not been settled, in the order of their ids.
 pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
-    let rows = sqlx::query!(
-        r#"SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
-           FROM receipts WHERE (coupon_id & 1023)::integer = $1 ORDER BY order_id"#,
-        lane.get(),
-    );
-    let rows = rows.fetch_all(pool).await?;
-    let receipts = rows.into_iter();
-    Ok(receipts
-        .map(|row| Receipt { coupon: row.coupon, user: row.user, order: row.order })
-        .collect())
+    let mut receipts: Vec<Receipt> = Vec::new();
+    loop {
+        let after = receipts.last().map_or(0, |receipt| receipt.order.get());
+        let page = sqlx::query_as!(
+            Receipt,
+            r#"SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+               FROM receipts WHERE (coupon_id & 1023)::integer = $1 AND order_id > $2
+               ORDER BY order_id LIMIT $3"#,
+            lane.get(),
+            after,
+            i64::try_from(PAGE).unwrap_or(i64::MAX),
+        );
+        let page = page.fetch_all(pool).await?;
+        if page.is_empty() {
+            return Ok(receipts);
+        }
+        receipts.extend(page);
+    }
 }
 
 /// The lanes with receipts that have not been settled.
@@ -129,8 +140,11 @@ pub async fn lanes(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
 
 /// Forgets receipts whose claims are rows, dead letters, or reported as lost.
 pub async fn settle(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
-    let orders: Vec<i64> = receipts.iter().map(|receipt| receipt.order.get()).collect();
-    sqlx::query!("DELETE FROM receipts WHERE order_id = ANY($1)", &orders).execute(pool).await?;
+    for page in receipts.chunks(PAGE) {
+        let orders: Vec<i64> = page.iter().map(|receipt| receipt.order.get()).collect();
+        let forgotten = sqlx::query!("DELETE FROM receipts WHERE order_id = ANY($1)", &orders);
+        forgotten.execute(pool).await?;
+    }
     Ok(())
 }
 

@@ -341,7 +341,7 @@ async fn still_missing(
     Ok(still)
 }
 
-/// The promises among these without an order, in any status, and without a dead letter.
+/// The promises among these without an order of their user, in any status, and without a dead letter.
 ///
 /// # Errors
 ///
@@ -356,7 +356,9 @@ pub async fn unknown(
         let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
         let ids: Vec<i64> = page.iter().map(|(_, order)| order.get()).collect();
         let letters = dead_letter::among(pool, &ids).await?;
-        let is_new = |(_, order): &&Promise| !rows.contains_key(order) && !letters.contains(order);
+        let is_new = |(user, order): &&Promise| {
+            rows.get(order).is_none_or(|(of_user, _)| of_user != user) && !letters.contains(order)
+        };
         unknown.extend(page.iter().filter(is_new));
     }
     Ok(unknown)

@@ -36,7 +36,7 @@ impl Harvester {
         outcome: &mut Outcome,
     ) -> Result<i64, Failure> {
         let (superseded, kept) = self.sort_out(coupon, promised).await?;
-        outcome.lost.extend(superseded);
+        outcome.add_lost(superseded);
         self.write(coupon, epoch, kept, &mut outcome.lost).await
     }
 
@@ -52,14 +52,16 @@ impl Harvester {
         promised: Vec<Promise>,
     ) -> Result<(Vec<LostClaim>, Vec<Promise>), Failure> {
         let unknown = compare::unknown(&self.stores.pool, coupon, promised).await?;
-        if unknown.is_empty() {
-            return Ok((Vec::new(), unknown));
+        let (mut superseded, mut kept) = (Vec::new(), Vec::new());
+        for page in unknown.chunks(live::PAGE) {
+            let users: Vec<i64> = page.iter().map(|(user, _)| user.get()).collect();
+            let newest = live::newest_of(&self.stores.pool, coupon, &users).await?;
+            let is_superseded =
+                |(user, order): &Promise| newest.get(user).is_some_and(|newer| newer > order);
+            let (older, newer): (Vec<_>, Vec<_>) = page.iter().copied().partition(is_superseded);
+            superseded.extend(older);
+            kept.extend(newer);
         }
-        let users: Vec<i64> = unknown.iter().map(|(user, _)| user.get()).collect();
-        let newest = live::newest_of(&self.stores.pool, coupon, &users).await?;
-        let is_superseded =
-            |(user, order): &Promise| newest.get(user).is_some_and(|newer| newer > order);
-        let (superseded, kept): (Vec<_>, Vec<_>) = unknown.into_iter().partition(is_superseded);
         let lost = superseded.into_iter().map(|(user_id, order_id)| LostClaim {
             coupon_id: coupon,
             user_id,
@@ -85,8 +87,9 @@ impl Harvester {
         claims.sort_by_key(|claim| claim.order_id);
         let held = (coupon.lane(), epoch);
         let mut orders = 0;
-        let mut parts = vec![&claims[..]];
-        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+        // Parts that Postgres writes within its time-outs.
+        let mut parts: Vec<&[LoggedClaim]> = claims.chunks(live::PAGE).rev().collect();
+        while let Some(part) = parts.pop() {
             match self.write_part(held, part).await? {
                 Ok(new) => orders += new,
                 Err(why) if part.len() == 1 => match self.put_aside(held, part[0], &why).await {

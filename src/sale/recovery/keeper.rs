@@ -28,7 +28,8 @@ use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores, fence, installation, receipts};
 
-/// Looks after the lanes. One process of an installation does; the others wait for it to end.
+/// Looks after the lanes. One process of an installation does; the others look at sales that
+/// their own claims have found lost.
 pub struct Keeper {
     stores: Stores,
     lanes: Arc<LaneStates>,

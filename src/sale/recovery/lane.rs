@@ -1,5 +1,6 @@
 //! One recovery of one lane, step by step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Recoverer {
             return Ok(None);
         };
         self.lanes.read_now().await?;
-        let Some(closed_at) = records::begin(pool, lane, epoch).await? else {
+        let Some((closed_at, lost)) = records::begin(pool, lane, epoch).await? else {
             return Ok(None);
         };
         let Some(was_lost) = self.fence(&link, (lane, epoch), trusts).await? else {
@@ -116,7 +117,7 @@ impl Recoverer {
             apart::examine(&self.stores, &seen).await?;
         }
         let in_redis = seen.first().map_or(0, |(_, seen)| seen.promised);
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { lost, ..Outcome::default() };
         self.remove_unfinished(&link, lane, epoch).await?;
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
         let log = InFlight::read(&self.stores, lane).await?;
@@ -131,6 +132,7 @@ impl Recoverer {
         for coupon in stock::loaded_in(pool, lane).await? {
             self.recover_sale(&mut attempt, coupon).await?;
         }
+        self.take_others(&mut attempt).await?;
         self.open(attempt, (in_redis, now), last_seen).await
     }
 
@@ -176,7 +178,7 @@ impl Recoverer {
             found = self.compare(attempt, coupon).await?;
         }
         match self.harvest_and_build(attempt, coupon, found).await {
-            Err(failure) if failure.is_of_item() => {
+            Err(failure) if self.postponed.is_of_item(&failure).await? => {
                 self.builder.remove(coupon, attempt.epoch).await?;
                 let error = failure.to_string();
                 Ok(self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?)
@@ -207,7 +209,24 @@ impl Recoverer {
                 return Ok(());
             }
         }
+        // The switch removes what only Redis knew.
+        records::note_lost(&self.stores.pool, attempt.lane, epoch, &attempt.outcome.lost).await?;
         self.builder.build(link, coupon, epoch, &mut attempt.outcome).await
+    }
+
+    /// Receipts of sales that Redis doesn't have: that are archived by now, or that a Postgres which went back doesn't know.
+    /// What is no row becomes a dead letter.
+    async fn take_others(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
+        let loaded = stock::loaded_in(&self.stores.pool, attempt.lane).await?;
+        let of_others = attempt.receipts.iter().map(|receipt| receipt.coupon);
+        let others: BTreeSet<CouponId> =
+            of_others.filter(|coupon| !loaded.contains(coupon)).collect();
+        for coupon in others {
+            let receipts = of_sale(&attempt.receipts, coupon);
+            attempt.outcome.receipts +=
+                self.harvester.take(coupon, attempt.epoch, receipts, &mut attempt.outcome).await?;
+        }
+        Ok(())
     }
 
     /// Compares a sale: whether it is as noted but for its buyers, and the buyers. `None` if Redis hasn't got it, or it
@@ -250,9 +269,7 @@ impl Recoverer {
         if !are_buyers(&self.stores, coupon, &unknown).await? {
             return Ok(false);
         }
-        let lost = &mut attempt.outcome.lost;
-        let untold: Vec<_> = superseded.into_iter().filter(|one| !lost.contains(one)).collect();
-        lost.extend(untold);
+        attempt.outcome.add_lost(superseded);
         attempt.outcome.kept += 1;
         attempt.kept.push(coupon);
         Ok(true)
@@ -271,18 +288,20 @@ impl Recoverer {
         self.lists.build(link, lane, epoch, &in_flight).await?;
         let mut outcome = attempt.outcome.clone();
         let waiting = i64::try_from(in_flight.len()).unwrap_or(i64::MAX);
-        outcome.unknown = self.unknown(&attempt, in_redis, last_seen, waiting).await?;
+        // A report that can't be made keeps no lane closed.
+        outcome.unknown =
+            self.unknown(&attempt, in_redis, last_seen, waiting).await.unwrap_or_default();
         if !table::open(pool, lane, epoch).await? {
             return Ok(None);
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
-        receipts::table::settle(pool, receipts).await?;
         let second = self.last_second(lane, receipts).await?;
         let promised = in_redis.max(last_seen.promised);
         let all_written = attempt.log.is_settled.then_some(promised);
         let opened = self.scripts.open(link, (lane, epoch), kept, second, all_written).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
+        receipts::table::settle(pool, receipts).await?;
         Ok(Some(LastSeen { promised, settled: all_written.map(|orders| (orders, now)) }))
     }
 

@@ -59,6 +59,15 @@ pub(super) struct Outcome {
     pub lost: Vec<LostClaim>,
 }
 
+impl Outcome {
+    /// Adds claims that could not be kept, each once.
+    pub(super) fn add_lost(&mut self, claims: Vec<LostClaim>) {
+        let untold: Vec<_> =
+            claims.into_iter().filter(|claim| !self.lost.contains(claim)).collect();
+        self.lost.extend(untold);
+    }
+}
+
 /// A recovery of a lane.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Recovery {
@@ -89,7 +98,7 @@ pub struct Recovery {
     /// Names of these processes.
     pub absent_processes: Vec<String>,
     /// Promises that processes remembered no longer, because more waited than they can remember, and that were not known
-    /// to be orders. Those among them that Redis has lost can't be named. Null where an older version has recovered.
+    /// to be orders. Those among them that Redis has lost can't be named.
     pub receipts_dropped: Option<i64>,
     /// Claims, at least, that Redis had granted before its last look, and that neither a store nor a living process knows:
     /// nothing tells whose they were. Null where that can't be known.
@@ -103,22 +112,50 @@ pub struct Recovery {
     pub note: Option<String>,
 }
 
-/// Notes that a recovery has begun, with time and reason of the lane's closure. Returns that time; `None` if another one
-/// has begun since.
+/// Notes that a recovery has begun, with time and reason of the lane's closure. Returns that time, and the claims that
+/// attempts which were broken off have found lost: only they can name them. `None` if another recovery has begun since.
 pub(super) async fn begin(
     pool: &PgPool,
     lane: Lane,
     epoch: i64,
-) -> sqlx::Result<Option<DateTime<Utc>>> {
-    sqlx::query_scalar!(
-        "INSERT INTO recoveries (lane, epoch, reason, closed_at)
-         SELECT lane, epoch, reason, closed_at FROM lanes WHERE lane = $1 AND epoch = $2
-         RETURNING closed_at",
+) -> sqlx::Result<Option<(DateTime<Utc>, Vec<LostClaim>)>> {
+    let begun = sqlx::query!(
+        r#"WITH broken_off AS (
+               SELECT id, lost FROM recoveries
+               WHERE lane = $1 AND opened_at IS NULL AND settled_at IS NULL AND lost <> '[]'
+                 AND EXISTS (SELECT FROM lanes WHERE lane = $1 AND epoch = $2)),
+           passed_on AS (
+               UPDATE recoveries SET lost = '[]' WHERE id IN (SELECT id FROM broken_off))
+           INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
+           SELECT lane, epoch, reason, closed_at, coalesce(
+               (SELECT jsonb_agg(DISTINCT claim) FROM broken_off, jsonb_array_elements(lost) AS claim), '[]')
+           FROM lanes WHERE lane = $1 AND epoch = $2
+           RETURNING closed_at, lost AS "lost: Json<Vec<LostClaim>>""#,
         lane.get(),
         epoch,
-    )
-    .fetch_optional(pool)
-    .await
+    );
+    let begun = begun.fetch_optional(pool).await?;
+    Ok(begun.map(|row| (row.closed_at, row.lost.0)))
+}
+
+/// Notes claims that can't be kept while the recovery goes on.
+pub(super) async fn note_lost(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    lost: &[LostClaim],
+) -> sqlx::Result<()> {
+    if !lost.is_empty() {
+        sqlx::query!(
+            "UPDATE recoveries SET lost = $3 WHERE lane = $1 AND epoch = $2",
+            lane.get(),
+            epoch,
+            Json(lost) as _,
+        )
+        .execute(pool)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Notes the result of a recovery, and that the lane is open. Returns the time for which the lane was closed.
