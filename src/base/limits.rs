@@ -580,7 +580,6 @@ const _: () = {
     assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < LOOK_PERIOD.as_millis());
     assert!(LOOK_PERIOD.as_millis() < KEEPER_TIME.as_millis());
-    // Another keeper has had time to take over.
     assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();

@@ -208,8 +208,7 @@ mod tests {
         let orders = ["expiry", "openings"];
         assert_eq!(of(Some(ItemKind::Order)), orders);
         assert_eq!(of(Some(ItemKind::Payment)), ["refunds"]);
-        let never =
-            ["write", "recover", "tidy_up", "numbers", "reconcile", "revisions", "retention"];
+        let never = ["write", "tidy_up", "numbers", "reconcile", "revisions", "retention"];
         assert_eq!(of(None), never);
     }
 }

@@ -77,6 +77,52 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     app.write_orders().await;
 }
 
+async fn close_lanes(app: &TestApp) {
+    app.execute(
+        "UPDATE lanes SET epoch = epoch + 1, state = 'recovering', closed_at = now(), reason = 'by hand'",
+    )
+    .await;
+}
+
+/// By hand: no worker will ever be given them.
+#[tokio::test]
+async fn entries_that_were_deleted_unread_hold_up_no_recovery() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    sell(&app, coupon, 1..=1).await;
+    app.write_orders().await;
+    sell(&app, coupon, 2..=3).await;
+    let log = app.log(coupon.lane());
+    let unread: Vec<(String, redis::Value)> =
+        app.redis(&["XREVRANGE", &log, "+", "-", "COUNT", "2"]).await;
+    for (entry, _) in unread {
+        assert_eq!(app.redis::<i64>(&["XDEL", &log, &entry]).await, 1);
+    }
+    close_lanes(&app).await;
+    keep(&app).await;
+    assert_eq!(state(&app, coupon).await, "open");
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 3);
+}
+
+#[tokio::test]
+async fn a_late_receipt_of_an_archived_sale_becomes_a_letter() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(5).await;
+    sell(&app, coupon, 1..=1).await;
+    app.write_orders().await;
+    app.execute(&format!(
+        "UPDATE flash_sales SET archived_at = now();
+         INSERT INTO receipts (order_id, coupon_id, user_id) SELECT id + 1, {coupon}, 9 FROM orders"
+    ))
+    .await;
+    close_lanes(&app).await;
+    keep(&app).await;
+    let letters = "SELECT count(*) FROM dead_letters WHERE user_id = 9 AND reason = 'archived'";
+    assert_eq!(app.number(letters).await, 1);
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+}
+
 /// Only an operator can say which of the stores is right.
 #[tokio::test]
 async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operator() {
