@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_line_of_a_log_is_one_line() {
         let mut lines = LogLines(Vec::new());
-        write!(lines, "{}", "INFO a\nWARN forged\u{9b}\u{202e}\n").expect("memory is there");
+        write!(lines, "INFO a\nWARN forged\u{9b}\u{202e}\n").expect("memory is there");
         let written = String::from_utf8(lines.0).expect("it is text");
         assert_eq!(written, "INFO a\\u000aWARN forged\\u009b\\u202e\n");
     }
