@@ -48,10 +48,14 @@ pub async fn apart(pool: &PgPool) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar!("SELECT apart FROM settings").fetch_one(pool).await
 }
 
-/// Notes that Postgres is behind Redis. False if that was noted before.
+/// Notes that Postgres is behind Redis. False if that was noted before, or if an operator has decided about it since it was
+/// seen, and lanes wait for their recovery.
 pub async fn note_apart(tx: &mut PgConnection, why: &str) -> sqlx::Result<bool> {
-    let done =
-        sqlx::query!("UPDATE settings SET apart = $1, updated_at = now() WHERE apart IS NULL", why);
+    let done = sqlx::query!(
+        "UPDATE settings SET apart = $1, updated_at = now()
+         WHERE apart IS NULL AND NOT EXISTS (SELECT FROM lanes WHERE trusts IS NOT NULL)",
+        why,
+    );
     Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 

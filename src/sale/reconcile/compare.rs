@@ -97,13 +97,12 @@ pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, C
     Ok(None)
 }
 
-/// Whether a sale of a closed lane is what Postgres says, but for its buyers.
+/// Whether a sale of a closed lane is what Postgres says, but for its buyers. A newer revision than Postgres's is none: then
+/// Postgres has lost a change.
 pub fn is_as_noted(coupon: CouponId, terms: &Terms, census: &Census) -> bool {
-    let is_newest = census.revision >= Some(terms.revision);
-    let is_of_change = |found: &Disagreement| found.kind == Kind::RevisionDiffers;
     census.state.as_deref() != Some("loading")
-        && is_newest
-        && judge(coupon, terms, census).iter().all(is_of_change)
+        && census.revision == Some(terms.revision)
+        && judge(coupon, terms, census).is_empty()
 }
 
 /// Faults of the sale in Redis, and of its terms.

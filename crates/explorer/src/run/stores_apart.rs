@@ -7,13 +7,15 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::Breaker;
-use crate::facts::Loss;
+use crate::facts::{Loss, Ms};
 use crate::plan::Act;
 use crate::world::{PREFIX, command_of};
 
 /// Time for a command: only a hang exceeds it.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(200);
+/// Time within which a claim becomes a row, on a busy machine, in milliseconds.
+const UNWRITTEN_FOR_MS: Ms = 3_000;
 /// Exit code of a process that refuses its settings.
 const REFUSED: i32 = 2;
 
@@ -24,7 +26,9 @@ impl Breaker {
         let (installation, time) = (&self.installation, &self.installation.time);
         let backup = installation.folder.join(format!("backup-{}", act.begin_ms));
         let database = format!("--dbname={}", installation.database_url);
-        let kept_until = time.now();
+        self.lanes_are_open().await?;
+        // What was told a moment ago may be no row yet.
+        let kept_until = time.now() - UNWRITTEN_FOR_MS;
         let mut dump = Command::new("pg_dump");
         dump.args(["--format=custom", &database]).arg("--file").arg(&backup);
         succeeds(dump).await?;
@@ -54,6 +58,20 @@ impl Breaker {
         }
         self.note(format!("{}: an operator trusts {trust}", act.fault));
         Ok(())
+    }
+
+    /// Waits for the end of recoveries: before it, Postgres lacks what they make up for.
+    async fn lanes_are_open(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + COMMAND_WITHIN;
+        while Instant::now() < deadline {
+            let closed = "SELECT count(*) FROM lanes WHERE state <> 'open'";
+            let closed = sqlx::query_scalar::<_, i64>(closed).fetch_one(&self.installation.pool);
+            if closed.await.is_ok_and(|closed| closed == 0) {
+                return Ok(());
+            }
+            sleep(POLL).await;
+        }
+        bail!("the lanes stay closed")
     }
 
     async fn recover(&self, trust: &str) -> anyhow::Result<()> {
