@@ -191,35 +191,6 @@ impl OrderLog {
     }
 }
 
-/// The logs among these with entries behind these ids. Waits up to `patience` for the first one.
-///
-/// # Errors
-///
-/// When Redis doesn't answer, or one of the keys has another type.
-pub async fn newer(
-    redis: &Redis,
-    logs: &[(String, EntryId)],
-    patience: Duration,
-) -> RedisResult<Vec<String>> {
-    if logs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut command = redis::cmd("XREAD");
-    command.arg("COUNT").arg(1);
-    if !patience.is_zero() {
-        command.arg("BLOCK").arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
-    }
-    command.arg("STREAMS");
-    for (key, _) in logs {
-        command.arg(key);
-    }
-    for (_, id) in logs {
-        command.arg(id.to_string());
-    }
-    let found: Option<BTreeMap<String, Value>> = redis.query(&command).await?;
-    Ok(found.into_iter().flatten().map(|(key, _)| key).collect())
-}
-
 /// Whether a command found no group (or no stream) to work on.
 pub fn is_missing_group(error: &RedisError) -> bool {
     error.code() == Some("NOGROUP")

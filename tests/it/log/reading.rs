@@ -1,13 +1,12 @@
-//! Reading a log: its state and its group, newer entries, and what waits in it.
+//! Reading a log: its state and its group, and what waits in it.
 
 use std::time::Duration;
 
-use crate::support::played::{Play, Played};
-use crate::support::{Bounded, TestApp, bounded, done, lane, patience};
+use crate::support::{Bounded, TestApp, done, lane};
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::backlog::Backlog;
 use flash_sale::sale::log::numbers::{LogNumbers, Oldest};
-use flash_sale::sale::log::{EntryId, LogState, OrderLog, Progress, newer, progress};
+use flash_sale::sale::log::{EntryId, LogState, OrderLog, Progress, progress};
 
 fn id(ms: u64, sequence: u64) -> EntryId {
     EntryId { ms, sequence }
@@ -49,65 +48,6 @@ async fn progress_is_told_up_to_the_first_entry_that_is_not_acknowledged() {
     }
     let _: String = app.redis(&["SET", &key, "no log"]).await;
     assert!(progress(redis, &key).await.is_err());
-}
-
-#[tokio::test]
-async fn logs_with_newer_entries_are_found_at_once_or_within_the_patience() {
-    let app = app().await;
-    let redis = &app.app.stores.redis;
-    let [one, two] = ["a", "b"].map(|name| format!("{}:{name}", app.log(lane())));
-    let _: String = app.redis(&["XADD", &one, "5-1", "x", "y"]).await;
-    let _: String = app.redis(&["XADD", &one, "5-2", "x", "y"]).await;
-    let found = async |logs: &[(&String, EntryId)], patience| {
-        let logs: Vec<(String, EntryId)> =
-            logs.iter().map(|(key, id)| ((*key).clone(), *id)).collect();
-        newer(redis, &logs, patience).await
-    };
-    let (at_once, short) = (Duration::ZERO, Duration::from_millis(20));
-    for (logs, names) in [
-        (&[][..], &[][..]),
-        (&[(&one, id(5, 2))], &[]),
-        (&[(&one, id(5, 1))], &[&one]),
-        (&[(&one, id(0, 0)), (&two, id(0, 0))], &[&one]),
-        (&[(&two, id(0, 0)), (&one, id(5, 2))], &[]),
-    ] {
-        for patience in [at_once, short] {
-            let keys = found(logs, patience).await.expect("Redis answers");
-            assert_eq!(keys.iter().collect::<Vec<_>>(), names, "{logs:?}");
-        }
-    }
-    let both = [(&one, id(5, 2)), (&two, id(0, 0))];
-    let waits = found(&both, Duration::from_secs(5));
-    let mut other = crate::support::servers::connection(app.redis_url()).await;
-    let appends = async {
-        tokio::task::yield_now().await;
-        let mut command = redis::cmd("XADD");
-        command.arg(&two).arg(&["*", "x", "y"]);
-        command.query_async::<String>(&mut other).await.expect("Redis answers");
-    };
-    let (keys, ()) = bounded("the entry is found", async { tokio::join!(waits, appends) }).await;
-    assert_eq!(keys.expect("Redis answers"), [&*two]);
-    let _: String = app.redis(&["SET", &two, "no log"]).await;
-    assert!(found(&[(&one, id(0, 0)), (&two, id(0, 0))], at_once).await.is_err());
-}
-
-/// However many wait, and whatever they hold.
-#[tokio::test]
-async fn newer_reads_at_most_one_entry_of_each_log() {
-    let app = app().await;
-    let played = Played::before(app.redis_url(), |command| match &*command[0] {
-        "XREAD" => Play::Reply("_\r\n".to_owned()),
-        _ => Play::Real,
-    })
-    .await;
-    let (redis, logs) = (played.redis(patience()), [("a".to_owned(), id(5, 1))]);
-    for wait in [Duration::ZERO, Duration::from_millis(20)] {
-        let found = bounded("the answer", newer(&redis, &logs, wait)).await;
-        assert_eq!(found.expect("it is played"), [""; 0]);
-    }
-    let at_once = ["XREAD", "COUNT", "1", "STREAMS", "a", "5-1"];
-    let waits = ["XREAD", "COUNT", "1", "BLOCK", "20", "STREAMS", "a", "5-1"];
-    assert_eq!(played.asked(), [&at_once[..], &waits]);
 }
 
 #[tokio::test]
