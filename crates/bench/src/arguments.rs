@@ -1,15 +1,13 @@
 //! The arguments of the bench.
 
-pub mod client;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use flash_sale::base::config::InvalidConfig;
 
-use self::client::{ClientArguments, positive};
 use crate::load::scenario::Scenario;
-use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
 /// Loads a flash-sale service, measures it, and says whether the figures may be believed. Without a sub-command: `run`
 #[derive(Parser)]
@@ -22,16 +20,13 @@ pub struct BenchArguments {
 }
 
 const AFTER_HELP: &str = "\
-Without --url it starts a service of its own, with private servers in a temporary folder (TMPDIR), and removes both at the end. \
---redis-url, --database-url and --key-prefix say where the service behind --url keeps its data, for the verdict; no other client \
-may use that service meanwhile. docs/bench.md says how to read the figures.\n\n\
-Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this machine; 4 the \
-figures may not be believed.";
+Starts the services that it measures, with private servers in a temporary folder (TMPDIR), and removes all of it at the \
+end. docs/bench.md says how to read the figures.\n\n\
+Exit codes: 0 done; 1 failed; 2 the command line is wrong; 3 a program is missing on this machine; 4 the figures may not \
+be believed.";
 
 /// Orders of a backlog that is drained.
 pub(crate) const DRAINED_ORDERS: u64 = 200_000;
-/// Connections that fill the order log before: more share a sync of Redis.
-pub(crate) const FILLING_CONNECTIONS: u32 = 256;
 
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
@@ -49,9 +44,26 @@ pub(crate) enum BenchCommand {
     Keep(KeepArguments),
 }
 
+/// Settings of the load.
+#[derive(Args, Clone)]
+pub(crate) struct ClientArguments {
+    /// Seconds that each slice is measured, after a warm-up
+    #[arg(long, default_value_t = 5.0, value_parser = positive)]
+    pub seconds: f64,
+    /// Seconds of load before each slice that do not count
+    #[arg(long, default_value_t = 0.5, value_parser = positive)]
+    pub warm_up_seconds: f64,
+    /// Connections, opened before the clock starts
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub connections: u32,
+    /// Threads that send [default: one for every four cores]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
+}
+
 #[derive(Args, Clone)]
 pub(crate) struct RunArguments {
-    /// Scenarios, one after the other [default: bare,no-op,win,sold-out,duplicate, and everything below for win]
+    /// Scenarios, one after the other [default: all, and everything below for win]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenario: Vec<Scenario>,
     /// Open loop: requests a second, whatever the service does [default: closed loop]
@@ -71,38 +83,37 @@ pub(crate) struct RunArguments {
     /// Slices of each scenario, in turns with the others; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Users of a countdown, all at the same instant
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
-    pub users: u32,
-    /// Service to measure, like http://127.0.0.1:8080; needs --token-secret [default: one of its own]
-    #[arg(long)]
-    pub url: Option<String>,
-    /// Binary of the service that is started [default: flash-sale, beside this program]
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Further arguments of the service that is started, as one string
-    #[arg(long, allow_hyphen_values = true, default_value = "")]
-    pub service_args: String,
+    #[command(flatten)]
+    pub service: ServiceArguments,
     /// Write the table of the goals into this document, between its two markers; only with a run of everything
     #[arg(long)]
     pub goals: Option<PathBuf>,
+    #[command(flatten)]
+    pub client: ClientArguments,
+}
+
+/// The service that is started, and the place of its figures.
+#[derive(Args, Clone)]
+pub(crate) struct ServiceArguments {
+    /// Binary of the service that is started [default: flash-sale, beside this program]
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Further arguments of the service, as one string
+    #[arg(long, allow_hyphen_values = true, default_value = "")]
+    pub service_args: String,
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
-    #[command(flatten)]
-    pub client: ClientArguments,
-    #[command(flatten)]
-    pub stores: StoreConfig,
 }
 
 #[derive(Args)]
 pub(crate) struct CompareArguments {
-    /// First target: a flash-sale binary, which gets private servers, or the URL of a running service
+    /// Binary of the first service
     #[arg(long)]
-    pub a: String,
-    /// Second target
+    pub a: PathBuf,
+    /// Binary of the second service
     #[arg(long)]
-    pub b: String,
+    pub b: PathBuf,
     /// Further arguments of the first service, as one string
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     pub a_args: String,
@@ -112,6 +123,9 @@ pub(crate) struct CompareArguments {
     /// Scenarios to compare
     #[arg(long, value_enum, value_delimiter = ',', default_value = "win")]
     pub scenario: Vec<Scenario>,
+    /// At the end, drain a backlog of so many orders in each pair; 0 for none
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=5_000_000))]
+    pub drain_orders: u64,
     /// Pairs of slices for each scenario, alternately A-B and B-A; an even number is fair to both
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub pairs: u32,
@@ -120,8 +134,6 @@ pub(crate) struct CompareArguments {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
-    #[command(flatten)]
-    pub stores: StoreConfig,
 }
 
 #[derive(Args)]
@@ -132,23 +144,8 @@ pub(crate) struct DrainArguments {
     /// Backlogs, one after the other; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Rows in one transaction: of the worker at most, of COPY always [default: the service's own]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub batch_orders_max: Option<u32>,
-    /// Connections that fill the order log
-    #[arg(long, default_value_t = FILLING_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    pub connections: u32,
-    /// Binary of the service that is started [default: flash-sale, beside this program]
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Further arguments of the service, as one string
-    #[arg(long, allow_hyphen_values = true, default_value = "")]
-    pub service_args: String,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
-    pub stores: StoreConfig,
+    pub service: ServiceArguments,
 }
 
 /// Settings of the overload.
@@ -172,31 +169,33 @@ pub(crate) struct KeepArguments {
     pub command: Vec<OsString>,
 }
 
-impl BenchArguments {
-    /// Settings of the stores, and of the log.
-    pub fn stores(&self) -> &StoreConfig {
-        match &self.command {
-            Some(BenchCommand::Run(run)) => &run.stores,
-            Some(BenchCommand::Compare(compare)) => &compare.stores,
-            Some(BenchCommand::Drain(drain)) => &drain.stores,
-            _ => &self.run.stores,
-        }
+impl ClientArguments {
+    /// For a closed loop that ends when everything is sent.
+    pub fn closed(connections: u32) -> Self {
+        Self { seconds: 1.0, warm_up_seconds: 0.01, connections, threads: None }
+    }
+
+    pub fn measured(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    pub fn warm_up(&self) -> Duration {
+        Duration::from_secs_f64(self.warm_up_seconds)
+    }
+
+    /// A quarter of the machine for the client leaves the rest to what is measured.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or(cores / 4, |threads| threads as usize).max(1)
     }
 }
 
 impl RunArguments {
     /// The scenarios in the order they were asked for.
     pub fn scenarios(&self) -> Vec<Scenario> {
-        match self.scenario.is_empty() {
-            true => {
-                let mut scenarios = vec![Scenario::NoOp, Scenario::Win];
-                scenarios.extend([Scenario::SoldOut, Scenario::Duplicate]);
-                if self.is_everything() {
-                    scenarios.insert(0, Scenario::Bare);
-                }
-                scenarios
-            }
-            false => self.scenario.clone(),
+        match self.scenario.as_slice() {
+            [] => Scenario::ALL.to_vec(),
+            asked_for => asked_for.to_vec(),
         }
     }
 
@@ -213,30 +212,19 @@ impl RunArguments {
 
     fn goes_on_with(&self, scenario: Scenario, asked_for: bool) -> bool {
         let by_default = self.scenario.is_empty() && scenario == Scenario::Win;
-        let can = !matches!(scenario, Scenario::Countdown | Scenario::Bare);
-        self.rate.is_none() && can && (asked_for || by_default)
+        self.rate.is_none() && scenario != Scenario::Bare && (asked_for || by_default)
     }
 
     /// Refuses arguments that don't fit together.
-    ///
-    /// # Errors
-    ///
-    /// The reason, and the way out.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let scenarios = self.scenarios();
-        let reason = if self.rate.is_some() && scenarios.contains(&Scenario::Countdown) {
-            "--rate and the countdown exclude each other: all users come at once there"
-        } else if self.url.is_some() && self.drain_orders() > 0 {
-            "--drain-orders needs servers of our own: leave out --url"
-        } else if self.goals.is_some() && !self.is_everything() {
-            "--goals needs a run of everything: leave out --scenario, --rate and --url"
-        } else {
-            return Ok(());
-        };
-        Err(InvalidConfig::new(reason))
+        if self.goals.is_some() && !self.is_everything() {
+            let reason = "--goals needs a run of everything: leave out --scenario and --rate";
+            return Err(InvalidConfig::new(reason));
+        }
+        Ok(())
     }
 
-    /// Orders of each backlog that is drained at the end; only on servers of the bench.
+    /// Orders of each backlog that is drained at the end.
     pub fn drain_orders(&self) -> u64 {
         let default = if self.is_everything() { DRAINED_ORDERS } else { 0 };
         self.drain_orders.unwrap_or(default)
@@ -244,6 +232,15 @@ impl RunArguments {
 
     /// True if no part to measure has been named.
     pub fn is_everything(&self) -> bool {
-        self.scenario.is_empty() && self.rate.is_none() && self.url.is_none()
+        self.scenario.is_empty() && self.rate.is_none()
     }
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "give a number".to_owned())?;
+    if (0.01..=10_000_000.0).contains(&number) {
+        return Ok(number);
+    }
+    Err("give a number from 0.01 to 10000000".into())
 }
