@@ -507,9 +507,9 @@ impl Promises {
         // Name of this process among those of the installation.
         let process = Uuid::new_v4().simple().to_string();
         tracing::info!(process, "recoveries report this process under its name");
-        let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
+        let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process);
         let measured = (metrics.clone(), postponed.clone(), config.unpaid_orders_max);
-        let keeper = Keeper::new(stores, lanes.clone(), orders.clone(), measured, process);
+        let keeper = Keeper::new(stores, lanes.clone(), orders.clone(), measured);
         Self { receipts, hand_in, keeper }
     }
 }

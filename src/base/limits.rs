@@ -213,6 +213,8 @@ pub const LOG_WAIT: Duration = Duration::from_millis(200);
 pub const OWNER_PERIOD: Duration = Duration::from_millis(500);
 /// Time without a query after which Postgres ends the session that owns lanes: its process is paused, or its machine gone.
 pub const OWNER_SESSION_IDLE_MAX: Duration = Duration::from_secs(3);
+/// Time without an answer of Redis after which a worker lets go of its lanes: another one may reach it.
+pub const OWNER_REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Longest time from a worker's death until its entries are in Postgres.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(5);
 /// First pause after a failed pass; it doubles up to [`BACKOFF_MAX`].
@@ -249,14 +251,15 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Difference between the clocks of Postgres and Redis that is reckoned with where claims of a time are counted.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
-/// Time for which a process that has died is still taken for the keeper of the lanes.
-pub const KEEPER_TIME: Duration = Duration::from_secs(3);
+/// Silence after which a process is no longer taken for one that lives, and looks after the lanes no more.
+pub const PROCESS_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// Pause of a lane after a recovery that failed.
+pub const RECOVERY_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which the states of the lanes are believed after they have been read.
 pub const LANES_MEMORY: Duration = Duration::from_millis(100);
 /// Time that the workers have to write the order log of a lane that is recovering.
 pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
-/// Time after which a recovery no longer waits for such a log in which nothing moves: the keeper looks at the other lanes
-/// before it tries again.
+/// Time after which a recovery no longer waits for such a log in which nothing moves.
 pub const RECOVERY_LOG_STILL: Duration = Duration::from_secs(2);
 /// Time between two looks at whether all processes have handed their receipts in.
 pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
@@ -271,10 +274,6 @@ pub const RECOVERIES_AT_A_TIME: usize = 8;
 pub const RECOVERY_LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// Buyers that are written to Redis at a time, when a sale is built anew.
 pub const BUYERS_AT_A_TIME: usize = 1_000;
-
-/// Newest unfinished recoveries of a lane whose shards are looked for. One that fails removes its own; only one whose
-/// process died leaves some.
-pub const UNFINISHED_RECOVERIES: i64 = 20;
 
 /// Sales that may be suspected to be lost at a time; the look at them finds out about their lanes.
 pub const SUSPECTED_SALES_MAX: usize = 1_000;
@@ -579,7 +578,7 @@ const _: () = {
     // A beat may wait for a slow statement.
     assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < LOOK_PERIOD.as_millis());
-    assert!(LOOK_PERIOD.as_millis() < KEEPER_TIME.as_millis());
+    assert!(LOOK_PERIOD.as_millis() < PROCESS_SILENCE_MAX.as_millis());
     assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();

@@ -8,12 +8,12 @@ use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::cli::terminal::say;
+use crate::kit::session_lock::LockSession;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::reconcile::Report;
-use crate::sale::reconcile::pass::run_and_record;
+use crate::sale::reconcile::pass::{run_and_record, take_turn};
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, AskedBy};
-use crate::sale::reconcile::turn::Turn;
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -36,23 +36,23 @@ pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
 }
 
 async fn compare(stores: &Stores, arguments: &ReconcileArguments) -> anyhow::Result<Report> {
-    let Some(mut turn) = Turn::take(&stores.pool, limits::TURN_WAIT_LONG).await? else {
+    let Some(mut turn) = take_turn(&stores.pool, limits::TURN_WAIT_LONG).await? else {
         bail!(
             "another comparison goes on (GET /v1/reconcile/runs): run this again once it has ended"
         );
     };
     let report = compare_in(&mut turn, stores, arguments).await?;
-    turn.end().await?;
+    turn.close().await?;
     Ok(report)
 }
 
 async fn compare_in(
-    turn: &mut Turn,
+    turn: &mut LockSession,
     stores: &Stores,
     arguments: &ReconcileArguments,
 ) -> Result<Report, Failure> {
     let repair = arguments.repair;
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
@@ -66,7 +66,7 @@ async fn compare_in(
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         say!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     let (report, _) = run_and_record(stores, turn, run, false).await?;
     print(&report);
     Ok(report)

@@ -45,6 +45,9 @@ pub mod postgres;
 // What is set on each session of Postgres, and sessions that can't be used any more.
 mod postgres_sessions;
 
+// Advisory locks of Postgres, held by a session of their own.
+pub mod session_lock;
+
 // Private servers for trying and testing.
 pub mod private_servers;
 

@@ -57,6 +57,9 @@ pub enum Failure {
     /// The sale has another epoch in Redis than this process expects.
     #[error("coupon {0} has another epoch in Redis than in Postgres")]
     Stale(CouponId),
+    /// A session keeps the row of this sale locked in Postgres.
+    #[error("the row of coupon {0} is kept locked in Postgres by another session: {1}")]
+    Locked(CouponId, String),
     /// The buyer's lock has been held elsewhere for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
@@ -102,7 +105,7 @@ impl Failure {
             Self::Redis(error) => redis::is_data_error(error),
             Self::Postgres(error) => is_of_row(error),
             Self::DataLost(_) | Self::Stale(_) | Self::UnknownReply(_) => true,
-            Self::OtherSale(_) => true,
+            Self::OtherSale(_) | Self::Locked(..) => true,
             Self::RefundRefused(_) => true,
             // These pass by themselves, or concern all items.
             Self::Gateway(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,

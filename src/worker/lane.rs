@@ -141,7 +141,11 @@ impl LaneWorker {
     async fn see_to_log(&self) -> Result<(), PassError> {
         self.ensure_group().await?;
         let pending = self.log.pending().await?;
-        if pending > self.state().open.len() {
+        if pending.of_others {
+            let lost = self.log.take_over().await?;
+            self.state().open.add(lost);
+        }
+        if pending.entries > self.state().open.len() {
             self.read_pending_again();
         }
         if self.state().untidied {

@@ -18,6 +18,8 @@ pub(super) struct State {
     pub open: OpenEntries,
     /// Entry behind which the next read of the pending entries begins; `None` when all of them are open here.
     pub pending_from: Option<EntryId>,
+    /// The order that was acknowledged last, and its coupon, as of the last read: Postgres has to have it.
+    pub last: Option<(i64, i64)>,
     /// Time at which entries were last read.
     pub read_at: Instant,
     /// Time before which contended claims are not tried: a lock that was just held is still held.
@@ -40,6 +42,7 @@ impl State {
             epoch: 0,
             open: OpenEntries::default(),
             pending_from: Some(EntryId::default()),
+            last: None,
             read_at: Instant::now(),
             contended_not_before: Instant::now(),
             batch_orders,

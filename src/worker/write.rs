@@ -21,6 +21,8 @@
 //! * Entry that Postgres refuses: the batch is written coupon by coupon. Without a sale, all entries of a coupon
 //!   become dead letters; where entries exceed units, the surplus does. Either takes one statement. Any other batch
 //!   is halved until the culprit stands alone. The other entries become rows in the same pass.
+//! * Postgres went back in time: it lacks the order that was acknowledged last, and nothing is written before an operator
+//!   has decided.
 //! * Postgres or Redis away: the pass fails as a whole and is repeated. The number of deliveries says nothing about
 //!   an entry, so deliveries are never counted.
 //!
@@ -42,9 +44,10 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
-use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
+use crate::sale::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
+use crate::sale::recovery::apart;
 use crate::sale::trace::notes::TracedBatch;
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
@@ -175,11 +178,17 @@ impl LaneWorker {
             };
             (open.entries_for(*batch_orders - open.waiting()), *pending_from, patience)
         };
-        let read = match from {
+        let Delivered { entries: read, epoch, last } = match from {
             Some(from) => self.log.read_pending(count, from).await?,
             None => self.log.read_new(count, patience).await?,
         };
+        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
+        // may lose entries that no look has seen.
+        if !read.is_empty() && epoch != Some(self.state().epoch) {
+            return Err(self.stale().await);
+        }
         let mut state = self.state();
+        state.last = last;
         if !read.is_empty() {
             state.read_at = Instant::now();
         }
@@ -232,17 +241,18 @@ impl LaneWorker {
 
     async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), PassError> {
         let taken_at = Instant::now();
-        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
-        // may lose entries that no look has seen.
-        if self.log.epoch().await? != Some(progress.epoch) {
-            return Err(self.stale().await);
+        progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
+        let (guard, missing) =
+            tokio::join!(self.lock_buyers(&progress.left.claims), self.missing_order());
+        let guard = guard?;
+        if let Some(order) = missing? {
+            // The next look closes all lanes until an operator decides.
+            self.app.lanes.suspect_all();
+            return Err(PassError::OrderMissing(order));
         }
         let letters = self.unreadable(&progress.left.unreadable);
         self.put_aside(letters, progress).await?;
         progress.left.unreadable.clear();
-
-        progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
-        let guard = self.lock_buyers(&progress.left.claims).await?;
         let locked_at = Instant::now();
         let claims = std::mem::take(&mut progress.left.claims);
         let mut contended = Vec::new();
@@ -281,6 +291,12 @@ impl LaneWorker {
         let (keys, lane) = (&self.app.stores.keys, self.log.lane());
         let names = claims.iter().map(|claim| keys.order_lock_name(lane, claim.user_id));
         Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
+    }
+
+    /// The order that was acknowledged last, if Postgres lacks it: the next acknowledgement would hide that.
+    async fn missing_order(&self) -> sqlx::Result<Option<i64>> {
+        let Some(last) = self.state().last else { return Ok(None) };
+        Ok(apart::lacks(&self.app.stores.pool, last).await?.then_some(last.0))
     }
 
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits

@@ -12,14 +12,14 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Key, Keyed, Params};
+use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::pass::Asked;
-use crate::sale::reconcile::runs::{Run, RunKey};
+use crate::sale::reconcile::runs::Run;
 
 /// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]
@@ -40,33 +40,26 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat with the header
-/// Idempotency-Key. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
+/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
-    params(
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
-            description = "Name of this request, of the client's choice. A repeat under it gets the same comparison, for as long as its record is kept"),
-    ),
     request_body = Comparison,
     responses(
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
         (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
     ),
-    extensions(("x-problems" = json!(["comparison_running", "invalid_idempotency_key", "idempotency_key_reused"]))),
+    extensions(("x-problems" = json!(["comparison_running"]))),
 )]
 pub async fn compare(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
-    Keyed(asked, key): Keyed<Comparison>,
+    Valid(asked): Valid<Comparison>,
 ) -> Result<Response, Problem> {
     if asked.repair {
         by.need(Scope::Administrator)?;
     }
-    let key = key.map(|Key { key, body }| RunKey::new(by.id, key, &body));
-    let run = match app.reconciler.ask(key, asked.repair, &by.actor).await? {
+    let run = match app.reconciler.ask(asked.repair, &by.actor).await? {
         Asked::Compared(run) => run,
-        Asked::KeyReused => return Err(Problem::key_reused(KEY_REUSED)),
         Asked::Busy(run) => return Err(comparison_running(run)),
     };
     if run.finished_at.is_some() {
@@ -75,9 +68,6 @@ pub async fn compare(
     let location = format!("/v1/reconcile/runs/{}", run.run_id);
     Ok(accepted(([(header::LOCATION, location)], Json(Unfinished::new(run)))))
 }
-
-const KEY_REUSED: &str =
-    "this key has begun a comparison by another body; give another request a key of its own";
 
 fn comparison_running(run: Option<RunId>) -> Problem {
     let detail = match run {

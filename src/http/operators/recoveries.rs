@@ -14,13 +14,11 @@ use crate::base::limits;
 use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{Time, cut_page, page_limit};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
-use crate::sale::fence::ClosureReason;
 use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::closures::{RecoveryFilter, RecoveryState};
-use crate::sale::recovery::records::Recovery;
+use crate::sale::recovery::records::{Recovery, RecoveryFilter, RecoveryState};
 
 /// Number of a lane in a query.
 #[derive(Clone, Copy, ToSchema)]
@@ -49,15 +47,6 @@ pub struct Asked {
     /// not keep some claims, and their buyers have not been told, or have been.
     #[param(inline, nullable = false)]
     state: Option<RecoveryState>,
-    /// Only lanes that were closed for this reason.
-    #[param(inline, nullable = false)]
-    reason: Option<ClosureReason>,
-    /// Only lanes that were closed at this time or later.
-    #[param(inline, nullable = false)]
-    from: Option<Time>,
-    /// Only lanes that were closed before this time.
-    #[param(inline, nullable = false)]
-    to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<RecoveryId>,
@@ -89,11 +78,9 @@ pub async fn list(
     Params(asked): Params<Asked>,
 ) -> Result<Json<RecoveryPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_RECOVERIES_MAX)?;
-    let Asked { lane, state, reason, from, to, cursor, .. } = asked;
-    let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
-    let lane = lane.map(|LaneNumber(lane)| lane);
-    let filter = RecoveryFilter { lane, state, reason, from, to };
-    let found = app.keeper.recoveries(&filter, cursor, limit + 1).await?;
+    let Asked { lane, state, cursor, .. } = asked;
+    let filter = RecoveryFilter { lane: lane.map(|LaneNumber(lane)| lane), state };
+    let found = app.keeper.recoveries(filter, cursor, limit + 1).await?;
     let (recoveries, next_cursor) = cut_page(found, limit, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
 }

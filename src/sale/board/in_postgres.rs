@@ -15,8 +15,7 @@ use crate::sale::ids::CouponId;
 use crate::sale::operations::{self, OpenCount, OpenItem, OpenKind};
 use crate::sale::order::dead_letter;
 use crate::sale::reconcile::runs::{self, Run};
-use crate::sale::recovery::closures::{self, RecoveryFilter};
-use crate::sale::recovery::records::Recovery;
+use crate::sale::recovery::records::{self, Recovery, RecoveryFilter};
 
 /// Facts of one look.
 #[derive(Clone, Debug)]
@@ -66,9 +65,9 @@ impl InPostgres {
             waits,
             waiting,
             runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
-            recoveries: closures::list(
+            recoveries: records::list(
                 pool,
-                &RecoveryFilter::default(),
+                RecoveryFilter::default(),
                 None,
                 limits::BOARD_RECOVERIES_MAX,
             )

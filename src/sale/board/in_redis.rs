@@ -13,7 +13,7 @@ use super::sources::Sources;
 use crate::base::limits;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::live::RedisSale;
-use crate::sale::log::numbers::{LogNumbers, Oldest};
+use crate::sale::log::numbers::LogNumbers;
 use crate::sale::reconcile::gauges::Units;
 use crate::sale::{Failure, Stores};
 
@@ -63,7 +63,6 @@ pub struct Terms {
 pub struct RedisLooks {
     number: u32,
     processes: Processes,
-    oldest: Oldest,
     units: HashMap<CouponId, (Units, i64)>,
     past: Option<Vec<Point>>,
 }
@@ -161,7 +160,7 @@ impl RedisLooks {
         let Stores { redis, keys, .. } = &sources.stores;
         let mut logs = Vec::new();
         for (lane, state) in sources.backlog.states().await? {
-            let numbers = LogNumbers::look(redis, keys, lane, &state, &self.oldest).await;
+            let numbers = LogNumbers::look(redis, keys, lane, &state).await;
             logs.push((
                 lane,
                 match numbers.map_err(Failure::from) {

@@ -162,18 +162,18 @@ pub struct Namesake {
     pub is_live: bool,
 }
 
-/// This letter, open or closed.
-pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
+/// This letter, open or closed. Until the transaction ends, nobody else retries or discards it.
+pub async fn hold(tx: &mut PgConnection, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
     let row = sqlx::query!(
         r#"SELECT resolved_at IS NULL AS "is_open!", payload, letter.coupon_id AS "coupon_id: CouponId",
                   letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
                   (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
                   is_live(orders.status) AS is_live
            FROM dead_letters AS letter LEFT JOIN orders ON orders.id = letter.order_id
-           WHERE letter.id = $1"#,
+           WHERE letter.id = $1 FOR UPDATE OF letter"#,
         letter.get(),
     )
-    .fetch_optional(pool)
+    .fetch_optional(tx)
     .await?;
     Ok(row.map(|row| Stored {
         is_open: row.is_open,
@@ -209,8 +209,11 @@ pub async fn open_page(
 }
 
 /// Closes a letter whose claim is an order after all.
-pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<()> {
-    let mut tx = postgres::begin(pool).await?;
+pub async fn became_order(
+    tx: &mut PgConnection,
+    letter: DeadLetterId,
+    by: &Actor,
+) -> sqlx::Result<()> {
     let letter_was = sqlx::query!(
         r#"UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
                   resolved_at = now(), updated_at = now()
@@ -224,9 +227,9 @@ pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sq
         let event = Event::of(Action::RetryDeadLetter, letter.get())
             .before(json!({ "state": "open", "reason": was.reason }))
             .after(json!({ "state": "closed", "order_id": was.order_id }));
-        audit::note(&mut tx, by, event).await?;
+        audit::note(&mut *tx, by, event).await?;
     }
-    tx.commit().await
+    Ok(())
 }
 
 /// Closes the open letters of a coupon, with a note. Returns their number.

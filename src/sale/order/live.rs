@@ -18,7 +18,6 @@ pub const SNAPSHOT_PAGE: i64 = 10_000;
 /// An unpaid order of a flash coupon.
 pub struct Unpaid {
     pub order: OrderId,
-    pub coupon: CouponId,
     pub user: UserId,
     claimed_at: DateTime<Utc>,
 }
@@ -51,22 +50,23 @@ pub async fn live_page(
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
 }
 
-/// Unpaid orders of flash coupons in all lanes after this position, oldest first.
+/// Unpaid orders of flash coupons in this lane after this position, oldest first.
 pub async fn unpaid_page(
     executor: impl PgExecutor<'_>,
+    lane: Lane,
     after: Option<(DateTime<Utc>, OrderId)>,
 ) -> sqlx::Result<Vec<Unpaid>> {
     sqlx::query_as!(
         Unpaid,
-        r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
-                  user_id AS "user: UserId", claimed_at
+        r#"SELECT id AS "order: OrderId", user_id AS "user: UserId", claimed_at
            FROM orders
-           WHERE status = 'unpaid' AND kind = 'flash'
+           WHERE status = 'unpaid' AND kind = 'flash' AND (coupon_id & 1023)::integer = $4
              AND (claimed_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
            ORDER BY claimed_at, id LIMIT $3"#,
         after.map(|(claimed_at, _)| claimed_at),
         after.map_or(0, |(_, order)| order.get()),
         i64::try_from(PAGE).unwrap_or(i64::MAX),
+        lane.get(),
     )
     .fetch_all(executor)
     .await

@@ -27,7 +27,7 @@ use crate::sale::installation;
 use crate::sale::keys::Keys;
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::log::numbers::{LogNumbers, Oldest};
+use crate::sale::log::numbers::LogNumbers;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::pass::Pass;
@@ -41,7 +41,6 @@ pub struct Numbers {
     stores: Stores,
     /// Backlog, which knows the states of the logs.
     backlog: Arc<Backlog>,
-    oldest: Oldest,
     metrics: Arc<Metrics>,
     postponed: Postponed,
 }
@@ -105,8 +104,7 @@ impl Numbers {
         metrics: Arc<Metrics>,
         postponed: Postponed,
     ) -> Self {
-        let (stores, oldest) = (stores.clone(), Oldest::default());
-        Self { stores, backlog, oldest, metrics, postponed }
+        Self { stores: stores.clone(), backlog, metrics, postponed }
     }
 
     /// Both stores' facts about one sale, as [`side_by_side`].
@@ -150,7 +148,7 @@ impl Numbers {
             states => states?,
         };
         for (lane, state) in states {
-            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
+            match LogNumbers::look(redis, keys, lane, &state).await {
                 Err(error) if is_data_error(&error) => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
@@ -288,7 +286,7 @@ pub async fn side_by_side(
     };
     let lane = coupon.lane();
     let state = LogState::of(redis, keys, lane).await?;
-    let log = LogNumbers::look(redis, keys, lane, &state, &Oldest::default()).await?;
+    let log = LogNumbers::look(redis, keys, lane, &state).await?;
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
         postgres: in_postgres(pool, coupon).await?,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::script::Script;
 use crate::sale::audit::Actor;
 use crate::sale::buyers;
@@ -127,10 +128,21 @@ impl Retries {
     ///
     /// When a store doesn't answer, or the lane is recovering.
     pub async fn retry(&self, letter: DeadLetterId, by: &Actor) -> Result<Retried, Failure> {
-        let pool = &self.stores.pool;
-        let Some(stored) = dead_letter::find(pool, letter).await? else {
-            return Ok(Retried::NotFound);
+        let mut tx = postgres::begin(&self.stores.pool).await?;
+        // A discard of the letter waits for the end of this, or this for the end of the discard.
+        let retried = match dead_letter::hold(&mut tx, letter).await? {
+            Some(stored) => self.retry_held(stored).await?,
+            None => Retried::NotFound,
         };
+        if let Retried::Order(_) = retried {
+            dead_letter::became_order(&mut tx, letter, by).await?;
+        }
+        tx.commit().await?;
+        Ok(retried)
+    }
+
+    async fn retry_held(&self, stored: Stored) -> Result<Retried, Failure> {
+        let pool = &self.stores.pool;
         let Stored { is_open, claim, order: namesake } = stored;
         let Some(claim) = claim else {
             return Ok(Retried::Kept(Kept::Unreadable));
@@ -138,7 +150,6 @@ impl Retries {
         let LoggedClaim { coupon_id: coupon, user_id: user, order_id: order, .. } = claim;
         match namesake {
             Some(row) if row.is_same_claim && (is_open || row.is_live) => {
-                dead_letter::became_order(pool, letter, by).await?;
                 return Ok(Retried::Order(order));
             }
             _ if !is_open => return Ok(Retried::Kept(Kept::Closed)),
@@ -153,15 +164,11 @@ impl Retries {
         if !stock::archived_among(&mut *pool.acquire().await?, &[coupon.get()]).await?.is_empty() {
             return Ok(Retried::Kept(Kept::NotLoaded));
         }
-        let epoch = match self.admit(coupon, user, order).await? {
-            Ok(epoch) => epoch,
-            Err(kept) => return Ok(Retried::Kept(kept)),
+        let written = match self.admit(coupon, user, order).await? {
+            Ok(epoch) => self.write(epoch, claim).await?,
+            Err(kept) => Err(kept),
         };
-        if let Err(kept) = self.write(epoch, claim).await? {
-            return Ok(Retried::Kept(kept));
-        }
-        dead_letter::became_order(pool, letter, by).await?;
-        Ok(Retried::Order(order))
+        Ok(written.map_or_else(Retried::Kept, |()| Retried::Order(order)))
     }
 
     /// Tries all open letters again, or those of one reason. One that stays holds up no other.

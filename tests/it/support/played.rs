@@ -72,12 +72,6 @@ impl Played {
         Self { url, stage, _accepting: accepting }
     }
 
-    /// Before the Redis at `real`, which answers all commands. Those of this name are noted.
-    pub async fn hearing(real: &str, name: &'static str) -> Self {
-        Self::before(real, move |command| if command[0] == name { Play::Heard } else { Play::Real })
-            .await
-    }
-
     /// A connection of a process, which has so long to be answered.
     pub fn redis(&self, timeout: Duration) -> Redis {
         Redis::with_timeout(&self.url, timeout).expect("a valid URL")

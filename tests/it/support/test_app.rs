@@ -314,7 +314,7 @@ impl TestApp {
     /// Record of a comparison with repairs that the command line asks for.
     pub async fn repaired(&self) -> Run {
         let by = Actor::command_line();
-        let asked = bounded("the record", self.app.reconciler.ask(None, true, &by)).await;
+        let asked = bounded("the record", self.app.reconciler.ask(true, &by)).await;
         match asked.expect("both stores answer") {
             Asked::Compared(run) => run,
             refused => panic!("{refused:?}"),

@@ -34,7 +34,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
             let id = i64::try_from(1 + n + round * 1_000).unwrap();
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
-        let entries = log.read_new(3 * THIRD, Duration::ZERO).await.unwrap();
+        let entries = log.read_new(3 * THIRD, Duration::ZERO).await.unwrap().entries;
         let claims = claims_in(&entries);
         assert_eq!(claims.len(), 3 * THIRD);
         let forwards = &claims[..2 * THIRD];

@@ -102,27 +102,6 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
 }
 
 #[tokio::test]
-async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
-    let app = TestApp::start().await;
-    let bad = app.create_flash(2_000).await;
-    let good = app.create_flash(20).await;
-    app.execute(&format!(
-        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-         SELECT n, {bad}, 'flash', n, now() FROM generate_series(1, 1200) AS n"
-    ))
-    .await;
-    app.let_time_pass().await;
-    late_orders(&app, good, 1..=9).await;
-    // The bad orders are older, and fill the first batches.
-    assert_eq!(app.expire().await, 9);
-    assert_eq!(app.number("SELECT count(*) FROM postponed WHERE pass = 'expiry'").await, 1_200);
-    // Three batches of up to 500, each noted by one statement. On a slow machine, the first are tried again by then.
-    let first = "SELECT count(DISTINCT xmin::text) FROM postponed WHERE tries = 1";
-    assert!((1..=3).contains(&app.number(first).await));
-    app.expect_disagreements();
-}
-
-#[tokio::test]
 async fn a_payment_that_cannot_go_back_holds_up_no_other() {
     let app = TestApp::start().await;
     let bad = app.create_flash(9).await;
@@ -175,52 +154,6 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
         assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
     }
-}
-
-#[tokio::test]
-async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    app.changes_pass().await;
-    let key = app.keys().coupon(coupon);
-    let _: i64 = app.redis(&["HSET", &key, "epoch", "9"]).await;
-    app.decide_on(coupon, CouponState::Paused).await;
-    app.changes_pass().await;
-    assert_eq!(app.postponed().await.len(), 1);
-    let _: i64 = app.redis(&["HSET", &key, "epoch", "1"]).await;
-    // The next change brings both.
-    assert_eq!(app.r#move(coupon, "resume").await.status, 200);
-    app.let_postponed_be_due().await;
-    assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
-
-    // The order is paid after all.
-    late_orders(&app, coupon, 1..=1).await;
-    miscount(&app, coupon).await;
-    app.expire().await;
-    assert_eq!(app.postponed().await.len(), 1);
-    let order = app.my_claim(1, coupon).await.order_id();
-    assert_eq!(app.pay(1, order).await.status, 200);
-    app.let_postponed_be_due().await;
-    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 0));
-    count_again(&app).await;
-}
-
-/// Its first claim has loaded it.
-#[tokio::test]
-async fn a_pass_that_loads_sales_forgets_one_that_was_loaded_by_others_when_it_is_due() {
-    let app = TestApp::start().await;
-    let coupon = only_in_postgres(&app, 3).await;
-    let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupon), "x"]).await;
-    let load = async || app.app.loader.pass(Duration::from_secs(3_600)).bounded().await;
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    app.let_postponed_wait().await;
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
-    app.app.loader.resolve_now(coupon).bounded().await.expect("both stores answer");
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    assert_eq!(app.postponed().await, [format!("warm_up {coupon} 1")], "it isn't due");
-    app.let_postponed_be_due().await;
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
 #[tokio::test]
@@ -286,35 +219,6 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
     .await;
 }
 
-#[tokio::test]
-async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
-    let app = TestApp::start().await;
-    let bad = app.create_flash(5).await;
-    let good = app.create_flash(5).await;
-    late_orders(&app, bad, 1..=1).await;
-    miscount(&app, bad).await;
-    app.expire().await;
-    count_again(&app).await;
-    let key = app.keys().coupon(bad);
-    let _: i64 = app.redis(&["HSET", &key, "stock", "few"]).await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    let units = |coupon| format!("flash_sale_units{{coupon=\"{coupon}\",of=\"left\"}}");
-    assert_eq!(app.metric(&units(good)).await, 5.0);
-    assert_eq!(app.metric(&format!("flash_sale_conserved{{coupon=\"{bad}\"}}")).await, 0.0);
-    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"expiry\"}").await, 1.0);
-    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"changes\"}").await, 0.0);
-    assert!(app.metric("flash_sale_postponed_oldest_seconds{pass=\"expiry\"}").await > 0.0);
-    // The list of coupons, too, has a number for each sale that can be read.
-    let listed = app.get("/v1/coupons", "").await;
-    let left: Vec<_> = listed.body["coupons"].as_array().expect("a list").iter().collect();
-    assert_eq!((&left[0]["sale"]["left"], &left[1]["sale"]["left"]), (&5.into(), &().into()));
-    let _: i64 = app.redis(&["HSET", &key, "stock", "4"]).await;
-    let listed = app.get("/v1/coupons", "").await;
-    assert_eq!(listed.body["coupons"][1]["sale"]["left"], 4);
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 1);
-}
-
 /// An app with two postponed orders of one sale; the ids of the notes, newest first.
 async fn two_postponed() -> (TestApp, Vec<Value>) {
     let app = TestApp::start().await;
@@ -358,17 +262,6 @@ async fn an_administrator_sees_what_is_postponed_and_has_it_tried_again() {
     assert_eq!(retry(&app, id).await.refusal(), (404, "postponed_not_found"));
     app.let_postponed_be_due().await;
     assert_eq!(app.expire().await, 1);
-}
-
-#[tokio::test]
-async fn what_is_dealt_with_leaves_no_row() {
-    let (app, _) = two_postponed().await;
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 0, "a second failure each");
-    count_again(&app).await;
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 2);
-    assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
 }
 
 #[tokio::test]

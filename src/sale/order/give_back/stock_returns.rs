@@ -47,22 +47,6 @@ pub async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result
     Ok(())
 }
 
-/// Notes again that an order leaves its user's list of unpaid orders. False if the order is unpaid, or isn't this
-/// user's; nothing has changed then.
-pub async fn write_place_again(pool: &PgPool, user: UserId, order: OrderId) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
-         SELECT id, 'place', coupon_id, user_id FROM orders
-         WHERE id = $1 AND user_id = $2 AND kind = 'flash' AND status <> 'unpaid'
-         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
-        order.get(),
-        user.get(),
-    )
-    .execute(pool)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
 /// The orders among these closed ones whose unit hasn't come back yet.
 pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
     let mut tx = postgres::begin_planning(pool).await?;
