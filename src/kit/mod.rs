@@ -39,14 +39,14 @@ mod redis_rights;
 // The connection to Redis, and the identity of its server.
 pub mod redis;
 
+// Advisory locks of Postgres, held by a session of their own.
+pub mod session_lock;
+
 // Pools, plans and errors of Postgres.
 pub mod postgres;
 
 // What is set on each session of Postgres, and sessions that can't be used any more.
 mod postgres_sessions;
-
-// Advisory locks of Postgres, held by a session of their own.
-pub mod session_lock;
 
 // Private servers for trying and testing.
 pub mod private_servers;

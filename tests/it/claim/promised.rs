@@ -1,7 +1,6 @@
 //! Memory of the orders of buyers: repeats are answered without Redis while no unit has come back, and are never wrong
 //! for long.
 
-
 use flash_sale::app::{App, start_housekeeping};
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::{CouponId, OrderId};

@@ -557,7 +557,7 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
         assert_eq!(epoch, "7", "Redis may be selling for another Postgres");
 
         let said = command(&app, &["recover", "--dry-run"]).await;
-        assert!(said.contains("buyers that only Redis has: 3"), "{said}");
+        assert!(said.contains("user 3 was promised order"), "{said}");
         command(&app, &["recover", "--trust", trust]).await;
         app.recover().await;
         assert_eq!(app.number("SELECT count(*) FROM orders").await, live_orders, "{trust}");

@@ -90,6 +90,8 @@ async fn a_comparison_finds_an_older_revision() {
     let codes: Vec<_> = found.disagreements.iter().map(|found| found.code()).collect();
     assert_eq!(codes, ["revision_differs"]);
     assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
+    assert_eq!(app.app.coupon_changes.catch_up().await.unwrap(), 1);
+    assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
     app.write_orders().await;
 }
 

@@ -134,5 +134,4 @@ impl TestApp {
         }
         let _: i64 = self.redis(&["HSET", &self.keys().coupon(coupon), "stock", "0"]).await;
     }
-
 }
