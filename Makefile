@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz bench locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe bench locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -63,9 +63,6 @@ alerts: ## Check the alerts of deploy/prometheus, and that each fires when it sh
 
 observe: ## Run the queries of dashboard and alerts on a real Prometheus that scrapes a real process (a minute).
 	@scripts/setup && exec scripts/observe
-
-fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
-	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
 
 check: ## Run every check: those of .ci/run, documentation, explorer, ladders, contract and browser.
 	@exec .ci/run --all

@@ -25,13 +25,12 @@ export class Stream {
 
   /**
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` asks for
-   * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
-   * for each event of another name.
+   * the state where there is no room, and `headers` makes the headers of each request.
    * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, `{line: 'connecting'}` once a page is shown again, and
    * `{refused: code}`, as they come; and each of these that `ask` returns.
    */
-  constructor({ path, event, final, ask, headers = () => ({}), also = {} }, tell) {
-    this.#of = { path, event, final, ask, headers, also };
+  constructor({ path, event, final, ask, headers = () => ({}) }, tell) {
+    this.#of = { path, event, final, ask, headers };
     this.#tell = tell;
     document.addEventListener('visibilitychange', () => this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
@@ -107,7 +106,6 @@ export class Stream {
 
   #read(text) {
     const fields = Object.fromEntries(text.split('\n').map((line) => line.split(/: ?(.*)/s)));
-    this.#of.also[fields.event]?.(JSON.parse(fields.data));
     if (fields.event !== this.#of.event) return;
     const event = JSON.parse(fields.data);
     const now = event?.now ?? null;

@@ -34,10 +34,6 @@ pub struct StoreConfig {
     )]
     pub redis_sentinels: Vec<HostPort>,
 
-    /// Name that the sentinels know the master by
-    #[arg(long, env = "FLASH_SALE_REDIS_MASTER", value_name = "NAME", value_parser = master_name)]
-    pub redis_master: Option<String>,
-
     /// Postgres to use: postgres://, with sslmode if needed [default: a private one in the data folder]
     #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = Secret::of)]
     pub database_url: Option<Secret>,
@@ -182,15 +178,6 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_ACCESS_LOG_ONE_IN", default_value_t = 0)]
     pub access_log_one_in: u32,
 
-    /// Collector of traces, by OTLP over HTTP: http://127.0.0.1:4318/v1/traces; for a build with the feature otlp [default: none]
-    #[arg(long, env = "FLASH_SALE_OTLP_URL", value_name = "URL", value_parser = COLLECTOR_URL)]
-    pub otlp_url: Option<Uri>,
-
-    /// Accepted claims of which one is traced to --otlp-url; the same number for all processes, or traces are torn
-    #[arg(long, env = "FLASH_SALE_OTLP_ONE_IN", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub otlp_one_in: u32,
-
     /// Claims that one user may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 100)]
     pub user_claims_per_second: u32,
@@ -217,15 +204,9 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(20..))]
     pub claim_wait_ms: u64,
 
-    /// Time for which "sold out" and a buyer's order are believed before Redis is asked again; 0 to ask for every claim
-    #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(..=60_000))]
-    pub sold_out_memory_ms: u64,
-
-    /// Time before its opening at which a sale is loaded that isn't in Redis yet; usually it is there since its creation
-    #[arg(long, env = "FLASH_SALE_WARM_UP_AHEAD_MS", default_value_t = 3_600_000,
-        value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
-    pub warm_up_ahead_ms: u64,
+    /// Time for which "sold out" and a buyer's order are believed before Redis is asked again. Tests have others.
+    #[arg(skip = limits::SOLD_OUT_MEMORY)]
+    pub sold_out_memory: Duration,
 
     /// Time that a sale stays in Redis after it has ended or its window has closed; then Postgres answers for it
     #[arg(long, env = "FLASH_SALE_ARCHIVE_AFTER_MS", default_value_t = 86_400_000,
@@ -277,15 +258,6 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::BATCH_ORDERS_LIMIT)))]
     pub batch_orders_max: u32,
 
-    /// Time for writing such a transaction; then it is broken off and tried again with half as many orders
-    #[arg(long, env = "FLASH_SALE_BATCH_TIMEOUT_MS", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(50..))]
-    pub batch_timeout_ms: u64,
-
-    /// Lease of the per-user lock, renewed at a third of it
-    #[arg(long, env = "FLASH_SALE_LOCK_LEASE_MS", default_value_t = 2_000)]
-    pub lock_lease_ms: u64,
-
     /// Days from the end of an order to its deletion, with its payments, once its sale is archived; 0 keeps all orders
     #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=36_500))]
@@ -315,17 +287,6 @@ pub struct Config {
 pub struct Demo {
     /// Codes in the links that are printed: each lets one browser tab in as the administrator, once.
     pub codes: Vec<SecretString>,
-    /// Program that is the crowd of a storm.
-    pub crowd: Option<Crowd>,
-}
-
-/// The program that is the crowd of a storm: `flash-sale storm`.
-#[derive(Clone, Debug)]
-pub struct Crowd {
-    /// The file.
-    pub path: PathBuf,
-    /// Settings by which it signs tokens, as variables of its environment.
-    pub variables: Vec<(&'static str, SecretString)>,
 }
 
 /// A secret and its name.
@@ -369,10 +330,12 @@ impl StoreConfig {
     /// # Errors
     ///
     /// When only one of the two URLs is given: the data would stand in two places that don't belong together. Also when
-    /// [`sentinels`](Self::sentinels) fails.
+    /// sentinels are given without a URL.
     pub fn private_servers(&self) -> Result<bool, InvalidConfig> {
-        self.sentinels()?;
         match (&self.redis_url, &self.database_url) {
+            (None, _) if !self.redis_sentinels.is_empty() => invalid(
+                "--redis-sentinels is given without --redis-url: give user, password and database, with the master's name in place of the host, as in redis://mymaster/0",
+            ),
             (None, None) => Ok(true),
             (Some(_), Some(_)) => Ok(false),
             (Some(_), None) => invalid(
@@ -381,29 +344,6 @@ impl StoreConfig {
             (None, Some(_)) => invalid(
                 "--database-url is given without --redis-url: give both, or neither for private servers",
             ),
-        }
-    }
-}
-
-impl StoreConfig {
-    /// The sentinels that name the master of Redis, and its name there; `None` where `--redis-url` names the server.
-    ///
-    /// # Errors
-    ///
-    /// When one of the settings is given without the others.
-    pub fn sentinels(&self) -> Result<Option<(&[HostPort], &str)>, InvalidConfig> {
-        match (&*self.redis_sentinels, self.redis_master.as_deref(), &self.redis_url) {
-            ([], None, _) => Ok(None),
-            ([], Some(_), _) => invalid(
-                "--redis-master is given without --redis-sentinels: give the sentinels that know this name, or let --redis-url name the server",
-            ),
-            (_, None, _) => invalid(
-                "--redis-sentinels is given without --redis-master: give the name that the sentinels know the master by, often mymaster",
-            ),
-            (_, Some(master), None) => invalid(format!(
-                "--redis-sentinels is given without --redis-url: give user, password and database, with the master's name in place of the host, as in redis://{master}/0",
-            )),
-            (sentinels, Some(master), Some(_)) => Ok(Some((sentinels, master))),
         }
     }
 
@@ -462,30 +402,12 @@ impl Config {
         self.stores.validate_tokens()?;
         self.validate_gateway()?;
         self.validate_door()?;
-        self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
                 "--claim-wait-ms {} is too long: a claim that has its turn at last needs time to be answered; give less than --redis-timeout-ms {}",
                 self.claim_wait_ms,
                 redis_timeout.as_millis(),
-            ));
-        }
-        let renewals = 3 * limits::LOCK_RENEWAL_TIMEOUT;
-        if self.lock_lease() <= renewals {
-            return invalid(format!(
-                "--lock-lease-ms {} is too short: it has to outlast three renewals, each of which may take {} ms; give more than {}",
-                self.lock_lease_ms,
-                limits::LOCK_RENEWAL_TIMEOUT.as_millis(),
-                renewals.as_millis(),
-            ));
-        }
-        if self.lock_lease() + limits::OWNER_PERIOD >= limits::RECOVERY_MAX {
-            return invalid(format!(
-                "--lock-lease-ms {} is too long: a dead worker's entries have to be in Postgres within {} ms, and its locks outlive it by a lease; give less than {}",
-                self.lock_lease_ms,
-                limits::RECOVERY_MAX.as_millis(),
-                (limits::RECOVERY_MAX - limits::OWNER_PERIOD).as_millis(),
             ));
         }
         Ok(())
@@ -548,15 +470,6 @@ impl Config {
         Ok(())
     }
 
-    fn validate_traces(&self) -> Result<(), InvalidConfig> {
-        if self.otlp_url.is_some() && !cfg!(feature = "otlp") {
-            return invalid(
-                "--otlp-url is given, and this build can't send traces: build with `cargo build --release --features otlp`",
-            );
-        }
-        Ok(())
-    }
-
     /// Whether this process has the role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.contains(&role)
@@ -577,11 +490,6 @@ impl Config {
         Duration::from_millis(self.claim_wait_ms)
     }
 
-    /// Time after which a batch is broken off.
-    pub fn batch_timeout(&self) -> Duration {
-        Duration::from_millis(self.batch_timeout_ms)
-    }
-
     /// Time for which an idle connection is kept.
     pub fn keep_alive(&self) -> Duration {
         Duration::from_secs(self.keep_alive_s)
@@ -590,16 +498,6 @@ impl Config {
     /// Time between a stop signal and the stop.
     pub fn stop_delay(&self) -> Duration {
         Duration::from_millis(self.stop_delay_ms)
-    }
-
-    /// Time for which "sold out" is believed.
-    pub fn sold_out_memory(&self) -> Duration {
-        Duration::from_millis(self.sold_out_memory_ms)
-    }
-
-    /// Time between the loading of a sale and its opening.
-    pub fn warm_up_ahead(&self) -> Duration {
-        Duration::from_millis(self.warm_up_ahead_ms)
     }
 
     /// Time between the end of a sale and its archiving.
@@ -615,11 +513,6 @@ impl Config {
     /// Time in which the gateway has to answer.
     pub fn gateway_timeout(&self) -> Duration {
         Duration::from_millis(self.gateway_timeout_ms)
-    }
-
-    /// Lease of the per-user lock.
-    pub fn lock_lease(&self) -> Duration {
-        Duration::from_millis(self.lock_lease_ms)
     }
 
     /// Time between two comparisons of the stores.
@@ -673,10 +566,6 @@ const GATEWAY_URL: HttpUrl = HttpUrl {
 const KEY_SET_URL: HttpUrl = HttpUrl {
     may_have_query: true,
     remedy: "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone",
-};
-const COLLECTOR_URL: HttpUrl = HttpUrl {
-    may_have_query: true,
-    remedy: "give http:// or https://, a host and a path, as in http://127.0.0.1:4318/v1/traces; the collector adds the key if its own destination needs one",
 };
 
 impl TypedValueParser for HttpUrl {
@@ -742,18 +631,6 @@ fn network(value: &str) -> Result<IpNet, String> {
     })
 }
 
-/// Parses a master's name, by the rule of Sentinel.
-fn master_name(value: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if value.is_empty() || !value.chars().all(allowed) {
-        return Err(
-            "give the name as in sentinel.conf: of the characters a-z, A-Z, 0-9, '-', '_' and '.'"
-                .into(),
-        );
-    }
-    Ok(value.to_owned())
-}
-
 /// Parses a prefix. Braces are refused: they would become the hash tag in place of the lane's.
 fn key_prefix(value: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
@@ -791,7 +668,6 @@ mod tests {
         assert_eq!(config.stores.redis_timeout(), limits::REDIS_TIMEOUT);
         assert_eq!(config.stores.database_timeout(), limits::POSTGRES_TIMEOUT);
         assert_eq!(config.claim_wait(), limits::CLAIM_WAIT);
-        assert_eq!(config.batch_timeout(), limits::BATCH_TIMEOUT);
     }
 
     /// A balancer in front closes idle connections after 60 s, as most do; it has to be the first.
@@ -814,8 +690,6 @@ mod tests {
     #[test]
     fn relations_that_cannot_hold_are_refused() {
         for arguments in [
-            ["--lock-lease-ms", "1500"],
-            ["--lock-lease-ms", "4500"],
             ["--claim-wait-ms", "500"],
             ["--watchers-max", "10000"],
             ["--redis-url", "redis://localhost"],

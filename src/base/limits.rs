@@ -104,8 +104,6 @@ pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
 pub const BOARD_SILENT_KEPT: Duration = Duration::from_secs(600);
 /// Time that the board waits for the first looks before it is sent without them.
 pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
-/// Seconds of the past that the board shows.
-pub const BOARD_PAST_POINTS: usize = 300;
 /// Seconds over which the board takes its quantiles.
 pub const BOARD_QUANTILE_SECONDS: usize = 10;
 /// Sales on the board: the newest that aren't over, then the newest others.
@@ -127,11 +125,9 @@ pub const STORM_SHOPPERS_MAX: u32 = 100_000;
 /// Seconds in which the shoppers of a storm arrive.
 pub const STORM_SECONDS_MAX: u32 = 60;
 /// Connections of a storm.
-pub const STORM_CONNECTIONS_MAX: u16 = 256;
+pub const STORM_CONNECTIONS_MAX: usize = 256;
 /// Period in which the state of a storm is shown.
 pub const STORM_PERIOD: Duration = Duration::from_millis(250);
-/// Period in which a crowd prints its answers.
-pub const STORM_LINE_PERIOD: Duration = Duration::from_millis(100);
 /// Time for one look at the stores while a storm is shown.
 pub const STORM_LOOK_MAX: Duration = Duration::from_secs(1);
 /// Time for which a storm waits until the accepted claims are written.
@@ -148,20 +144,8 @@ pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
 pub const STORM_WATCHERS_MAX: usize = 64;
 /// Measured claims that a process remembers: the newest.
 pub const TRACED_CLAIMS_MAX: usize = 256;
-/// Written batches that a process remembers: the newest.
-pub const TRACED_BATCHES_MAX: usize = 512;
-/// Claims and entries of these batches, all together.
-pub const TRACED_PLACES_MAX: usize = 32_768;
-/// Notes about claims that may wait to be sent to a collector; further ones are lost.
-pub const SPAN_NOTES_MAX: usize = 8_192;
-/// Notes whose spans go to the collector in one request; a note has at most five.
-pub const SPAN_NOTES_AT_A_TIME: usize = 256;
-/// Pause between two looks for notes to be sent.
-pub const SPANS_PERIOD: Duration = Duration::from_secs(1);
-/// Time that the collector may take for a request.
-pub const SPANS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest reply of the collector.
-pub const SPANS_REPLY_BYTES_MAX: usize = 64 * 1_024;
+/// Rows, and acknowledged entries, whose times a process remembers: the newest.
+pub const TRACED_ROWS_MAX: usize = 32_768;
 /// Time for which an administrator of a demo is let in by a printed link.
 pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 
@@ -175,7 +159,7 @@ pub const REDIS_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub const REDIS_KEEPALIVE_PROBES: u32 = 3;
 /// Pause between two attempts to connect; requests in between fail at once instead of queueing.
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// Period in which a sentinel that is listened to is asked for the master; a dead one is noticed by that.
+/// Period in which the sentinels are asked for the master.
 pub const SENTINEL_PERIOD: Duration = Duration::from_secs(1);
 /// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
 pub const REDIS_PIPELINE_BUFFER: usize = 4_096;
@@ -200,9 +184,6 @@ pub const POSTGRES_CONFLICT_TRIES: u32 = 5;
 pub const SESSION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Pings of Postgres that fit into the waiting time for a connection.
 pub const POSTGRES_PINGS: u32 = 4;
-
-/// Default of `--batch-timeout-ms`: the time after which a batch is broken off, the wait for its connection included.
-pub const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for closing the connections to Postgres.
 pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -331,6 +312,8 @@ pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 pub const LOCK_RELEASE_TRIES: u32 = 3;
 /// Time for which the latch of a release stays in Redis.
 pub const LOCK_LATCH_KEPT: Duration = Duration::from_secs(5);
+/// Lease on a buyer's lock, renewed at a third of it.
+pub const LOCK_LEASE: Duration = Duration::from_secs(2);
 /// Longest lease on a buyer's lock: twice that of Redisson's watchdog. A lock with a longer one was taken before Redis's
 /// clock was set back.
 pub const LOCK_LEASE_MAX: Duration = Duration::from_secs(60);
@@ -361,6 +344,8 @@ pub const COUPONS_SHOWN_MAX: u64 = 4_000;
 pub const PASS_COUPONS_MAX: i64 = 100;
 /// Period in which sales that open soon are looked for.
 pub const LOAD_PERIOD: Duration = Duration::from_secs(10);
+/// Time before its opening at which a sale is loaded that isn't in Redis yet; usually it is there since its creation.
+pub const WARM_UP_AHEAD: Duration = Duration::from_secs(3_600);
 /// Period in which sales that are over are looked for.
 pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// Period in which coupons are searched for changes that Redis does not have.
@@ -393,6 +378,8 @@ pub const SHARDS_AT_A_TIME: usize = 1_000;
 /// Sales whose number of shards a process remembers.
 pub const SHARDS_MEMORY_COUPONS_MAX: usize = 100_000;
 
+/// Time for which "sold out" and a buyer's order are believed before Redis is asked again.
+pub const SOLD_OUT_MEMORY: Duration = Duration::from_secs(1);
 /// Share of users whom the memory of a sold-out sale takes for buyers by mistake; each costs a question to
 /// Redis. At 0.01 % a filter needs some 20 bits for each buyer.
 pub const SOLD_OUT_FALSE_BUYERS: f64 = 0.000_1;
@@ -560,7 +547,10 @@ const _: () = {
     // A session with a query in each look is not idle; and a dead host's lanes have another owner in time.
     assert!(3 * OWNER_PERIOD.as_millis() < OWNER_SESSION_IDLE_MAX.as_millis());
     let owned = OWNER_SESSION_IDLE_MAX.as_millis() + OWNER_PERIOD.as_millis();
-    assert!(owned + BATCH_TIMEOUT.as_millis() < RECOVERY_MAX.as_millis());
+    assert!(owned + POSTGRES_TIMEOUT.as_millis() < RECOVERY_MAX.as_millis());
+    // A lease outlasts three renewals; and a dead worker's entries don't wait for its locks.
+    assert!(3 * LOCK_RENEWAL_TIMEOUT.as_millis() < LOCK_LEASE.as_millis());
+    assert!(LOCK_LEASE.as_millis() + OWNER_PERIOD.as_millis() < RECOVERY_MAX.as_millis());
     // Retry-After of a 202 is 1 s, the shortest that can be said.
     assert!(CLAIM_POLL_PAUSE.as_millis() <= 1_000);
     assert!(WORK_POLL_PAUSE.as_millis() == 1_000);
@@ -592,8 +582,7 @@ const _: () = {
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
     assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
-    // A batch of the largest size, each claim in an entry of its own.
-    assert!(2 * BATCH_ORDERS_LIMIT as usize <= TRACED_PLACES_MAX);
+    assert!(BATCH_ORDERS_LIMIT as usize <= TRACED_ROWS_MAX);
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(TOTAL_MAX < 1 << 53);
 };

@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::Args;
 
 use super::Disagree;
-use super::stores::{As, OpenStores};
+use super::stores::as_guest;
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::cli::terminal::say;
@@ -27,11 +27,8 @@ pub struct ReconcileArguments {
 
 /// Prints the findings; fails if any is left after the repairs.
 pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
-    let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
-    let report = compare(&opened.stores, arguments).await;
-    let closed = opened.close().await;
-    let report = report?;
-    closed?;
+    let report =
+        as_guest(&arguments.stores, async |stores| compare(stores, arguments).await).await?;
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 
-use super::stores::{As, OpenStores};
+use super::stores::as_guest;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::cli::terminal::say;
 use crate::sale::audit::Actor;
@@ -27,21 +27,12 @@ pub struct RecoverArguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    stores: StoreConfig,
-}
-
-impl RecoverArguments {
-    pub fn stores(&self) -> &StoreConfig {
-        &self.stores
-    }
+    pub stores: StoreConfig,
 }
 
 /// Closes lanes, on the servers of a running service if there is one; the service recovers them.
 pub async fn run(arguments: &RecoverArguments) -> anyhow::Result<()> {
-    let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
-    let done = run_on(arguments, &opened.stores).await;
-    let closed = opened.close().await;
-    done.and(closed)
+    as_guest(&arguments.stores, async |stores| run_on(arguments, stores).await).await
 }
 
 async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result<()> {

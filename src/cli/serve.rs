@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
-use super::payments::{self, Judged};
-use super::persistence::{KEEPS_ACCEPTING, Persistence, without_spare};
+use super::finding::{Finding, KEEPS_ACCEPTING, payments, persistence, without_spare};
 use super::secrets;
-use super::stores::{As, OpenStores, no_secret, token_secret};
+use super::stores::{As, OpenStores, random_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
@@ -46,7 +45,9 @@ pub async fn run(
     let mut stop_requests = StopRequests::listen()?;
     // Checked before any server is started: without a secret or an address, none is needed.
     let mut tokens = tokens(config)?;
-    tell_who_takes_money(config);
+    if config.has_role(Role::Api) {
+        payments(Checkout::of(config)).log();
+    }
     make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
     let opened = async {
@@ -63,19 +64,9 @@ pub async fn run(
             return Ok(());
         }
     };
-    let persistence = Persistence::of(&stores.redis_facts);
-    tell_what_a_202_is_worth(persistence);
-    if let Some(words) = without_spare(config.durability, &stores.redis_facts) {
-        tracing::warn!("Redis replicas: {words}");
-    }
     let shutdown = Shutdown::default();
     let served = async {
-        if config.durability == Some(Level::Fsync) && !persistence.survives_a_kill() {
-            bail!("--durability fsync can't be kept: {persistence}; or give --durability memory");
-        }
-        if stores.stores.redis.has_sentinels() && !stores.redis_facts.needs_replicas() {
-            bail!("Redis {KEEPS_ACCEPTING}");
-        }
+        judge(config, &stores)?;
         let stores = stores.stores.clone();
         let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
@@ -107,6 +98,29 @@ pub async fn run(
     served.and(closed)
 }
 
+/// Says what a 202 is worth with this Redis.
+///
+/// # Errors
+///
+/// When Redis can't keep what the configuration asks for, or would go on alone once its sentinels have replaced it.
+fn judge(config: &Config, stores: &OpenStores) -> anyhow::Result<()> {
+    let facts = &stores.redis_facts;
+    let persistence = persistence(facts);
+    persistence.log();
+    if let Some(warning) = without_spare(config.durability, facts) {
+        warning.log();
+    }
+    if let (Some(Level::Fsync), Finding::Warning(why) | Finding::Failure(why)) =
+        (config.durability, &persistence)
+    {
+        bail!("--durability fsync can't be kept: {why}; or give --durability memory");
+    }
+    if stores.stores.redis.has_sentinels() && !facts.needs_replicas() {
+        bail!(KEEPS_ACCEPTING);
+    }
+    Ok(())
+}
+
 /// The roles of this process, for an alarm about a role that no process has.
 fn roles(config: &Config) -> Vec<Gauge> {
     let name = |role| if role == Role::Api { "api" } else { "worker" };
@@ -116,7 +130,7 @@ fn roles(config: &Config) -> Vec<Gauge> {
 
 fn tokens(config: &Config) -> anyhow::Result<Tokens> {
     if !config.has_role(Role::Api) {
-        return Ok(Tokens::new(&no_secret()));
+        return Ok(Tokens::new(&random_secret()));
     }
     let mut tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
     if let Some(file) = &config.token_keys {
@@ -245,22 +259,5 @@ fn make_room_for_connections(connections_max: u32) {
         ),
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "the limit on open files could not be raised"),
-    }
-}
-
-fn tell_who_takes_money(config: &Config) {
-    if config.has_role(Role::Api) {
-        match payments::judge(Checkout::of(config)) {
-            Judged::Safe(text) => tracing::info!("{text}"),
-            Judged::Lacking(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
-        }
-    }
-}
-
-fn tell_what_a_202_is_worth(persistence: Persistence) {
-    if persistence.survives_a_kill() {
-        tracing::info!("{persistence}");
-    } else {
-        tracing::warn!("{persistence}");
     }
 }

@@ -225,9 +225,6 @@ impl Door {
         let frame = self.frame(client, &request);
         // For entries in the book of changes.
         request.headers_mut().insert(REQUEST_ID, frame.request_id.clone());
-        if frame.route.takes_claims() && self.http.app().traces.leave() {
-            request.extensions_mut().insert(claims::Arrived(frame.started));
-        }
         if frame.route.streams() {
             request.extensions_mut().insert(events::Watcher(client));
         }

@@ -64,17 +64,11 @@ pub(super) struct Demo {
     pub(super) newest_shopper: AtomicI64,
     /// Codes of printed links that have not been used.
     codes: Mutex<Vec<SecretString>>,
-    /// Program that is the crowd of a storm.
-    pub(super) crowd: Option<config::Crowd>,
 }
 
 impl Demo {
     fn new(config: &config::Demo) -> Self {
-        Self {
-            newest_shopper: AtomicI64::default(),
-            codes: Mutex::new(config.codes.clone()),
-            crowd: config.crowd.clone(),
-        }
+        Self { newest_shopper: AtomicI64::default(), codes: Mutex::new(config.codes.clone()) }
     }
 
     /// Uses a code up. False if there is no such code (any more).
@@ -225,7 +219,7 @@ mod tests {
     #[test]
     fn each_code_of_a_demo_is_good_once() {
         let codes = ["first", "second"].map(SecretString::from).to_vec();
-        let demo = Demo::new(&config::Demo { codes, crowd: None });
+        let demo = Demo::new(&config::Demo { codes });
         let takes = ["", "third", "firs", "second", "second", "first", "first"]
             .map(|code| demo.take_code(code));
         assert_eq!(takes, [false, false, false, true, false, true, false]);

@@ -21,9 +21,6 @@ pub mod tagged;
 // Bounds per key and second.
 pub mod rate_limit;
 
-// Ids that grow with time, in blocks of a Redis sequence.
-pub mod id;
-
 // Locks in Redis: the library `redisson-locks` over the connection of this service.
 pub mod locks;
 

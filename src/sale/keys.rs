@@ -105,11 +105,6 @@ impl Keys {
         format!("{}:process:{name}", self.prefix)
     }
 
-    /// LIST: counts of this process of the last minutes, one for each second.
-    pub fn process_past(&self, name: &str) -> String {
-        format!("{}:process:{name}:past", self.prefix)
-    }
-
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
     /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
     /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
@@ -178,7 +173,6 @@ mod tests {
         assert_eq!(keys.changes_channel(), "fs:changes");
         assert_eq!(keys.processes(), "fs:processes");
         assert_eq!(keys.process("a-1"), "fs:process:a-1");
-        assert_eq!(keys.process_past("a-1"), "fs:process:a-1:past");
     }
 
     #[test]

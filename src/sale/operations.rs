@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_postponed_item_has_the_remedy_of_its_pass_with_its_id() {
         let advice = OpenKind::Postponed.advice("archive 77");
-        assert!(advice.contains("`flash-sale coupon archive 77`"), "{advice}");
+        assert!(advice.contains("`POST /v1/coupons/77/archive`"), "{advice}");
         assert_eq!(OpenKind::Postponed.advice("new_pass 7"), "Look at the error.");
     }
 }

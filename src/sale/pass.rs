@@ -129,19 +129,19 @@ impl Pass {
             Self::Retention => None,
             Self::Load => Some((
                 ItemKind::Coupon,
-                "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",
+                "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `GET /v1/coupons/ID/progress` tells what both stores have.",
             )),
             Self::Archive => Some((
                 ItemKind::Coupon,
-                "The sale is over and can't be compared, or Redis has lost it: `flash-sale coupon archive ID` says what stands in the way, and with `--accept-loss` gives that up.",
+                "The sale is over and can't be compared, or Redis has lost it: `POST /v1/coupons/ID/archive` says what stands in the way, and with `accept_loss` gives that up.",
             )),
             Self::Changes => Some((
                 ItemKind::Coupon,
-                "A change of the coupon is decided and not in force: claims go by the old values. `flash-sale reconcile` names what is wrong with the sale in Redis. If the coupon has ended, `flash-sale coupon archive ID --accept-loss` gives up what is there.",
+                "A change of the coupon is decided and not in force: claims go by the old values. `flash-sale reconcile` names what is wrong with the sale in Redis. If the coupon has ended, `POST /v1/coupons/ID/archive` with `accept_loss` gives up what is there.",
             )),
             Self::StockReturns => Some((
                 ItemKind::Coupon,
-                "Units of closed orders can't come back to the sale: `flash-sale reconcile` names what is wrong with it in Redis. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
+                "Units of closed orders can't come back to the sale: `flash-sale reconcile` names what is wrong with it in Redis. If the sale is over, `POST /v1/coupons/ID/archive` with `accept_loss` ends the wait.",
             )),
             Self::Places => Some((
                 ItemKind::Coupon,
@@ -153,7 +153,7 @@ impl Pass {
             )),
             Self::Rebuild => Some((
                 ItemKind::Coupon,
-                "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `flash-sale coupon archive ID --accept-loss` gives up what is lost.",
+                "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `POST /v1/coupons/ID/archive` with `accept_loss` gives up what is lost.",
             )),
             Self::Openings => Some((
                 ItemKind::Order,

@@ -414,6 +414,6 @@ mod tests {
             assert!(!item.what_to_do.contains("ID"), "{}", item.what_to_do);
             assert_eq!(item.item.to_string(), "77");
         }
-        assert!(item("archive").what_to_do.contains("`flash-sale coupon archive 77`"));
+        assert!(item("archive").what_to_do.contains("`POST /v1/coupons/77/archive`"));
     }
 }

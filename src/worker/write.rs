@@ -41,11 +41,11 @@ use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::stock;
-use crate::sale::ids::CouponId;
+use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
-use crate::sale::trace::notes::TracedBatch;
+use crate::sale::trace::TracedBatch;
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ struct Progress {
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
     /// The batch, once it is written, for claims that are followed.
-    written: Option<TracedBatch>,
+    written: Option<(TracedBatch, Vec<(OrderId, EntryId)>)>,
 }
 
 /// Claims that are written together.
@@ -213,11 +213,10 @@ impl LaneWorker {
         let acknowledged = self.log.acknowledge(epoch, &finished, progress.last.as_ref());
         let (acknowledged, ()) = tokio::join!(acknowledged, released);
         let is_acknowledged = matches!(acknowledged, Ok(true));
-        if let Some(mut batch) = progress.written {
+        if let Some((batch, claims)) = progress.written {
             let finished = if is_acknowledged { &finished[..] } else { &[] };
-            batch.acknowledged =
-                (Instant::now(), finished.iter().map(|(entry, _)| *entry).collect());
-            self.app.traces.note_batch(batch);
+            let acknowledged = finished.iter().map(|(entry, _)| *entry);
+            self.app.traces.note_batch(batch, claims, acknowledged);
         }
         written?;
         if !acknowledged? {
@@ -264,15 +263,16 @@ impl LaneWorker {
         // A mixed batch, which is rare, doesn't tell which of its rows are new.
         let new = if progress.report.inserted >= ours.len() { &ours[..] } else { &[] };
         self.time_rows(new);
-        progress.written = Some(TracedBatch {
+        let batch = TracedBatch {
             worker: std::process::id().to_string(),
+            claims: new.len(),
             read_at: self.state().read_at.min(taken_at),
             taken_at,
             locked_at,
             committed_at: Instant::now(),
-            acknowledged: (taken_at, Vec::new()),
-            claims: new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect(),
-        });
+        };
+        let claims = new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
+        progress.written = Some((batch, claims));
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
 use tower_http::csrf::CsrfLayer;
 
@@ -90,10 +90,10 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
     let served = Served::here(http);
     let mut routes = Router::new();
     if served.pages.contains(&SHOP) {
-        routes = routes.route(SHOP, get(shop)).route("/sale/{coupon}", get(shop));
+        routes = routes.route(SHOP, page("shop.html")).route("/sale/{coupon}", page("shop.html"));
     }
     if served.pages.contains(&BOARD) {
-        routes = routes.route(BOARD, get(board));
+        routes = routes.route(BOARD, page("board.html"));
     }
     if served.pages.contains(&STORM) {
         routes = routes.merge(demo());
@@ -117,29 +117,17 @@ fn demo() -> Router<HttpState> {
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
         .route("/demo/storms/last", get(storms::last))
-        .route(STORM, get(storm))
-        .route("/claim/{order}", get(trace))
+        .route(STORM, page("storm.html"))
+        .route("/claim/{order}", page("trace.html"))
         .layer(another_site)
 }
 
-async fn storm(headers: HeaderMap) -> Response {
-    let page = files::page("storm.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
-}
-
-async fn trace(headers: HeaderMap) -> Response {
-    let page = files::page("trace.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
-}
-
-async fn shop(headers: HeaderMap) -> Response {
-    let page = files::page("shop.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
-}
-
-async fn board(headers: HeaderMap) -> Response {
-    let page = files::page("board.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
+/// The route of a page.
+fn page(name: &'static str) -> MethodRouter<HttpState> {
+    get(move |headers: HeaderMap| {
+        let page = files::page(name);
+        ready(reply(page, page.reply(&headers, Freshness::Asked)))
+    })
 }
 
 /// A file under the path of another build is that of this build, kept by no cache: while processes are replaced, the

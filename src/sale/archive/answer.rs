@@ -50,7 +50,7 @@ pub enum ArchiveRefusal {
     )]
     InFlight(usize),
     /// The sale has open things, and giving them up wasn't accepted.
-    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", in_words(.0))]
+    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`), which gives it up", in_words(.0))]
     NotSettled(Vec<String>),
 }
 

@@ -14,7 +14,7 @@ use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::operations::{self, OpenCount, OpenItem, OpenKind};
 use crate::sale::order::dead_letter;
-use crate::sale::reconcile::runs::{self, Run};
+use crate::sale::reconcile::runs::{self, Finding, Run};
 use crate::sale::recovery::closures::{self, RecoveryFilter};
 use crate::sale::recovery::records::Recovery;
 
@@ -33,8 +33,10 @@ pub struct InPostgres {
     pub waits: Vec<OpenCount>,
     /// The newest of each kind.
     pub waiting: Vec<OpenItem>,
-    /// Comparisons, newest first.
+    /// Comparisons, newest first, without their findings.
     pub runs: Vec<Run>,
+    /// Findings of the last comparison that ended well.
+    pub findings: Vec<Finding>,
     /// Recoveries, newest first.
     pub recoveries: Vec<Recovery>,
 }
@@ -58,6 +60,13 @@ impl InPostgres {
                 in_review.insert(*coupon, open);
             }
         }
+        let mut runs = runs::list(pool, None, limits::BOARD_RUNS_MAX).await?;
+        let compared = runs.iter_mut().find(|run| run.disagreements.is_some());
+        let mut findings = compared.map(|run| std::mem::take(&mut run.findings.0));
+        findings.iter_mut().for_each(|all| all.truncate(limits::BOARD_ITEMS_MAX as usize));
+        for run in &mut runs {
+            (run.findings.0, run.repairs.0) = Default::default();
+        }
         Ok(Self {
             ping,
             sales,
@@ -65,7 +74,8 @@ impl InPostgres {
             in_review,
             waits,
             waiting,
-            runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
+            runs,
+            findings: findings.unwrap_or_default(),
             recoveries: closures::list(
                 pool,
                 &RecoveryFilter::default(),

@@ -328,7 +328,7 @@ async fn revisions(
     for coupon in coupons {
         commands.cmd("HGET").arg(keys.coupon(coupon)).arg("revision");
     }
-    let replies: Vec<RedisResult<Option<i64>>> = redis.query_each(&mut commands).await?;
+    let replies: Vec<RedisResult<Option<i64>>> = redis.query_each(&commands).await?;
     let readable = |reply| match reply {
         Err(error) if is_data_error(&error) => Ok(None),
         reply => reply,

@@ -224,13 +224,14 @@ impl Numbers {
 }
 
 /// The units of a sale that are looked up every few seconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+#[schema(as = CountedUnits)]
 pub(in crate::sale) struct Units {
     /// Units on offer, by Redis.
     pub total: Option<i64>,
     /// Units left, by Redis.
     pub left: Option<i64>,
-    /// Users who hold a unit, by Redis; `None` for a sale with too many to be counted now and then.
+    /// Users who hold a unit, by Redis; null for a sale with too many to be counted now and then.
     pub buyers: Option<i64>,
     /// Whether total = left + buyers, all read at one moment.
     pub conserved: Option<bool>,

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::http::bad_input::json_values;
-use crate::support::process::{flash_sale, run};
 use crate::support::{Bounded, Reply, TestApp, lane};
 
 async fn archive(app: &TestApp, coupon: CouponId, accept_loss: bool) -> Reply {
@@ -253,30 +252,4 @@ async fn a_body_says_whether_the_loss_is_accepted_and_an_administrator_sends_it(
         app.number("SELECT count(*) FROM flash_sales WHERE archived_at IS NOT NULL").await,
         0
     );
-}
-
-#[tokio::test]
-async fn the_command_line_archives_by_the_same_rules() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(5).await;
-    app.paid_order(1, coupon).await;
-    let ask = async |flags: &[&str]| {
-        let mut command = flash_sale(&["coupon", "archive", &coupon.to_string()]);
-        command.args(app.store_arguments()).args(flags);
-        run(command).await
-    };
-    let refused = ask(&["--accept-loss"]).await;
-    assert_eq!((refused.code, &*refused.stdout), (Some(1), ""));
-    assert!(refused.last_words().contains("end the coupon first"), "{refused:?}");
-    assert_eq!(app.r#move(coupon, "end").await.status, 200);
-    app.set_buyer(coupon, 3, 77).await;
-    let refused = ask(&[]).await;
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.last_words().contains("user 3 was promised order 77"), "{refused:?}");
-    assert!(refused.last_words().contains("--accept-loss"), "{refused:?}");
-    let archived = ask(&["--accept-loss"]).await;
-    let told: Value = serde_json::from_str(&archived.stdout).expect("one JSON object");
-    assert_eq!((&told["buyers_dropped"], &told["live_orders"]), (&2.into(), &1.into()));
-    assert_archived(&app, coupon).await;
-    assert_nothing_is_left(&app).await;
 }

@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{Bounded, OwnServers, TestApp, eventually, now, user};
@@ -177,7 +178,7 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
 #[tokio::test]
 async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     let app = TestApp::start().await;
-    let ahead = app.config.warm_up_ahead();
+    let ahead = limits::WARM_UP_AHEAD;
     let pass = async || app.app.loader.pass(ahead).bounded().await.expect("both stores answer");
     let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
     let live = app.create_flash(3).await;
@@ -223,7 +224,7 @@ async fn the_pass_loads_what_opens_soon_and_nothing_else() {
 async fn two_passes_and_a_claim_at_one_moment_load_a_sale_once() {
     let app = TestApp::start().await;
     let other = app.another_instance().await;
-    let ahead = app.config.warm_up_ahead();
+    let ahead = limits::WARM_UP_AHEAD;
     for _ in 0..10 {
         let coupon = only_in_postgres(&app, 1).await;
         let (here, there, claim) = tokio::join!(

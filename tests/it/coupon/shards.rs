@@ -1,6 +1,7 @@
 //! The shards of a sale's buyers: none sells a unit twice, and the loss of a shard is noticed.
 
 use flash_sale::app::App;
+use flash_sale::base::limits;
 use flash_sale::sale::buyers::shards::SENTINEL;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
@@ -262,7 +263,7 @@ async fn two_processes_load_a_sale_of_many_shards_together() {
     let app = TestApp::start().await;
     let another = app.another_instance().await;
     let coupon = only_in_postgres(&app, 100_000).await;
-    let ahead = app.config.warm_up_ahead();
+    let ahead = limits::WARM_UP_AHEAD;
     let (here, there, claimed) = tokio::join!(
         app.app.loader.pass(ahead),
         another.loader.pass(ahead),

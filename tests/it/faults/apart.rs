@@ -155,7 +155,7 @@ async fn a_second_installation_on_the_same_redis_is_refused_and_touches_nothing(
     let commands = [
         &["serve", "--listen", "127.0.0.1:0"][..],
         &["serve", "--roles", "worker"],
-        &["coupon", "list"],
+        &["reconcile"],
         &["recover"],
         &["reconcile", "--repair"],
     ];

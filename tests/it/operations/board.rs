@@ -128,7 +128,7 @@ async fn a_log_that_cannot_be_read_is_unknown_and_hides_no_other() {
     let mut watching = process.board.watch().expect("there is room");
     let board = bounded("Redis is looked at", async {
         loop {
-            let (_, board) = watching.next().await.expect("the producer goes on");
+            let board = watching.next().await.expect("the producer goes on");
             if json!(*board)["stores"][0]["is_there"] == true {
                 return json!(*board);
             }

@@ -22,7 +22,7 @@ mod test_app;
 pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
 pub use private_servers::testing::{
-    Bounded, PATIENCE, bounded, bounded_by, eventually, patience, patience_of, tries,
+    Bounded, bounded, bounded_by, eventually, patience, patience_of, tries,
 };
 pub use servers::{OwnServers, shared};
 pub use tables::sale;

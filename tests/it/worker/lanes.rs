@@ -165,9 +165,6 @@ async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     assert!(app.app.shutdown.stop(patience()).await);
 }
 
-/// As much time as a batch may have: one whose time is over is worth a warning.
-const PATIENT: [&str; 4] = ["--batch-timeout-ms", "2500", "--lock-lease-ms", "4400"];
-
 /// An installation without flaws, of which its start would warn.
 const FLAWLESS: [&str; 6] = [
     "--payment-callback-secret",
@@ -187,7 +184,7 @@ async fn the_first_start_has_nothing_to_warn_of() {
     let servers = tokio::task::block_in_place(OwnServers::durable);
     for lanes in ["1", "8"] {
         let app = TestApp::on(&servers.at, &[], Clock::System).await;
-        let settings = [&PATIENT[..], &FLAWLESS, &["--lanes", lanes]].concat();
+        let settings = [&FLAWLESS[..], &["--lanes", lanes]].concat();
         let mut process = Process::serve(&app, &settings);
         let url = process.url().await;
         for user in 1..=16 {

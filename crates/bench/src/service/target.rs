@@ -116,7 +116,7 @@ impl Target {
         validate_secret(secret)?;
         if stores.sentinels()?.is_some() {
             return Err(InvalidConfig::new(
-                "the bench asks no sentinels: leave --redis-sentinels and --redis-master away, and let --redis-url name the master itself",
+                "the bench asks no sentinels: leave --redis-sentinels away, and let --redis-url name the master itself",
             )
             .into());
         }

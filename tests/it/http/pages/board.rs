@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use super::{get, words};
 use crate::support::process::Process;
 use crate::support::{
-    Events, OwnServers, SECRET, TestApp, bounded, codes, command_calls, eventually, now,
-    proxy_before, shared,
+    Events, OwnServers, SECRET, TestApp, bounded, codes, command_calls, eventually, now, shared,
 };
 
 /// Operations of the board's deeds.
@@ -72,7 +71,6 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
     app.app.presence_pass().await;
     assert_eq!(app.compare(false).await.body["disagreements"], 0);
     let mut events = watch(&app, &app.url).await;
-    assert_eq!(past(&mut events).await, json!({"points": []}));
     // The first one, unless this machine is too busy for a look at both stores in half a second.
     let board = until(&mut events, |board| there(board) == [true, true]).await;
     let sale = &board["sales"][0];
@@ -150,9 +148,6 @@ async fn the_counts_of_all_processes_are_added_up() {
     pass().await;
     let mut events = watch(&app, &app.url).await;
     let both_are_heard = async {
-        let past = past(&mut events).await;
-        let [point] = &past["points"].as_array().expect("a list")[..] else { panic!("{past}") };
-        assert_eq!((&point["accepted"], &point["sold_out"]), (&json!(4.0), &json!(4.0)), "{point}");
         until(&mut events, |board| heard(board) == 2).await;
     };
     tokio::select! { () = both_are_heard => {}, () = keep_saying() => {} }
@@ -164,31 +159,6 @@ async fn the_counts_of_all_processes_are_added_up() {
     clock.set(clock.now() + TimeDelta::seconds(2));
     let added_up = until(&mut events, |board| board["point"]["repeats"] == json!(6.0));
     tokio::select! { _ = added_up => {}, () = keep_saying() => {} }
-}
-
-/// A Redis that answers late: the last minutes come with its first answer, and not never.
-#[tokio::test]
-async fn the_last_minutes_come_as_soon_as_redis_tells_them() {
-    let clock = Clock::manual(now());
-    let app = TestApp::on(shared(), &[], clock.clone()).await;
-    let proxy = proxy_before(&app, "ZRANGE").await;
-    let watched = app.another_instance_behind(&proxy).await;
-    app.app.metrics.count_claim("accepted");
-    for _ in 0..2 {
-        app.app.presence_pass().await;
-        clock.set(clock.now() + TimeDelta::seconds(1));
-    }
-    proxy.cut().await;
-    let mut states = watched.board.watch().expect("there is room");
-    let next = async |states: &mut Watching| bounded("a board", states.next()).await.expect("one");
-    assert!(next(&mut states).await.0.is_none(), "Redis has told nothing");
-    proxy.heal();
-    let past = loop {
-        if let (Some(past), _) = next(&mut states).await {
-            break serde_json::to_value(past).expect("JSON");
-        }
-    };
-    assert_eq!(past["points"].as_array().map(Vec::len), Some(1), "{past}");
 }
 
 #[tokio::test]
@@ -352,7 +322,7 @@ async fn a_slow_watcher_skips_to_the_newest_board() {
     let app = TestApp::start().await;
     let [mut slow, mut quick] = [(); 2].map(|()| app.app.board.watch().expect("there is room"));
     let next =
-        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").1.now;
+        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").now;
     let mut last = next(&mut slow).await;
     for _ in 0..3 {
         last = next(&mut quick).await;
@@ -566,19 +536,6 @@ async fn board(events: &mut Events) -> Value {
         loop {
             let (name, data) = events.next().await.expect("the stream goes on");
             if name == "board" {
-                return data;
-            }
-        }
-    })
-    .await
-}
-
-/// The last minutes.
-async fn past(events: &mut Events) -> Value {
-    bounded("the last minutes", async {
-        loop {
-            let (name, data) = events.next().await.expect("the stream goes on");
-            if name == "past" {
                 return data;
             }
         }

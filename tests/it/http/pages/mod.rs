@@ -9,15 +9,6 @@ mod full;
 // Live states of sales.
 mod live;
 
-// Live states of sales, look by look.
-mod live_looks;
-
-// Looks of the pages, by their text.
-mod looks;
-
-// Storms and words of processes, with time in the test's hand.
-pub mod by_hand;
-
 // Storms of a demo.
 mod storms;
 
