@@ -54,20 +54,16 @@ pub struct StoreConfig {
     #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = Secret::of)]
     pub token_secret: Option<Secret>,
 
-    /// Name of that secret: the kid of the tokens that it signs [default: they have none]
-    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET_ID", value_name = "KID")]
-    pub token_secret_id: Option<String>,
-
-    /// Secrets whose tokens are accepted too, as kid=secret,kid=secret: for a change of --token-secret
+    /// Secrets whose tokens are accepted too: for a change of --token-secret
     #[arg(
         long,
         env = "FLASH_SALE_FURTHER_TOKEN_SECRETS",
         hide_env_values = true,
         value_delimiter = ',',
-        value_name = "KID=SECRET,...",
-        value_parser = named_secret
+        value_name = "SECRET,...",
+        value_parser = Secret::of
     )]
-    pub further_token_secrets: Vec<NamedSecret>,
+    pub further_token_secrets: Vec<Secret>,
 
     /// Issuer that each token has to name as its iss [default: none is asked for]
     #[arg(long, env = "FLASH_SALE_TOKEN_ISSUER")]
@@ -119,13 +115,9 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
 
-    /// Address of /metrics, /livez and /readyz [default: the API's own listener]
+    /// Address of administrators, /metrics, /livez and /readyz; then none of them is found on --listen [default: the API's own listener]
     #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN", value_parser = address)]
     pub admin_listen: Option<SocketAddr>,
-
-    /// Answer administrators on --admin-listen alone: on --listen, none of their operations is found
-    #[arg(long, env = "FLASH_SALE_ADMINISTRATION_APART")]
-    pub administration_apart: bool,
 
     /// Origins whose pages may use the API from a browser, each with its scheme and without a path; * for all [default: none]
     #[arg(long, env = "FLASH_SALE_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,...", value_parser = origin)]
@@ -150,24 +142,14 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_DURABILITY")]
     pub durability: Option<Level>,
 
-    /// Connections to a listener at one time, at most; then idle ones are closed for new ones, and if none is idle, new clients wait
+    /// Connections to a listener at one time, at most, and twice the watchers of sales and the board; then idle ones are closed for new ones, and if none is idle, new clients wait
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
-    /// Connections of these that may watch a sale or the board, GET /v1/coupons/{id}/live and /v1/board/live, at one time [default: half of --connections-max]
-    #[arg(long, env = "FLASH_SALE_WATCHERS_MAX",
-        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub watchers_max: Option<u32>,
-
     /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon}; board, for administrators, at /board [default: none; the demo serves both]
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
-
-    /// Time for which an idle connection is kept, in seconds; longer than a balancer in front keeps it
-    #[arg(long, env = "FLASH_SALE_KEEP_ALIVE_S", default_value_t = 75,
-        value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    pub keep_alive_s: u64,
 
     /// Proxies that are believed about the addresses of their clients, as addresses and networks: 10.0.0.0/8,2001:db8::7
     #[arg(long, env = "FLASH_SALE_TRUSTED_PROXIES", value_delimiter = ',', value_name = "NETWORK,...", value_parser = network)]
@@ -199,13 +181,9 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_USER_REQUESTS_PER_SECOND", default_value_t = 200)]
     pub user_requests_per_second: u32,
 
-    /// Requests without a user that one address may make in a second before being told 429; 0 for no bound
+    /// Requests without a user, or with a token that is refused, that one address may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_ANONYMOUS_REQUESTS_PER_SECOND", default_value_t = 1_000)]
     pub anonymous_requests_per_second: u32,
-
-    /// Tokens of one address that may be refused in a second before it is told 429; 0 for no bound
-    #[arg(long, env = "FLASH_SALE_REFUSED_TOKENS_PER_SECOND", default_value_t = 500)]
-    pub refused_tokens_per_second: u32,
 
     /// Accepted claims that may wait to be written; beyond it new ones are answered 503 overloaded, and /readyz says no
     #[arg(long, env = "FLASH_SALE_BACKLOG_ORDERS_MAX", default_value_t = 1_000_000,
@@ -328,15 +306,6 @@ pub struct Crowd {
     pub variables: Vec<(&'static str, SecretString)>,
 }
 
-/// A secret and its name.
-#[derive(Clone, Debug)]
-pub struct NamedSecret {
-    /// Its name.
-    pub id: String,
-    /// The secret.
-    pub secret: Secret,
-}
-
 /// Longest time of a setting that counts in days.
 const YEAR_MS: u64 = 365 * 86_400_000;
 
@@ -407,34 +376,21 @@ impl StoreConfig {
         }
     }
 
-    /// Refuses secrets without a name, with one that stands twice, or too short.
+    /// Refuses further secrets that are too short.
     ///
     /// # Errors
     ///
-    /// The first secret that can't be right, by its name.
+    /// When one of them is.
     pub fn validate_tokens(&self) -> Result<(), InvalidConfig> {
-        let mut ids: Vec<&str> = self.token_secret_id.as_deref().into_iter().collect();
-        for NamedSecret { id, secret } in &self.further_token_secrets {
-            if id.is_empty() {
-                return invalid(
-                    "--further-token-secrets has a secret without a name: give kid=secret,kid=secret, as in old=..., or kid=@/path for a secret in a file",
-                );
-            }
-            if ids.contains(&&**id) {
-                return invalid(format!(
-                    "--further-token-secrets names two secrets {id}: give each a kid of its own"
-                ));
-            }
-            ids.push(id);
-            long_enough(&format!("--further-token-secrets {id}"), secret)?;
+        for secret in &self.further_token_secrets {
+            long_enough("--further-token-secrets", secret)?;
         }
         Ok(())
     }
 
     fn secrets(&mut self) -> impl Iterator<Item = &mut Secret> {
-        let further = self.further_token_secrets.iter_mut().map(|further| &mut further.secret);
         let single = [&mut self.redis_url, &mut self.database_url, &mut self.token_secret];
-        single.into_iter().flatten().chain(further)
+        single.into_iter().flatten().chain(&mut self.further_token_secrets)
     }
 
     /// Time in which Redis has to answer.
@@ -461,7 +417,6 @@ impl Config {
         }
         self.stores.validate_tokens()?;
         self.validate_gateway()?;
-        self.validate_door()?;
         self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
@@ -532,22 +487,6 @@ impl Config {
         Ok(())
     }
 
-    fn validate_door(&self) -> Result<(), InvalidConfig> {
-        if self.watchers_max() >= self.connections_max && self.watchers_max() > 0 {
-            return invalid(format!(
-                "--watchers-max {} leaves no connection for claims; give less than --connections-max {}",
-                self.watchers_max(),
-                self.connections_max,
-            ));
-        }
-        if self.administration_apart && self.admin_listen.is_none() {
-            return invalid(
-                "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
-            );
-        }
-        Ok(())
-    }
-
     fn validate_traces(&self) -> Result<(), InvalidConfig> {
         if self.otlp_url.is_some() && !cfg!(feature = "otlp") {
             return invalid(
@@ -567,9 +506,9 @@ impl Config {
         self.pages.contains(&page)
     }
 
-    /// Connections that may watch a sale at one time.
+    /// Connections that may watch a sale at one time: half of them stay for claims.
     pub fn watchers_max(&self) -> u32 {
-        self.watchers_max.unwrap_or(self.connections_max / 2)
+        self.connections_max / 2
     }
 
     /// Waiting time after which a claim without a call is refused.
@@ -580,11 +519,6 @@ impl Config {
     /// Time after which a batch is broken off.
     pub fn batch_timeout(&self) -> Duration {
         Duration::from_millis(self.batch_timeout_ms)
-    }
-
-    /// Time for which an idle connection is kept.
-    pub fn keep_alive(&self) -> Duration {
-        Duration::from_secs(self.keep_alive_s)
     }
 
     /// Time between a stop signal and the stop.
@@ -704,12 +638,6 @@ fn http_url(value: &str) -> Option<Uri> {
     (is_http && has_host && !value.contains(['@', '#'])).then_some(url)
 }
 
-/// Parses a secret with a name. A refusal by the parser would print the secret, so an empty name is refused later.
-fn named_secret(value: &str) -> Result<NamedSecret, String> {
-    let (id, secret) = value.split_once('=').unwrap_or(("", value));
-    Ok(NamedSecret { id: id.to_owned(), secret: Secret::of(secret)? })
-}
-
 /// Parses an address. A name is refused: it would have to be looked up, and may mean several addresses.
 fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| {
@@ -794,21 +722,16 @@ mod tests {
         assert_eq!(config.batch_timeout(), limits::BATCH_TIMEOUT);
     }
 
-    /// A balancer in front closes idle connections after 60 s, as most do; it has to be the first.
     #[test]
-    fn the_defaults_bound_each_client_and_outlive_a_balancer() {
+    fn the_defaults_bound_each_client() {
         let config = config(&[]);
         for bound in [
             config.user_claims_per_second,
             config.user_requests_per_second,
             config.anonymous_requests_per_second,
-            config.refused_tokens_per_second,
         ] {
             assert!(bound > 0, "0 is no bound");
         }
-        // Watchers leave half of the connections for claims.
-        assert_eq!((config.connections_max, config.watchers_max()), (10_000, 5_000));
-        assert_eq!(config.keep_alive(), Duration::from_secs(75));
     }
 
     #[test]
@@ -817,16 +740,12 @@ mod tests {
             ["--lock-lease-ms", "1500"],
             ["--lock-lease-ms", "4500"],
             ["--claim-wait-ms", "500"],
-            ["--watchers-max", "10000"],
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
             ["--payment-callback-secret", "too short"],
             ["--payment-callback-secret-before", "too short"],
             ["--gateway-url", "http://127.0.0.1:1"],
             ["--further-token-secrets", "too short"],
-            ["--further-token-secrets", "a=too short"],
-            ["--further-token-secrets", "=0123456789abcdef0123456789abcdef"],
-            ["--administration-apart", "--keep-alive-s=75"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");
@@ -898,22 +817,6 @@ mod tests {
             let refused = refused.unwrap_or_else(|| panic!("{wrong:?} was taken")).to_string();
             assert!(refused.contains("without a path"), "{refused}");
         }
-    }
-
-    #[test]
-    fn secrets_have_names_of_their_own() {
-        let secret = "0123456789abcdef0123456789abcdef";
-        let twice = format!("a={secret},a={secret}");
-        let refused = config(&["--further-token-secrets", &twice]).validate().unwrap_err();
-        assert!(refused.to_string().contains("two secrets a"), "{refused}");
-        let own = ["--token-secret-id", "a", "--further-token-secrets", &format!("a={secret}")];
-        assert!(config(&own).validate().is_err());
-        let fine = config(&["--further-token-secrets", &format!("a={secret},b={secret}==")]);
-        assert_eq!(fine.validate(), Ok(()));
-        assert_eq!(
-            fine.stores.further_token_secrets[1].secret.expose_secret(),
-            format!("{secret}==")
-        );
     }
 
     #[test]

@@ -16,32 +16,18 @@ pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest body of a request, in bytes: the longest coupon fits, with each character as two escapes of six bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Faults of a body or a query that are told.
+/// Faults of a body that are told.
 pub const FAULTS_TOLD_MAX: usize = 10;
-/// Characters of an unknown parameter's name that are told.
-pub const NAME_TOLD_CHARS_MAX: usize = 100;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Headers of a request: as many as hyper takes over HTTP/1.1.
-pub const HEADERS_MAX: usize = 100;
-/// Bytes of the headers of a request over HTTP/2 that are read, so that the refusal of too many has a body.
-pub const HTTP2_HEADER_BYTES_READ: usize = 4 * HEADER_BYTES_MAX;
-/// Time in which a client has to send the head of a request, from the first byte of it; for the first head of a
-/// connection, from the beginning of the connection.
+/// Time in which a client has to send the first head of a request on a connection.
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which a client may take no byte at all of what is sent to it.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which a connection is kept on which nothing moves: longer than a balancer in front keeps it (nginx: 60 s).
+pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// Time in which a client has to take a part of a reply, at least; at most twice as long.
 pub const REPLY_TURN_MS: u64 = 30_000;
 /// Part of a reply that is handed to a connection at a time, and room that HTTP/2 has for each of its replies, in bytes.
 pub const REPLY_PART_BYTES: usize = 16 * 1024;
-/// Bytes of replies that were made for one client each and that the clients of a listener have not asked for. Beyond it, a
-/// connection is closed that has more than [`UNREAD_CONNECTION_BYTES_MAX`] of them when it gets another reply.
-pub const UNREAD_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Such bytes of one connection that are always borne.
-pub const UNREAD_CONNECTION_BYTES_MAX: usize = 128 * 1024;
-/// Length from which on a reply counts there.
-pub const UNREAD_REPLY_BYTES_MIN: usize = 1024;
 /// Requests under way on a connection of HTTP/2.
 pub const HTTP2_STREAMS_MAX: u32 = 32;
 /// Bytes of a body that a client of HTTP/2 may send before any of it is read.
@@ -51,24 +37,22 @@ pub const HTTP2_CONNECTION_WINDOW: u32 = 128 * 1024;
 /// Room that the kernel has for what a client has not read, in bytes; it takes twice as much for its own notes. Without
 /// a bound it would keep megabytes for each client that doesn't read, and hide for hours that the client doesn't.
 pub const SEND_BUFFER: u32 = 32 * 1024;
-/// Time in which a client has to take a part of a reply when the service stops.
-pub const STREAM_STOP_MAX: Duration = Duration::from_millis(200);
 /// Period in which connections are searched for those that are overdue.
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Time in which a connection that is overdue has to have ended by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Longest key of a request (`Idempotency-Key`).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// Lines of the access log that may wait to be written; further ones are left out.
-pub const ACCESS_LINES_MAX: usize = 10_000;
 /// Idle time after which a connection may be closed to make room: a client between two requests comes back sooner.
 pub const EVICTED_AFTER: Duration = Duration::from_secs(1);
-/// The same for a connection on which there has been no request.
-pub const EVICTED_UNUSED_AFTER: Duration = Duration::from_millis(500);
 /// Connections that may wait in the kernel's queue to be accepted.
 pub const LISTEN_BACKLOG: u32 = 4_096;
 /// Pause after a connection could not be accepted.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time in which the body of a request has to come.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a browser remembers that a page of another origin may ask.
+pub const PREFLIGHT_KEPT: Duration = Duration::from_secs(600);
 /// Time for a whole request, its body and `Prefer: wait` included.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// Longest `Prefer: wait=N` that is honoured.
@@ -320,8 +304,6 @@ pub const TURN_PAUSE: Duration = Duration::from_millis(50);
 pub const TURN_BEAT: Duration = Duration::from_secs(2);
 /// Silence after which Postgres gives the turn of a comparison to the next one.
 pub const TURN_SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Comparisons on one page of a list.
-pub const PAGE_RUNS_MAX: u32 = 100;
 /// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
 pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 
@@ -523,24 +505,10 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
 /// Largest `--batch-orders-max`.
 pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
-/// Orders on one page of a list.
-pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters that are read at a time to be discarded or tried again.
 pub const LETTERS_AT_A_TIME: i64 = 100;
-/// Dead letters on one page of a list.
-pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
-/// Payments on a page of those that wait, at most.
-pub const PAGE_PAYMENTS_MAX: u32 = 100;
-/// Things that wait for a person on one page of a list.
-pub const PAGE_OPEN_MAX: u32 = 100;
-/// Recoveries on one page of a list.
-pub const PAGE_RECOVERIES_MAX: u32 = 100;
-/// Entries of the book of changes on one page of a list.
-pub const PAGE_AUDIT_MAX: u32 = 100;
-/// Postponed items on one page of a list.
-pub const PAGE_POSTPONED_MAX: u32 = 100;
-/// Coupons on one page of a list.
-pub const PAGE_COUPONS_MAX: u32 = 100;
+/// Items on one page of a list.
+pub const PAGE_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
 pub const TOKENS_MAX: u32 = 1_000_000;
 /// Difference of clocks that is worth a warning: Redis's clock judges windows, the service's tokens and order
@@ -567,12 +535,13 @@ const _: () = {
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
     assert!(PREFER_LOOK_MAX.as_millis() >= look);
-    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_UNUSED_AFTER.as_millis());
+    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_AFTER.as_millis());
+    assert!(BODY_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(REQUEST_TIMEOUT.as_millis() < KEEP_ALIVE.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
-    assert!(STREAM_STOP_MAX.as_millis() * 2 < DOOR_DRAIN_MAX.as_millis());
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     let asked = TURN_WAIT_MAX.as_millis() + RECONCILE_WAIT_MAX.as_millis();
     assert!(asked < REQUEST_TIMEOUT.as_millis());

@@ -96,9 +96,7 @@ impl LogThrottle {
 /// Reason for which the service closes a connection before its client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionEnd {
-    /// The head of a request did not come in time.
-    Head,
-    /// No request came for as long as a connection is kept.
+    /// Nothing moved on it for too long.
     Idle,
     /// A reply was not read.
     Unread,
@@ -107,12 +105,8 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Head, "head"),
-        (Self::Idle, "idle"),
-        (Self::Unread, "unread"),
-        (Self::Room, "room"),
-    ];
+    const NAMES: [(Self, &'static str); 3] =
+        [(Self::Idle, "idle"), (Self::Unread, "unread"), (Self::Room, "room")];
 }
 
 /// Fate of a claim that a recovery found in neither store, or without a unit.
@@ -188,8 +182,6 @@ pub struct Metrics {
     /// Requests that were refused for want of an identity (401) or of a right (403).
     unauthenticated: Counter,
     forbidden: Counter,
-    /// Lines that the access log left out, because the log couldn't keep up.
-    pub access_lines_lost: Counter,
     /// Notes about claims that found no room on their way to a collector.
     pub trace_notes_lost: Counter,
     /// Spans that the collector did not take.
@@ -284,7 +276,6 @@ impl Metrics {
         Ok(Self {
             unauthenticated: refused("401"),
             forbidden: refused("403"),
-            access_lines_lost: total("access_lines_lost"),
             trace_notes_lost: total("trace_notes_lost"),
             spans_lost: total("spans_lost"),
             claim_to_row_seconds: metrics::with_local_recorder(&recorder, claim_to_row),
@@ -380,8 +371,7 @@ impl Metrics {
 }
 
 /// Names of the bounds on how often one client may ask.
-pub const RATE_LIMITS: [&str; 4] =
-    ["user-claims", "user-requests", "anonymous-requests", "refused-tokens"];
+pub const RATE_LIMITS: [&str; 3] = ["user-claims", "user-requests", "anonymous-requests"];
 
 /// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
 const SECONDS: [f64; 12] =

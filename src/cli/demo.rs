@@ -62,7 +62,6 @@ fn crowd(config: &Config) -> anyhow::Result<Crowd> {
         ("FLASH_SALE_LOG_FORMAT", log_format),
     ];
     for (name, value) in [
-        ("FLASH_SALE_TOKEN_SECRET_ID", &stores.token_secret_id),
         ("FLASH_SALE_TOKEN_ISSUER", &stores.token_issuer),
         ("FLASH_SALE_TOKEN_AUDIENCE", &stores.token_audience),
     ] {
@@ -113,8 +112,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
 /// Lines with the links of the board and the storm. Each lets one browser tab in as the administrator, once; there are none
 /// where other machines could use them.
 fn links(config: &Config, addresses: Addresses, [board, storm]: [&SecretString; 2]) -> String {
-    let apart = config.administration_apart.then_some(addresses.operations).flatten();
-    let administration = url(apart.or(addresses.api));
+    let administration = url(addresses.operations.or(addresses.api));
     let line = |name, url: &str, code: &SecretString| {
         format!("  {name:<8} {url}/{name}#code={}\n", code.expose_secret())
     };

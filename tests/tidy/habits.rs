@@ -32,12 +32,7 @@ const STATICS: &[(&str, &str)] = &[
     ("src/main.rs", "ALLOCATOR"),
     ("src/sale/schema.rs", "MIGRATOR"),
     // Made once from constants, and never changed.
-    ("src/http/contract/check.rs", "SCHEMAS_OF"),
-    ("src/http/contract/check.rs", "PARAMETERS_OF"),
-    ("src/http/contract/check.rs", "PATTERNS"),
     ("src/http/problem/kinds.rs", "TABLE"),
-    // One warning for each process.
-    ("src/http/server/proxies.rs", "TOLD"),
     ("crates/bench/src/main.rs", "ALLOCATOR"),
 ];
 

@@ -92,7 +92,7 @@ impl Service {
         let state = HttpState::new(app.clone(), config, tokens());
         let shutdown = app.shutdown.clone();
         let served =
-            server::run(listener, http::api(&state, true), config.into(), shutdown.clone());
+            server::run(listener, http::api(&state, true), config.connections_max, app.clone());
         shutdown.spawn(served);
         Ok(address)
     }

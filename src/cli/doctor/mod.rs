@@ -38,8 +38,7 @@ use crate::base::durability::Level;
 use crate::base::limits;
 use crate::cli::terminal::say;
 use crate::kit;
-use crate::kit::jwt::key_file::KeyFile;
-use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
+use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
 use crate::kit::redis::Redis;
 use crate::sale::board::presence::{self, Word};
 use crate::sale::keys::Keys;
@@ -225,13 +224,19 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
         return found;
     }
     if let Some(file) = &config.token_keys {
-        found.push(match KeyFile::read(file) {
-            Ok(read) => Finding::Good(format!("Token keys in {}: {}", file.display(), read.keys())),
-            Err(error) => Finding::Failure(format!("Token keys: --token-keys: {error:#}")),
+        let keys = PublicKeys::in_file(file.clone());
+        found.push(match (keys.look().await, keys.keys()) {
+            (Ok(()), Some(keys)) => {
+                Finding::Good(format!("Token keys in {}: {keys}", file.display()))
+            }
+            (looked, _) => Finding::Failure(format!(
+                "Token keys: --token-keys: {}",
+                looked.err().unwrap_or_default()
+            )),
         });
     }
     if let Some(url) = &config.token_jwks_url {
-        let keys = KeyUrl::new(url.clone(), Pace::default());
+        let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
         let looked = keys.look().await;
         found.push(match (looked, keys.keys()) {
             (Ok(()), Some(keys)) => Finding::Good(format!("Token keys under {url}: {keys}")),
@@ -240,10 +245,10 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
                 looked.err().unwrap_or_default(),
             )),
         });
-        if key_url::is_unprotected(url) {
+        if public_keys::is_unprotected(url) {
             found.push(Finding::Warning(format!(
                 "Token keys under {url}: {}",
-                key_url::UNPROTECTED
+                public_keys::UNPROTECTED
             )));
         }
     }

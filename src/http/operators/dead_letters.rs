@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::order::dead_letter::{Letter, LetterFilter, LetterState, Reason};
@@ -38,12 +37,6 @@ pub struct Asked {
     /// Only claims of this user.
     #[param(inline, nullable = false)]
     user: Option<UserId>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<DeadLetterId>,
-    /// Items on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 /// A page of dead letters, newest first.
@@ -58,7 +51,7 @@ pub struct DeadLetterPage {
 ///
 /// A dead letter is an accepted claim that could not become an order. Closed ones are the history.
 #[utoipa::path(
-    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Asked), security(("operator" = [])),
+    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Asked, PageParams<DeadLetterId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of dead letters", body = DeadLetterPage),
     ),
@@ -66,13 +59,12 @@ pub struct DeadLetterPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, DeadLetterId>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_DEAD_LETTERS_MAX)?;
-    let Asked { state, reason, coupon, user, cursor, .. } = asked;
+    let Asked { state, reason, coupon, user } = asked;
     let filter = LetterFilter { state: state.unwrap_or_default(), reason, coupon, user };
-    let found = app.dead_letters.list(&filter, cursor, limit + 1).await?;
-    let (dead_letters, next_cursor) = cut_page(found, limit, |letter| letter.id);
+    let found = app.dead_letters.list(&filter, page.cursor, page.look()).await?;
+    let (dead_letters, next_cursor) = page.cut(found, |letter| letter.id);
     Ok(Json(DeadLetterPage { dead_letters, next_cursor }))
 }
 
@@ -116,7 +108,7 @@ pub async fn discard(
         Discarded::NotFound => Err(not_found()),
         Discarded::OrderIdTaken => {
             let detail = "another order has its order id; look at both before anything is changed";
-            Err(Problem::new(StatusCode::CONFLICT, "order_id_taken", detail))
+            Err(Problem::of("order_id_taken", detail))
         }
     }
 }
@@ -185,9 +177,7 @@ pub async fn retry(
     match app.retries.retry(letter, &by.actor).await? {
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
-        Retried::Kept(kept) => {
-            Err(Problem::new(StatusCode::CONFLICT, kept.code(), kept.to_string()))
-        }
+        Retried::Kept(kept) => Err(Problem::of(kept.code(), kept.to_string())),
     }
 }
 
@@ -231,5 +221,5 @@ pub async fn retry_all(
 }
 
 fn not_found() -> Problem {
-    Problem::not_found("dead_letter_not_found", "there is no dead letter with this id")
+    Problem::of("dead_letter_not_found", "there is no dead letter with this id")
 }

@@ -58,9 +58,7 @@ pub async fn refund(
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
-        Moved::NotFound => {
-            Err(Problem::not_found("order_not_found", "there is no order with this id"))
-        }
+        Moved::NotFound => Err(Problem::of("order_not_found", "there is no order with this id")),
         moved => super::reply(moved).map(|Json(order)| Json(order.without_code())),
     }
 }

@@ -15,7 +15,6 @@ use serde_json::Value;
 use utoipa_swagger_ui::SwaggerUi;
 
 use super::files::takes_gzip;
-use crate::http::server::reply::Shared;
 use crate::http::state::HttpState;
 
 /// `/docs`, about the document, which is served at this path.
@@ -89,7 +88,6 @@ impl File {
             let coding = HeaderValue::from_static("gzip");
             reply.headers_mut().insert(header::CONTENT_ENCODING, coding);
         }
-        reply.extensions_mut().insert(Shared);
         reply
     }
 }

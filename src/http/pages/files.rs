@@ -1,11 +1,9 @@
 //! The files of `pages/`, embedded by `build.rs`: each as it is, and compressed.
 
-use axum::Extension;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::http::server::reply::Shared;
 use crate::http::tags::values;
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -75,9 +73,9 @@ impl File {
         );
         if takes_gzip(headers) {
             let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-            return (about, encoding, Extension(Shared), Body::from(self.gzipped)).into_response();
+            return (about, encoding, Body::from(self.gzipped)).into_response();
         }
-        (about, Extension(Shared), Body::from(self.plain)).into_response()
+        (about, Body::from(self.plain)).into_response()
     }
 }
 

@@ -27,7 +27,7 @@ use std::future::ready;
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -109,7 +109,7 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
 fn demo() -> Router<HttpState> {
     let another_site = CsrfLayer::new().with_rejection_response(|_| {
         let detail = "a page of another site may not do this";
-        Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response()
+        Problem::of("cross_site", detail).into_response()
     });
     Router::new()
         .route("/demo/shoppers", post(shoppers::enter))
@@ -149,7 +149,7 @@ async fn asset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Some(file) = files::asset(&name) else {
-        return Err(Problem::not_found("not_found", "there is no such file"));
+        return Err(Problem::of("not_found", "there is no such file"));
     };
     let freshness = if version == files::version() { Freshness::Forever } else { Freshness::Never };
     Ok(reply(file, file.reply(&headers, freshness)))

@@ -38,7 +38,7 @@ pub async fn start(
     let crowd = demo(&http)?.crowd.as_ref();
     let Some(crowd) = crowd else {
         let detail = "this demo has no program that could be a crowd";
-        return Err(Problem::not_found("not_found", detail));
+        return Err(Problem::of("not_found", detail));
     };
     let url = format!("http://{authority}");
     let program = Program { path: crowd.path.clone(), variables: crowd.variables.clone(), url };
@@ -46,7 +46,7 @@ pub async fn start(
     if !http.app().storms.start(id, program, plan) {
         let detail =
             "one storm at a time: wait for its verdict, or stop it by DELETE /demo/storms/current";
-        return Err(Problem::new(StatusCode::CONFLICT, "storm_under_way", detail));
+        return Err(Problem::of("storm_under_way", detail));
     }
     Ok((StatusCode::ACCEPTED, Json(Started { id: id.to_string() })).into_response())
 }
@@ -61,7 +61,7 @@ pub async fn stop(
     if http.app().storms.stop() {
         return Ok(StatusCode::ACCEPTED);
     }
-    Err(Problem::not_found("no_storm", "no storm is under way"))
+    Err(Problem::of("no_storm", "no storm is under way"))
 }
 
 /// Watches storms: the state of the last one, and each later state.
@@ -73,7 +73,7 @@ pub async fn watch(
     demo(&http)?;
     let Some(watching) = http.app().storms.watch() else {
         let detail = "as many pages watch storms as may; ask for /demo/storms/last instead";
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+        let problem = Problem::of("too_many_watchers", detail);
         return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
     };
     Ok(events::reply(states(watching), http.app().shutdown.stop_token()))

@@ -80,8 +80,8 @@ impl CouponReader {
         let filter = CouponFilter { kind: Some(CouponKind::Flash), state: Some(state) };
         let (mut found, mut before) = (Vec::new(), None);
         for _ in 0..limits::NEWEST_SALES_PAGES_MAX {
-            let page = self.rows_of(filter, before, limits::PAGE_COUPONS_MAX).await?;
-            let is_last = page.len() < limits::PAGE_COUPONS_MAX as usize;
+            let page = self.rows_of(filter, before, limits::PAGE_MAX).await?;
+            let is_last = page.len() < limits::PAGE_MAX as usize;
             before = page.last().map(|row| row.id);
             found.extend(page.into_iter().filter(|row| row.closes_at.is_some_and(|at| at > now)));
             if is_last || found.len() >= limit as usize {

@@ -124,7 +124,7 @@ fn the_sample_composition_is_closed() {
         (1, "exec redis-server --requirepass"),
         (1, "postgres://flash_sale_app@postgres/flash_sale"),
         (1, "./deploy/postgres/roles.sql:/docker-entrypoint-initdb.d/"),
-        (1, "FLASH_SALE_ADMINISTRATION_APART: \"true\""),
+        (2, "FLASH_SALE_ADMIN_LISTEN: "),
         (1, "FLASH_SALE_TRUSTED_PROXIES: &nginx 172.30.250.2"),
         (4, "mem_limit: "),
         (4, "pids_limit: "),

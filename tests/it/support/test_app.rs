@@ -47,7 +47,7 @@ pub const IMPATIENT_WITH_POSTGRES: [&str; 2] = ["--database-timeout-ms", "1000"]
 
 /// Time-outs for a machine however busy, and no bounds that a fast one would meet. A test that is about one gives its
 /// own, which counts because it comes last.
-const PATIENT: [&str; 16] = [
+const PATIENT: [&str; 14] = [
     "--redis-timeout-ms",
     "10000",
     "--database-timeout-ms",
@@ -61,8 +61,6 @@ const PATIENT: [&str; 16] = [
     "--user-requests-per-second",
     "0",
     "--anonymous-requests-per-second",
-    "0",
-    "--refused-tokens-per-second",
     "0",
 ];
 
@@ -155,8 +153,9 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let door = http::api(&http_state(app.clone(), &config), true);
-        shutdown.spawn(http::server::run(listener, door, (&config).into(), shutdown.clone()));
+        let routes = http::api(&http_state(app.clone(), &config), true);
+        let served = http::server::run(listener, routes, config.connections_max, app.clone());
+        shutdown.spawn(served);
         Self { app, url, config, place, client: client(), check_at_end: AtomicBool::new(true) }
     }
 

@@ -260,7 +260,7 @@ async fn a_board_without_watchers_costs_no_question() {
 
 #[tokio::test]
 async fn watchers_of_the_board_take_places_of_all_watchers() {
-    let app = TestApp::configured(&["--watchers-max", "2"]).await;
+    let app = TestApp::configured(&["--connections-max", "5"]).await;
     let coupon = app.create_flash(5).await;
     let (sale, events) = (app.watch(coupon).await, watch(&app, &app.url).await);
     let refused = app.get("/v1/board/live", &app.admin_token()).await;
@@ -276,7 +276,7 @@ async fn watchers_of_the_board_take_places_of_all_watchers() {
 /// A page without a place asks, and is shown the same: with rates, which need two looks.
 #[tokio::test]
 async fn the_board_can_be_asked_for_without_a_place() {
-    let app = TestApp::configured(&["--watchers-max", "1"]).await;
+    let app = TestApp::configured(&["--connections-max", "3"]).await;
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
     let place = app.watch(coupon).await;
@@ -381,7 +381,7 @@ async fn a_stop_ends_the_stream() {
 async fn the_page_stands_where_administrators_are_answered() {
     let app = TestApp::start().await;
     assert_eq!(app.get("/board", "").await.refusal(), (404, "not_found"));
-    let apart = ["--pages", "board", "--admin-listen", "127.0.0.1:0", "--administration-apart"];
+    let apart = ["--pages", "board", "--admin-listen", "127.0.0.1:0"];
     let service = Process::serve(&app, &apart);
     let public = service.url().await;
     let line =

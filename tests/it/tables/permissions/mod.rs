@@ -221,12 +221,11 @@ async fn each_role_is_answered_as_the_table_says() {
     assert_eq!(app.confirm(&notice_of(thing.id)).await.status, 200);
 }
 
-/// With `--administration-apart`, the public listener has no operation of the staff but those of clerks, whatever the token.
+/// With `--admin-listen`, the public listener has no operation of the staff but those of clerks, whatever the token.
 #[tokio::test]
 async fn operations_of_the_staff_are_on_the_other_listener_alone() {
     let app = TestApp::start().await;
-    let apart = ["--admin-listen", "127.0.0.1:0", "--administration-apart"];
-    let service = Process::serve(&app, &apart);
+    let service = Process::serve(&app, &["--admin-listen", "127.0.0.1:0"]);
     let public = service.url().await;
     let line = service.logged("administrators, /metrics, /livez and /readyz listen on ").await;
     let (_, private) = line.split_once(" listen on ").expect("the line has a URL");

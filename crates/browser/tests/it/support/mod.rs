@@ -21,14 +21,13 @@ use url::{ParseError, Url};
 const AXE: &str = include_str!("../../../vendor/axe.min.js");
 
 /// Settings for a machine however busy, and no bounds that a fast one would meet. A test may give others.
-const PATIENT: [[&str; 2]; 7] = [
+const PATIENT: [[&str; 2]; 6] = [
     ["--redis-timeout-ms", "10000"],
     ["--database-timeout-ms", "10000"],
     ["--claim-wait-ms", "9000"],
     ["--user-claims-per-second", "0"],
     ["--user-requests-per-second", "0"],
     ["--anonymous-requests-per-second", "0"],
-    ["--refused-tokens-per-second", "0"],
 ];
 
 /// A secret that the gateway knows, too.
