@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::frame::Caller;
+use super::frame::caller::Caller;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, Scope, TokenError};

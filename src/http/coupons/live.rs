@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::http::claims::coupon_not_found;
 use crate::http::events;
 use crate::http::extract::Id;
-use crate::http::frame::Caller;
+use crate::http::frame::caller::Caller;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
 use crate::sale::live::{SaleEvent, Watch, Watching};

@@ -9,12 +9,15 @@ use std::net::IpAddr;
 
 use axum::http::Method;
 
-use super::{Caller, UNCOUNTED};
+use super::caller::Caller;
 use crate::base::config::Config;
 use crate::base::telemetry::RATE_LIMITS;
-use crate::http::contract::paths::NO_OP;
+use crate::http::contract::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
 use crate::kit::jwt::{Grants, Scope};
 use crate::kit::rate_limit::{RateLimit, TooOften, network};
+
+/// Paths of probes and of the gateway, whose requests have no user and don't count for their address.
+const UNCOUNTED: [&str; 4] = [LIVEZ, READYZ, METRICS, CALLBACK];
 
 /// The bounds of a process.
 pub struct Bounds {

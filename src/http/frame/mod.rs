@@ -1,6 +1,9 @@
 //! The frame of every request: who asks and how often, the name of the request, its problem body, the headers of its
 //! reply, its time, and its line in the log.
 
+// Who asks.
+pub mod caller;
+
 // How often one client may ask.
 pub mod bounds;
 
@@ -11,7 +14,7 @@ pub mod reply;
 pub mod proxies;
 
 use std::any::Any;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,30 +28,17 @@ use tokio::time::Instant;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 use uuid::Uuid;
 
+use self::caller::Caller;
 use super::contract::paths;
 use super::problem::Problem;
 use super::state::{Front, HttpState};
 use super::tags::Held;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
-use crate::kit::jwt::{Grants, Scope, TokenError, Tokens};
-
-/// Who asks; each request has one among its extensions.
-#[derive(Clone)]
-pub struct Caller {
-    /// Address of the client.
-    pub client: IpAddr,
-    /// Grants of its token, if it has sent one.
-    pub grants: Option<Result<Grants, TokenError>>,
-    /// Time at which the head of the request was there.
-    pub arrived: Instant,
-}
+use crate::kit::jwt::{Grants, Scope};
 
 /// The header that names a request, in both directions.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// Paths of probes and of the gateway, whose requests have no user and don't count for their address.
-const UNCOUNTED: [&str; 4] = [paths::LIVEZ, paths::READYZ, paths::METRICS, paths::CALLBACK];
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Passes a request on, unless its client has asked too often, and completes the reply.
 pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Next) -> Response {
@@ -56,11 +46,7 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     let from = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let from = from.map_or_else(|| [0; 4].into(), |ConnectInfo(peer)| peer.ip());
     let headers = request.headers();
-    let caller = Caller {
-        client: front.proxies.client(from, headers),
-        grants: grants(headers, &front.tokens),
-        arrived: Instant::now(),
-    };
+    let caller = Caller::of(headers, front.proxies.client(from, headers), &front.tokens);
     let request_id = request_id(headers, &front.request_ids);
     let held = Held::of(&request);
     // A reply to POST is not kept anyway.
@@ -95,21 +81,6 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// The grants of the bearer token (RFC 6750, section 2.1).
-fn grants(headers: &HeaderMap, tokens: &Tokens) -> Option<Result<Grants, TokenError>> {
-    let mut headers = headers.get_all(header::AUTHORIZATION).iter();
-    let token = bearer(headers.next()?)?;
-    match headers.next() {
-        Some(_) => Some(Err(TokenError::Twice)),
-        None => Some(tokens.verify(token)),
-    }
-}
-
-fn bearer(header: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.
