@@ -35,7 +35,7 @@ pub struct Problem {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
-    errors: Vec<WrongMember>,
+    errors: Box<[WrongMember]>,
     /// An object. In a box, because each claim's result has room for a problem.
     more: Option<Box<Value>>,
     /// True for a request with a token, which was refused.
@@ -99,7 +99,7 @@ impl Problem {
             detail: detail.into(),
             retry_after: None,
             order_id: None,
-            errors: Vec::new(),
+            errors: Box::default(),
             more: None,
             token_refused: false,
             too_often: None,
@@ -186,7 +186,7 @@ impl Problem {
             [WrongMember { pointer, detail }] => format!("`{pointer}` {detail}"),
             _ => format!("{} members of the body are wrong; `errors` names each", errors.len()),
         };
-        Self { errors, ..Self::of("invalid_body", detail) }
+        Self { errors: errors.into(), ..Self::of("invalid_body", detail) }
     }
 
     /// The problem of a body with one wrong member.
