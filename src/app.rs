@@ -37,12 +37,13 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::loss::LossAlarm;
 use crate::sale::operations::Operations;
+use crate::sale::order::closed::ClosedOrders;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::waiters::OrderWaiters;
-use crate::sale::order::write::{ClosedOrders, Orders};
+use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
 use crate::sale::payment::gateway::Checkout;
@@ -142,13 +143,12 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back and for changes
-/// of coupons, and keep the service's own memory in bounds.
+/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back, and keep the
+/// service's own memory in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
     redis.follow_master(&app.shutdown);
-    let (memories, shown) = (app.memories.clone(), app.coupons.cache.clone());
-    listener::listen(redis.clone(), keys, memories, shown, &app.shutdown);
+    listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
@@ -547,7 +547,7 @@ impl Base {
             shutdown.clone(),
         ));
         let closed = ClosedOrders { most: config.closed_orders_max };
-        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone()).bounded(closed);
+        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone(), closed);
         Ok(Self { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves })
     }
 }

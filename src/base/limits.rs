@@ -110,8 +110,6 @@ pub const BOARD_PAST_POINTS: usize = 300;
 pub const BOARD_QUANTILE_SECONDS: usize = 10;
 /// Sales on the board: the newest that aren't over, then the newest others.
 pub const BOARD_SALES_MAX: u32 = 20;
-/// Pages of active sales, and as many of paused ones, among which the newest that aren't over are looked for.
-pub const NEWEST_SALES_PAGES_MAX: usize = 10;
 /// Dead letters, findings and items of other lists on the board: the newest.
 pub const BOARD_ITEMS_MAX: u32 = 20;
 /// Comparisons on the board: the newest.
@@ -221,8 +219,6 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Pause before entries whose lock was held elsewhere are tried again.
 pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
-/// Time for which one transaction has a row of a sale locked at least before the sale counts as locked.
-pub const KEPT_LOCK_MIN: Duration = Duration::from_millis(50);
 /// Pause between two looks at sales whose rows another session keeps locked in Postgres.
 pub const LOCKED_SALES_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two log lines about the same trouble.
@@ -344,20 +340,12 @@ pub const LOADER_MEMORY: Duration = Duration::from_secs(1);
 /// Coupons outside Redis whose answers are remembered.
 pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 
-/// Longest time for which a process shows a coupon as Postgres had it. A change by another process is usually seen at
-/// once, by a message; this is the bound if the message gets lost.
-pub const COUPON_SHOWN_MAX: Duration = Duration::from_secs(1);
-/// Time for which a process remembers a coupon as Postgres had it. The body that is put together from it lives for
-/// [`LEFT_SHOWN_MAX`] more, and the rest of [`COUPON_SHOWN_MAX`] is for the answers of the stores.
-pub const COUPON_ROW_MEMORY: Duration = Duration::from_millis(700);
-/// Longest time for which a process shows the units left of a sale.
+/// Longest time for which a process shows a coupon, and the units left of its sale.
 pub const LEFT_SHOWN_MAX: Duration = Duration::from_millis(200);
-/// Time for which the newest coupon is believed to be the newest.
-pub const NEWEST_COUPON_MEMORY: Duration = Duration::from_millis(900);
 /// Ids that a process remembers, with a coupon or without. The longest coupon takes some 50 KB, a usual one 2 KB.
 pub const COUPONS_SHOWN_MAX: u64 = 4_000;
 
-/// Coupons that a pass takes from Postgres at a time.
+/// Coupons that the pass over stock returns takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
 /// Period in which sales that open soon are looked for.
 pub const LOAD_PERIOD: Duration = Duration::from_secs(10);
@@ -365,9 +353,6 @@ pub const LOAD_PERIOD: Duration = Duration::from_secs(10);
 pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// Period in which coupons are searched for changes that Redis does not have.
 pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
-
-/// Period in which the revisions of all sales in Redis are compared with those in Postgres.
-pub const REVISIONS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Calls of the claim script that may be under way for one coupon; further claims share the next.
 pub const CLAIM_CALLS_MAX: usize = 2;
@@ -476,10 +461,8 @@ pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// Number of looks at an opened payment after which it is asked about no more: with these pauses they take three days
 /// from the payer's last visit on.
 pub const OPENED_LOOKS_MAX: i32 = 77;
-/// Time after which an opened payment that has no answer, while its gateway answers about others, waits for an operator.
-pub const OPENED_UNHEARD_MIN: Duration = Duration::from_secs(600);
-/// The same whatever the gateway answers about others.
-pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(86_400);
+/// Time after which an opened payment that has no answer waits for an operator.
+pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(3_600);
 /// Time after which an opened payment that never has an answer is given up.
 pub const OPENED_UNHEARD_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Bytes of a gateway's id of a payment, at most.
@@ -525,20 +508,12 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
 /// Orders on one page of a list.
 pub const PAGE_ORDERS_MAX: u32 = 100;
-/// Dead letters that are read at a time to be discarded or tried again.
-pub const LETTERS_AT_A_TIME: i64 = 100;
-/// Dead letters on one page of a list.
-pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
-/// Payments on a page of those that wait, at most.
-pub const PAGE_PAYMENTS_MAX: u32 = 100;
 /// Things that wait for a person on one page of a list.
 pub const PAGE_OPEN_MAX: u32 = 100;
 /// Recoveries on one page of a list.
 pub const PAGE_RECOVERIES_MAX: u32 = 100;
 /// Entries of the book of changes on one page of a list.
 pub const PAGE_AUDIT_MAX: u32 = 100;
-/// Postponed items on one page of a list.
-pub const PAGE_POSTPONED_MAX: u32 = 100;
 /// Coupons on one page of a list.
 pub const PAGE_COUPONS_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
@@ -584,13 +559,9 @@ const _: () = {
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
-    assert!(
-        COUPON_ROW_MEMORY.as_millis() + LEFT_SHOWN_MAX.as_millis() < COUPON_SHOWN_MAX.as_millis()
-    );
     assert!(LANES_MAX < 1 << LANE_BITS);
-    // At most five questions to Redis about a hot coupon in any second.
+    // At most five questions to each store about a hot coupon in any second.
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
-    assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // A batch of the largest size, each claim in an entry of its own.
     assert!(2 * BATCH_ORDERS_LIMIT as usize <= TRACED_PLACES_MAX);

@@ -313,7 +313,7 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         shutdown.clone(),
     );
     let found = match task {
-        Task::Create(new) => match coupons.create(new, &Actor::command_line()).await? {
+        Task::Create(new) => match coupons.create(new, None, &Actor::command_line()).await? {
             Creation::Created(coupon) => vec![*coupon],
             refused => return Err(refused.into()),
         },

@@ -101,7 +101,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     };
     match app
         .coupons
-        .create(new, &Actor::command_line())
+        .create(new, None, &Actor::command_line())
         .await
         .context("the demo's coupon could not be created")?
     {

@@ -128,10 +128,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::redemptions::redeem_code))
         .routes(routes!(orders::redemptions::order_of_code))
         .routes(routes!(payments::callback))
-        .routes(routes!(operators::payments::owed))
         .routes(routes!(operators::payments::hand_back))
         .routes(routes!(operators::payments::close))
-        .routes(routes!(operators::dead_letters::list))
         .routes(routes!(operators::dead_letters::show))
         .routes(routes!(operators::dead_letters::discard_all))
         .routes(routes!(operators::dead_letters::discard))
@@ -151,7 +149,6 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::audit::list))
         .routes(routes!(operators::board::show))
         .routes(routes!(operators::board::live))
-        .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
         .routes(routes!(operators::recoveries::settle))
@@ -498,7 +495,6 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::contract::check::wrong_parameters;
-    use super::operators::payments;
     use super::orders::Asked;
     use private_servers::testing::bound_this_test;
 
@@ -628,7 +624,7 @@ mod tests {
         let told = |query: &[(&str, &str)]| {
             let pairs: Vec<(String, String)> =
                 query.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
-            (wrong_parameters::<Asked>(&pairs), wrong_parameters::<payments::Asked>(&pairs))
+            wrong_parameters::<Asked>(&pairs)
         };
         let limit = "`limit` has to be a whole number from 1 to 100";
         let status = "`status` has to be one of unpaid, ";
@@ -645,17 +641,11 @@ mod tests {
             ),
             (&[("from", "soon")], &["`from` has to be a time such as "]),
         ] {
-            let (wrong, _) = told(query);
+            let wrong = told(query);
             assert_eq!(wrong.len(), expected.len(), "{query:?}: {wrong:?}");
             for (wrong, begins) in wrong.iter().zip(expected) {
                 assert!(wrong.starts_with(begins), "{query:?}: {wrong:?}");
             }
-        }
-        for (value, is_right) in [("true", true), ("false", true), ("1", false), ("", false)] {
-            let (_, wrong) = told(&[("settled", value)]);
-            let expected: &[&str] =
-                if is_right { &[] } else { &["`settled` has to be true or false"] };
-            assert_eq!(wrong, expected, "{value}");
         }
     }
 }

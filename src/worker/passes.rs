@@ -32,9 +32,6 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
         app.coupon_changes.pass().await.map(drop)
     });
-    every(app, limits::CHANGES_PERIOD, Pass::Revisions, |app| async move {
-        app.coupon_changes.catch_up_pass().await.map(drop)
-    });
     let ahead = config.warm_up_ahead();
     every(app, limits::LOAD_PERIOD, Pass::Load, move |app| async move {
         app.loader.pass(ahead).await.map(drop)

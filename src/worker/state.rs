@@ -25,8 +25,6 @@ pub(super) struct State {
     /// Size of the next batch, in claims: halved when Postgres fails (a batch may be more than Postgres can write
     /// within its time limit), doubled up to the setting when Postgres succeeds.
     pub batch_orders: usize,
-    /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
-    pub overflowing: BTreeSet<CouponId>,
     /// Sales whose rows another session kept locked in Postgres at the last try: their claims wait.
     pub locked: BTreeSet<CouponId>,
     /// Whether entries have been written since the log was trimmed.
@@ -43,7 +41,6 @@ impl State {
             read_at: Instant::now(),
             contended_not_before: Instant::now(),
             batch_orders,
-            overflowing: BTreeSet::new(),
             locked: BTreeSet::new(),
             untidied: true,
         }
@@ -87,15 +84,10 @@ impl State {
         self.locked.insert(coupon)
     }
 
-    /// Notes that claims are written, and whether those on one sale exceeded its units.
-    pub fn note_written(&mut self, claims: &[LoggedClaim], alone: bool, exceeded: bool) {
+    /// Notes that claims are written: their sales aren't locked.
+    pub fn note_written(&mut self, claims: &[LoggedClaim]) {
         if !self.locked.is_empty() {
             self.locked.retain(|coupon| claims.iter().all(|claim| claim.coupon_id != *coupon));
-        }
-        match claims.first() {
-            Some(claim) if alone && exceeded => _ = self.overflowing.insert(claim.coupon_id),
-            Some(claim) if alone => _ = self.overflowing.remove(&claim.coupon_id),
-            _ => {}
         }
     }
 

@@ -119,7 +119,7 @@ impl Service {
             value_cents: 5_000,
             sale: Some(sale),
         };
-        match self.app.coupons.create(new, &Actor::command_line()).await? {
+        match self.app.coupons.create(new, None, &Actor::command_line()).await? {
             Creation::Created(coupon) => Ok(coupon.id),
             refused => Err(refused.into()),
         }

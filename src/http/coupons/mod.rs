@@ -67,14 +67,8 @@ pub async fn create(
     Admin(administrator): Admin,
     Keyed(new, key): Keyed<NewCoupon>,
 ) -> Result<Response, Problem> {
-    let creation = match key {
-        Some(Key { key, body }) => {
-            let key = CreationKey::new(administrator.id.get(), key, &body);
-            app.coupons.create_once(new, key, &administrator.actor).await?
-        }
-        None => app.coupons.create(new, &administrator.actor).await?,
-    };
-    let coupon = match creation {
+    let key = key.map(|Key { key, body }| CreationKey::new(administrator.id.get(), key, &body));
+    let coupon = match app.coupons.create(new, key, &administrator.actor).await? {
         Creation::Created(coupon) => coupon,
         refused @ Creation::KeyReused => {
             return Err(Problem::key_reused(refused.to_string()));

@@ -34,7 +34,7 @@ use crate::sale::coupon::values::Cents;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
-use crate::sale::order::moves::Moved;
+use crate::sale::order::moves::{Asker, Moved};
 use crate::sale::order::read::Listed;
 use crate::sale::payment::Paying;
 use crate::sale::payment::model::ToBePaid;
@@ -241,7 +241,7 @@ pub async fn cancel(
     User(user): User,
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.order_moves.cancel(user, order).await?)
+    reply(app.order_moves.cancel(Asker::Buyer(user), order).await?)
 }
 
 /// Ask for my money back for a paid order.
@@ -261,7 +261,7 @@ pub async fn refund(
     User(user): User,
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.payments.refund(user, order).await?)
+    reply(app.payments.refund(Asker::Buyer(user), order).await?)
 }
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {

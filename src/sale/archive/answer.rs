@@ -19,7 +19,7 @@ pub enum ArchiveOutcome {
 pub struct Archived {
     /// The coupon.
     pub coupon_id: CouponId,
-    /// Open dead letters that have been closed with a note.
+    /// Open dead letters that have been discarded.
     pub dead_letters_closed: i64,
     /// Units on their way back that don't come back to Redis any more.
     pub stock_returns_closed: i64,

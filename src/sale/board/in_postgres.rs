@@ -23,7 +23,7 @@ use crate::sale::recovery::records::Recovery;
 pub struct InPostgres {
     /// Time that Postgres needs to tell the time.
     pub ping: Duration,
-    /// The newest sales that aren't over, and behind them the newest others.
+    /// The newest sales that haven't been ended, and behind them the newest others.
     pub sales: Vec<Coupon>,
     /// Those of them that Redis has to hold.
     pub loaded: Vec<HeldSale>,
@@ -44,11 +44,11 @@ impl InPostgres {
     pub async fn look(sources: &Sources) -> Result<Self, Failure> {
         let pool = &sources.stores.pool;
         let began = Instant::now();
-        let now = postgres::time(pool).await?;
+        postgres::time(pool).await?;
         let ping = began.elapsed();
         let waits = operations::count(pool).await?;
         let waiting = operations::newest(pool, &waits, limits::BOARD_ITEMS_MAX).await?;
-        let sales = sources.coupons.newest_sales(now, limits::BOARD_SALES_MAX).await?;
+        let sales = sources.coupons.newest_sales(limits::BOARD_SALES_MAX).await?;
         let ids: Vec<CouponId> = sales.iter().map(|coupon| coupon.id).collect();
         let loaded = stock::loaded_of(pool, &ids).await?;
         let mut in_review = HashMap::new();

@@ -179,7 +179,7 @@ impl Numbers {
     /// One gauge for each pass that postpones, also if no item waits.
     async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
         let waiting = self.postponed.waiting().await?;
-        let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
+        let passes = Pass::ALL.into_iter().filter(|pass| pass.remedy().is_some());
         let waiting: Vec<_> = passes
             .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
             .collect();

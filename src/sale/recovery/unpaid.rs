@@ -105,7 +105,7 @@ impl ListBuilder {
         loop {
             let page = live::unpaid_page(&mut *snapshot, after).await?;
             let Some(last) = page.last() else { break };
-            after = Some(last.position());
+            after = Some(last.order);
             let of_lane = page.iter().filter(|unpaid| unpaid.coupon.lane() == lane);
             let of_lane: Vec<_> = of_lane.map(|unpaid| (unpaid.user, unpaid.order)).collect();
             for claim in &of_lane {

@@ -405,7 +405,7 @@ async fn tokens_are_good_for_the_users_they_name() {
         let token = [&["token", "--token-secret", SECRET, "--user", "5"], scope].concat();
         let token = said(&token).await.stdout;
         assert_eq!(app.post("/v1/coupons", token.trim(), &new).await.status, create, "{scope:?}");
-        assert_eq!(app.get("/v1/postponed", token.trim()).await.status, list, "{scope:?}");
+        assert_eq!(app.get("/v1/operations", token.trim()).await.status, list, "{scope:?}");
         let looked = app.get("/v1/redemptions/7K3M-Q9TX-2B8D-HV4N", token.trim()).await;
         assert_eq!(looked.status, look, "{scope:?}");
     }

@@ -384,10 +384,10 @@ async fn a_sale_that_can_not_be_built_stays_closed_alone() {
     let is_closed = async || {
         assert_eq!(code(&app, 5, bad).await.0, 503);
         assert_eq!(code(&app, 1, bad).await.0, 503);
-        let list = app.get("/v1/postponed?pass=rebuild", &app.admin_token()).await;
-        let item = &list.body["postponed"][0];
-        assert_eq!(item["item"], bad.to_string());
-        assert!(item["error"].as_str().is_some_and(|error| error.contains("WRONGTYPE")), "{item}");
+        let item = app.waiting("postponed").await[0].clone();
+        let detail = item["detail"].as_str().expect("a text");
+        assert!(detail.starts_with(&format!("rebuild: coupon {bad} ")), "{item}");
+        assert!(detail.contains("WRONGTYPE"), "{item}");
     };
     is_closed().await;
     // Before it is due again, no claim on it has the others' lane closed.

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};
@@ -40,7 +38,6 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     let (mut server, app) = start().await;
     let sales = [app.create_flash(3).await, app.create_flash(3).await, app.create_flash(3).await];
     let [paused, ended, restocked] = sales;
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     let _: String = app.redis(&["SAVE"]).await;
     assert_eq!(app.r#move(paused, "pause").await.status, 200);
     assert_eq!(app.r#move(ended, "end").await.status, 200);
@@ -50,7 +47,6 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     assert_eq!(refusal(&app, 1, paused).await, (503, "recovering".to_owned()));
     app.recover().await;
     assert_eq!(app.app.coupon_changes.pass().await.unwrap(), 0, "Postgres has noted all of it");
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     assert_eq!(refusal(&app, 1, paused).await, (409, "sale_paused".to_owned()));
     assert_eq!(refusal(&app, 1, ended).await, (410, "sale_ended".to_owned()));
     for user in 1..=5 {
@@ -80,7 +76,6 @@ async fn a_worker_applies_what_was_decided_by_itself() {
 async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
     let (_server, app) = start().await;
     let coupon = app.create_flash(3).await;
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     let key = app.keys().coupon(coupon);
     let older: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
@@ -99,25 +94,6 @@ async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
         assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
     }
     app.write_orders().await;
-}
-
-#[tokio::test]
-async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
-    let (_server, app) = start().await;
-    let lost = app.create_flash(3).await;
-    let behind = app.create_flash(3).await;
-    for coupon in [lost, behind] {
-        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused, None);
-        assert!(
-            app.app.coupon_changes.change(coupon, paused, &Actor::command_line()).await.is_ok()
-        );
-    }
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(lost)]).await;
-    let key = app.keys().coupon(behind);
-    let _: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
-    assert_eq!(app.app.coupon_changes.catch_up().await.unwrap(), 1);
-    assert_eq!(refusal(&app, 1, behind).await, (409, "sale_paused".to_owned()));
-    app.expect_disagreements();
 }
 
 // ---- long ----

@@ -111,7 +111,7 @@ async fn each_change_by_the_staff_is_entered_once() {
 
 /// A postponed item. Returns its id.
 async fn postponed(app: &TestApp) -> i64 {
-    app.app.postponed.note(Pass::Places, &[1], "an error").await.expect("Postgres answers");
+    app.app.postponed.note(Pass::StockReturns, &[1], "an error").await.expect("Postgres answers");
     app.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
     app.number("SELECT max(id) FROM postponed").await
 }

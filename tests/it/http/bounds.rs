@@ -17,7 +17,7 @@ async fn a_user_who_asks_too_often_is_told_to_wait() {
     assert_bounded(&app, &replies, StatusCode::OK, "user-requests");
     // Another user, an administrator, a claim of the same user, and probes are not concerned.
     assert_eq!(app.get("/v1/orders", &app.token(2)).await.status, 200);
-    let admin = ask(&app, "/v1/postponed", &app.admin_token(), |_| String::new()).await;
+    let admin = ask(&app, "/v1/operations", &app.admin_token(), |_| String::new()).await;
     assert!(admin.iter().all(|reply| reply.status() == 200));
     assert_eq!(app.claim(1, app.create_flash(1).await).await.status, 202);
 }
@@ -98,7 +98,7 @@ async fn the_routes_of_the_staff_bound_users_and_clerks() {
         let replies = ask(&app, path, &token, |_| String::new()).await;
         assert_refusals(&app, &replies, "user-requests");
     }
-    let replies = ask(&app, "/v1/dead-letters", &operator, |_| String::new()).await;
+    let replies = ask(&app, "/v1/operations", &operator, |_| String::new()).await;
     assert!(replies.iter().all(|reply| reply.status() == 200));
 }
 

@@ -101,7 +101,7 @@ async fn every_reply_keeps_browsers_from_harm() {
         ("/v1/coupons", "", false),
         ("/v1/orders", &*app.token(1), true),
         ("/v1/orders", "", false),
-        ("/v1/dead-letters", &*app.admin_token(), true),
+        ("/v1/operations", &*app.admin_token(), true),
         ("/nowhere", "", false),
         ("/livez", "", false),
         ("/openapi.json", "", false),
@@ -148,7 +148,7 @@ async fn administrators_may_be_answered_on_a_listener_of_their_own() {
         service.logged("administrators, /metrics, /livez and /readyz listen on http://").await;
     let (_, address) = line.split_once("http://").expect("the line has a URL");
     let private = format!("http://{address}");
-    for path in ["/v1/dead-letters", "/v1/postponed", "/v1/recoveries", "/v1/reconcile/runs"] {
+    for path in ["/v1/operations", "/v1/recoveries", "/v1/reconcile/runs"] {
         let get = async |url: &str| {
             let request = app.client().get(url.to_owned() + path).bearer_auth(app.admin_token());
             request.send().await.expect("the service answers").status().as_u16()

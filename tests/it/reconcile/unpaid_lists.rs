@@ -10,6 +10,7 @@ use flash_sale::base::clock::Clock;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::order::model::PayMethod;
+use flash_sale::sale::order::moves::Asker;
 use flash_sale::sale::{Stores, reconcile};
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -217,7 +218,7 @@ async fn close_some(app: &TestApp) {
         let order = OrderId::new(order).expect("an order id");
         let _ = match order.get() % 2 {
             0 => app.app.payments.pay(user(n), order, PayMethod::Balance, None).await.map(drop),
-            _ => app.app.order_moves.cancel(user(n), order).await.map(drop),
+            _ => app.app.order_moves.cancel(Asker::Buyer(user(n)), order).await.map(drop),
         };
     }
     tokio::task::yield_now().await;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order::moves::{Asker, Moved};
 
 use crate::support::{
     Bounded, OwnServers, TestApp, eventually, lane, median, patience, user, write_all,
@@ -121,9 +122,9 @@ async fn several_workers_share_a_flood_while_units_come_back() {
                 sqlx::query_scalar(due).fetch_all(&app.app.stores.pool).await.unwrap();
             for id in ids {
                 let order = flash_sale::sale::ids::OrderId::new(id).unwrap();
-                let cancelled = app.app.order_moves.cancel(user(id), order).await.unwrap();
-                closed +=
-                    i64::from(matches!(cancelled, flash_sale::sale::order::moves::Moved::There(_)));
+                let cancelled =
+                    app.app.order_moves.cancel(Asker::Buyer(user(id)), order).await.unwrap();
+                closed += i64::from(matches!(cancelled, Moved::There(_)));
             }
         }
         closed

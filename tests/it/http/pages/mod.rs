@@ -282,8 +282,8 @@ async fn a_printed_link_lets_one_administrator_in() {
         assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
     }
     let session = exchange(&app, &json!({"code": CODE})).await;
-    let letters = app.get("/v1/dead-letters", session.text("token")).await;
-    assert_eq!(letters.status, 200, "{letters:?}");
+    let waiting = app.get("/v1/operations", session.text("token")).await;
+    assert_eq!(waiting.status, 200, "{waiting:?}");
     let again = exchange(&app, &json!({"code": CODE})).await;
     assert_eq!(again.refusal(), (403, "invalid_code"));
     // Two tabs at one time: one gets in.
