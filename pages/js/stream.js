@@ -22,6 +22,8 @@ export class Stream {
   #stop = new AbortController();
   #last = 0;
   #sleep;
+  /** Whether somebody waits for news who looks at another tab. */
+  staysWhileHidden = false;
 
   /**
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` asks for
@@ -33,7 +35,7 @@ export class Stream {
   constructor({ path, event, final, ask, headers = () => ({}), also = {} }, tell) {
     this.#of = { path, event, final, ask, headers, also };
     this.#tell = tell;
-    document.addEventListener('visibilitychange', () => this.#stop.abort());
+    document.addEventListener('visibilitychange', () => this.#isHidden() && this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
     this.#sleep = afterSleep((sleptMs) => {
       this.#tell({ line: 'lost', sleptMs });
@@ -42,11 +44,15 @@ export class Stream {
     this.#run();
   }
 
+  #isHidden() {
+    return document.hidden && !this.staysWhileHidden;
+  }
+
   async #run() {
     let pause = PAUSE_MIN_MS;
     for (;;) {
-      if (document.hidden) {
-        while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
+      if (this.#isHidden()) {
+        while (this.#isHidden()) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
         this.#tell({ line: 'connecting' });
       }
       this.#stop = new AbortController();
@@ -56,7 +62,7 @@ export class Stream {
         this.#tell({ refused: code });
         return clearInterval(this.#sleep);
       }
-      if (document.hidden) continue;
+      if (this.#isHidden()) continue;
       if (code === 'too_many_watchers') {
         const told = await this.#of.ask();
         this.#tell(told);

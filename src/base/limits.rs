@@ -122,6 +122,8 @@ pub const BOARD_RECOVERIES_MAX: u32 = 5;
 pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Time for which the token of a demo's shopper is valid.
 pub const SHOPPER_TOKEN_TIME: Duration = Duration::from_secs(3_600);
+/// Time for which the page of a sale waits for what it shows before its script runs: then it is sent without that.
+pub const PAGE_WAIT_MAX: Duration = Duration::from_millis(300);
 /// Shoppers of a storm, and its units.
 pub const STORM_SHOPPERS_MAX: u32 = 100_000;
 /// Seconds in which the shoppers of a storm arrive.

@@ -168,7 +168,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    Door::new(router.merge(docs).merge(pages::routes(http)), names, http)
+    let router = router.merge(docs).merge(pages::routes(http)).fallback(pages::nothing_here);
+    Door::new(router, names, http)
 }
 
 const OPENAPI: &str = "/openapi.json";
@@ -177,7 +178,9 @@ const OPENAPI: &str = "/openapi.json";
 pub fn operations(http: &HttpState) -> Door {
     let (router, document) = operation_routes().split_for_parts();
     // Refusals of this listener link to it, too.
-    Door::new(router.merge(problem::kinds::routes()), Routes::new(&document, &[]), http)
+    let router = router.merge(problem::kinds::routes());
+    let router = router.fallback(|| async { Problem::nothing_here() });
+    Door::new(router, Routes::new(&document, &[]), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -200,7 +203,6 @@ impl Door {
     /// request is [`answer`](Self::answer).
     fn new(router: Router<HttpState>, names: Routes, http: &HttpState) -> Self {
         let router = router
-            .fallback(|| async { Problem::nothing_here() })
             .method_not_allowed_fallback(|| async {
                 Problem::new(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -315,7 +317,8 @@ impl Door {
         let metrics = &self.http.app().metrics;
         let mut code = None;
         let mut problem = response.extensions_mut().remove::<Problem>();
-        if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
+        let is_page = response.headers().contains_key(header::CONTENT_SECURITY_POLICY);
+        if problem.is_none() && response.status() == StatusCode::NOT_FOUND && !is_page {
             // Swagger UI answers for a page that is not there, without a problem body.
             problem = Some(Problem::nothing_here());
         }

@@ -61,6 +61,15 @@ pub fn asset(name: &str) -> Option<&'static File> {
 }
 
 impl File {
+    /// A page as text.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't UTF-8: those in `pages/` are.
+    pub fn text(&self) -> &'static str {
+        str::from_utf8(self.plain).expect("pages are UTF-8")
+    }
+
     /// The reply with this file, without its type: compressed for a client that takes that.
     pub fn reply(&self, headers: &HeaderMap, freshness: Freshness) -> Response {
         // Weak, because it stands for both forms.

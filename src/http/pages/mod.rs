@@ -14,6 +14,9 @@ pub mod sessions;
 // Storms of a demo.
 pub mod storms;
 
+// The page of a sale, before its script runs.
+mod first;
+
 // The guard of what only the demo has.
 mod here;
 
@@ -26,17 +29,22 @@ pub mod files;
 use std::future::ready;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
+use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
+use super::extract::Id;
 use super::frame::reply::Json;
 use super::problem::Problem;
 use super::state::HttpState;
+use super::tags::values;
 use crate::base::config::Page;
+use crate::base::limits;
+use crate::sale::ids::CouponId;
 use files::{File, Freshness};
 
 /// Headers of each page and asset.
@@ -61,6 +69,8 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 const SHOP: &str = "/";
 const BOARD: &str = "/board";
 const STORM: &str = "/storm";
+/// For clerks, who redeem where shoppers buy.
+const REDEEM: &str = "/redeem";
 
 /// Pages that this listener serves: a page links to no other one.
 #[derive(Clone, Serialize)]
@@ -78,6 +88,7 @@ impl Served {
             (SHOP, front.pages.contains(&Page::Shop)),
             (BOARD, has_board),
             (STORM, front.demo.is_some()),
+            (REDEEM, front.pages.contains(&Page::Shop)),
         ];
         Self {
             pages: all.into_iter().filter(|(_, is_here)| *is_here).map(|(path, _)| path).collect(),
@@ -90,7 +101,8 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
     let served = Served::here(http);
     let mut routes = Router::new();
     if served.pages.contains(&SHOP) {
-        routes = routes.route(SHOP, get(shop)).route("/sale/{coupon}", get(shop));
+        routes = routes.route(SHOP, get(shop)).route("/sale/{coupon}", get(sale));
+        routes = routes.route(REDEEM, get(redeem));
     }
     if served.pages.contains(&BOARD) {
         routes = routes.route(BOARD, get(board));
@@ -134,6 +146,50 @@ async fn trace(headers: HeaderMap) -> Response {
 
 async fn shop(headers: HeaderMap) -> Response {
     let page = files::page("shop.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
+/// The page with its sale; that of any sale where there is none.
+async fn sale(
+    State(http): State<HttpState>,
+    coupon: Result<Id<CouponId>, Problem>,
+    headers: HeaderMap,
+) -> Response {
+    let page = files::page("shop.html");
+    let coupon = match coupon {
+        Ok(Id(coupon)) => {
+            let shown = http.app().coupons.cache.show(coupon);
+            timeout(limits::PAGE_WAIT_MAX, shown).await.ok().and_then(Result::ok).flatten()
+        }
+        Err(_) => None,
+    };
+    let tongue = values(&headers, header::ACCEPT_LANGUAGE).next();
+    let in_chinese = tongue.is_some_and(|tongue| tongue.starts_with("zh"));
+    let now = http.app().clock.now();
+    let painted = coupon.and_then(|it| first::painted(page.text(), &it.body, now, in_chinese));
+    let Some(painted) = painted else {
+        return reply(page, page.reply(&headers, Freshness::Asked));
+    };
+    let about = [
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::VARY, HeaderValue::from_static("accept-language")),
+    ];
+    reply(page, (about, painted).into_response())
+}
+
+/// The answer at a wrong path: a page for browsers, where there is a shop, and a problem for programs.
+pub async fn nothing_here(State(http): State<HttpState>, headers: HeaderMap) -> Response {
+    let is_browser = values(&headers, header::ACCEPT).any(|kind| kind.starts_with("text/html"));
+    if !is_browser || !http.front().pages.contains(&Page::Shop) {
+        return Problem::nothing_here().into_response();
+    }
+    let page = files::page("shop.html");
+    let page = reply(page, page.reply(&headers, Freshness::Never));
+    (StatusCode::NOT_FOUND, page).into_response()
+}
+
+async fn redeem(headers: HeaderMap) -> Response {
+    let page = files::page("redeem.html");
     reply(page, page.reply(&headers, Freshness::Asked))
 }
 

@@ -404,15 +404,16 @@ async fn the_bar_leads_to_pages_that_are_served_and_to_no_others() {
         let reply = app.get("/pages", "").await;
         assert_eq!((reply.status, &reply.body), (200, &json!({"pages": pages})));
         assert_eq!(reply.header("cache-control"), "no-store");
-        for page in ["/", "/board", "/storm"] {
+        for page in ["/", "/board", "/storm", "/redeem"] {
             let status = if pages.contains(&page) { 200 } else { 404 };
             assert_eq!(get(app, page, &[]).await.status, status, "{page} beside {pages:?}");
         }
     };
-    served(&TestApp::demo().await, &["/", "/board", "/storm"]).await;
+    served(&TestApp::demo().await, &["/", "/board", "/storm", "/redeem"]).await;
     served(&TestApp::configured(&["--pages", "board"]).await, &["/board"]).await;
-    served(&TestApp::configured(&["--pages", "shop"]).await, &["/"]).await;
-    served(&TestApp::configured(&["--pages", "shop,board"]).await, &["/", "/board"]).await;
+    served(&TestApp::configured(&["--pages", "shop"]).await, &["/", "/redeem"]).await;
+    let both = TestApp::configured(&["--pages", "shop,board"]).await;
+    served(&both, &["/", "/board", "/redeem"]).await;
     assert_eq!(TestApp::start().await.get("/pages", "").await.refusal(), (404, "not_found"));
 }
 
