@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe fuzz bench locks ladder ids cache delay course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe bench locks ladder ids cache course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -64,17 +64,14 @@ alerts: ## Check the alerts of deploy/prometheus, and that each fires when it sh
 observe: ## Run the queries of dashboard and alerts on a real Prometheus that scrapes a real process (a minute).
 	@scripts/setup && exec scripts/observe
 
-fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
-	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
-
-check: ## Run every check: those of .ci/run, documentation, explorer, ladders, contract and browser.
+check: ## Run every check: those of .ci/run, contract and browser.
 	@exec .ci/run --all
 
 bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
 
-locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
-	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost
+locks: ## Measure the locks beside rslock and, where Java is, Redisson (a minute and a build).
+	@scripts/setup && exec cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml
 
 ladder: ## Sell by every design of the tutorials, break each and measure it (docs/ladder.md; a minute, and a build of minutes).
 	@scripts/setup && exec $(figures) sale_ladder -- $(ARGS)
@@ -84,9 +81,6 @@ ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md
 
 cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md; half a minute, and that build).
 	@scripts/setup && exec $(figures) cache_ladder -- $(ARGS)
-
-delay: ## Let orders expire, late, killed and measured, and write the figures into docs/delay.md (half a minute, and that build).
-	@scripts/setup && exec $(figures) delay_figures -- $(or $(strip $(ARGS)),--write docs/delay.md)
 
 course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)

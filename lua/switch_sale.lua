@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  lane    HASH  epoch and state of the lane
 -- KEYS[2]  coupon  HASH  the sale
+-- KEYS[3..] the shards that it has, whose place the new ones take; they are removed
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  opens_ms
 -- ARGV[3]  closes_ms
@@ -12,25 +13,27 @@
 -- ARGV[8]  revision
 -- ARGV[9]  shards, as the new buyers have them
 --
--- Replies  SWITCHED and the shards that the sale had before, or ''
---          FENCED and '': another recovery has begun, or this one is over; nothing has changed
+-- Replies  SWITCHED  the sale is the one that was built
+--          FENCED    another recovery has begun, or this one is over; nothing has changed
 --
--- Cost: O(1). The new shards are complete before, and no claim can have come in between, because the lane is
--- recovering. The epoch in the names of the shards keeps those of two recoveries apart.
+-- Cost: O(shards named here); their memory is freed beside. The new shards are complete before, and no claim can have
+-- come in between, because the lane is recovering. The epoch in the names of the shards keeps those of two recoveries
+-- apart.
 
 local lane, coupon = KEYS[1], KEYS[2]
 local epoch, opens_ms, closes_ms, stock, total = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local state, load_id, revision, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local facts = redis.call('HMGET', lane, 'epoch', 'state')
-if facts[1] ~= epoch or facts[2] ~= 'recovering' then return { 'FENCED', '' } end
+if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
 -- A key of another type is replaced, too.
-local before = redis.pcall('HMGET', coupon, 'shards', 'returns')
+local before = redis.pcall('HMGET', coupon, 'returns')
 -- Processes that remember the sale as sold out read its buyers anew.
-local additions = string.format('%d', (tonumber(before[2]) or 0) + 1)
+local additions = string.format('%d', (tonumber(before[1]) or 0) + 1)
 redis.call('DEL', coupon)
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
   'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
   'revision', revision, 'epoch', epoch, 'shards', shards)
-return { 'SWITCHED', before[1] or '' }
+for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+return 'SWITCHED'

@@ -57,8 +57,8 @@ CREATE INDEX orders_of_user ON orders (user_id, id);
 -- What the expiry looks for.
 CREATE INDEX orders_due ON orders (pay_by) WHERE status = 'unpaid';
 -- What the staff searches.
-CREATE INDEX orders_of_coupon ON orders (coupon_id, status, claimed_at, id);
-CREATE INDEX orders_of_status ON orders (status, claimed_at, id);
+CREATE INDEX orders_of_coupon ON orders (coupon_id, status, id);
+CREATE INDEX orders_of_status ON orders (status, id);
 
 -- Whether a user has so many closed orders of a coupon behind the given order id. Claims of one user on one coupon are
 -- counted one after the other until the end of their transactions: each sees the orders of those before it, because a
@@ -105,11 +105,10 @@ CREATE TABLE stock_returns (
     user_id    bigint      NOT NULL,
     done_at    timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
-    -- Also moved by a try that didn't get through, so that the others come first.
     updated_at timestamptz NOT NULL DEFAULT now(),
     -- An order gives back one unit in its life.
     CONSTRAINT stock_returns_once PRIMARY KEY (order_id, what),
     CONSTRAINT stock_returns_order FOREIGN KEY (order_id) REFERENCES orders (id)
 );
 -- From coupon to coupon, and in each the rows that have waited longest.
-CREATE INDEX stock_returns_waiting ON stock_returns (what, coupon_id, updated_at) WHERE done_at IS NULL;
+CREATE INDEX stock_returns_waiting ON stock_returns (coupon_id, updated_at) WHERE done_at IS NULL;

@@ -22,8 +22,10 @@ CREATE TABLE payments (
     -- Time at which it began to go back.
     refunding_at       timestamptz,
     -- When the gateway was last asked to give it back.
-    refund_asked_at    timestamptz,
+    refund_asked_at    timestamptz NOT NULL DEFAULT '-infinity',
     refunded_at        timestamptz,
+    -- Time of the next look at a held payment; 'infinity': an administrator decides.
+    next_look_at       timestamptz,
     -- Words of the administrator who closed it, and the time of that.
     note               text,
     closed_at          timestamptz,
@@ -39,6 +41,7 @@ CREATE TABLE payments (
         AND (order_id IS NULL) = (amount_cents IS NULL)),
     -- A status, its reason and its time imply each other.
     CONSTRAINT payments_refund_reason CHECK ((refund_reason IS NULL) = (status = 'accepted')),
+    CONSTRAINT payments_next_look_at CHECK ((next_look_at IS NOT NULL) = (status = 'held')),
     CONSTRAINT payments_refunded_at CHECK ((refunded_at IS NOT NULL) = (status = 'refunded')),
     CONSTRAINT payments_closed CHECK
         ((closed_at IS NOT NULL) = (status = 'closed') AND (note IS NOT NULL) = (status = 'closed'))
@@ -48,22 +51,11 @@ CREATE UNIQUE INDEX payments_one_for_order ON payments (order_id)
     WHERE refund_reason IS NULL OR refund_reason = 'asked_for';
 CREATE INDEX payments_of_order ON payments (order_id);
 -- What the pass over refunds looks for.
-CREATE INDEX payments_refunding ON payments (refund_asked_at NULLS FIRST, id) WHERE status = 'refunding';
+CREATE INDEX payments_refunding ON payments (refund_asked_at, id) WHERE status = 'refunding';
 CREATE INDEX payments_refunding_here ON payments (id) WHERE status = 'refunding' AND gateway = 'in_process';
--- What the staff searches.
-CREATE INDEX payments_owed ON payments (id) WHERE status = 'refunding';
-CREATE INDEX payments_owed_of_reason ON payments (refund_reason, id) WHERE status = 'refunding';
-CREATE INDEX payments_settled ON payments (id) WHERE status IN ('refunded', 'closed');
-CREATE INDEX payments_settled_of_reason ON payments (refund_reason, id) WHERE status IN ('refunded', 'closed');
-
--- The held payments, and when each is looked at again.
-CREATE TABLE held_payments (
-    payment_id   bigint      PRIMARY KEY,
-    -- 'infinity': an administrator decides.
-    next_look_at timestamptz NOT NULL,
-    CONSTRAINT held_payments_payment FOREIGN KEY (payment_id) REFERENCES payments (id)
-);
-CREATE INDEX held_payments_next ON held_payments (next_look_at);
+CREATE INDEX payments_to_look_at ON payments (next_look_at) WHERE status = 'held';
+-- What waits for the staff.
+CREATE INDEX payments_owed ON payments (status, id) WHERE status IN ('held', 'refunding');
 
 -- Payments that were begun at a gateway: the payer may pay, and the gateway's word about that may get lost.
 CREATE TABLE opened_payments (

@@ -30,7 +30,6 @@ CREATE TABLE dead_letters (
         (coupon_id IS NULL) = (order_id IS NULL) AND (user_id IS NULL) = (order_id IS NULL))
 );
 CREATE INDEX dead_letters_of_order ON dead_letters (order_id) WHERE order_id IS NOT NULL;
-CREATE INDEX dead_letters_of_user ON dead_letters (user_id, id) WHERE user_id IS NOT NULL;
 CREATE INDEX dead_letters_of_coupon ON dead_letters (coupon_id, id) WHERE coupon_id IS NOT NULL;
 -- Open ones, which are few among all that there ever were.
 CREATE INDEX dead_letters_open ON dead_letters (id) WHERE resolved_at IS NULL;

@@ -20,23 +20,15 @@ CREATE TABLE lanes (
     CONSTRAINT lanes_recovering_since CHECK (state = 'open' OR (closed_at IS NOT NULL AND reason IS NOT NULL))
 );
 
--- The process that looks after the lanes, for as long as it says so.
-CREATE TABLE lane_keeper (
-    only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
-    process  text        NOT NULL,
-    until    timestamptz NOT NULL
-);
-INSERT INTO lane_keeper (process, until) VALUES ('none', '1970-01-01T00:00:00Z');
-
 -- What each recovery of a lane found and did.
 CREATE TABLE recoveries (
     id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     lane             integer     NOT NULL,
-    -- Epoch of the lane since then.
+    -- Epoch of the last attempt.
     epoch            bigint      NOT NULL,
     reason           text        NOT NULL,
     closed_at        timestamptz NOT NULL,
-    -- None while the recovery lasts, or if its process died in it; the next one has another row.
+    -- None while the recovery lasts. An attempt that is broken off leaves its row to the next one.
     opened_at        timestamptz,
     -- Sales that were there unharmed, and sales that were built anew, with their buyers.
     sales_kept       bigint,
@@ -49,8 +41,6 @@ CREATE TABLE recoveries (
     -- Living processes that handed none in within the time: their number and names.
     absent           bigint,
     absent_processes text[],
-    -- Receipts that a process had dropped for newer ones, and that were not known to be committed.
-    receipts_dropped bigint,
     -- Promises, at least, that neither a store nor a living process knew. None where that can't be known.
     unknown          bigint,
     -- Claims that can't be kept, by user and order: a list of objects.
@@ -63,12 +53,9 @@ CREATE TABLE recoveries (
 CREATE INDEX recoveries_of_lane ON recoveries (lane, id);
 -- What waits for the staff.
 CREATE INDEX recoveries_unsettled ON recoveries (id) WHERE settled_at IS NULL AND (lost <> '[]' OR unknown > 0);
--- Closures, newest first: all, of a lane, of a reason, and in each rare state.
-CREATE INDEX recoveries_closed ON recoveries (closed_at, id);
-CREATE INDEX recoveries_closed_of_lane ON recoveries (lane, closed_at, id);
-CREATE INDEX recoveries_closed_of_reason ON recoveries (reason, closed_at, id);
-CREATE INDEX recoveries_closed_unfinished ON recoveries (closed_at, id) WHERE opened_at IS NULL;
-CREATE INDEX recoveries_closed_settled ON recoveries (closed_at, id) WHERE settled_at IS NOT NULL;
+-- The rare states.
+CREATE INDEX recoveries_unfinished ON recoveries (id) WHERE opened_at IS NULL;
+CREATE INDEX recoveries_settled ON recoveries (id) WHERE settled_at IS NOT NULL;
 
 -- Processes that promise claims, for as long as they say that they live.
 CREATE TABLE processes (
@@ -82,12 +69,11 @@ CREATE TABLE receipts (
     user_id    bigint      NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now()
 );
--- The epoch of a lane up to which a process has handed in all of its receipts, but those that it had dropped.
+-- The epoch of a lane up to which a process has handed in all of its receipts.
 CREATE TABLE receipt_hand_ins (
     process text   REFERENCES processes (process) ON DELETE CASCADE,
     lane    integer NOT NULL,
     epoch   bigint NOT NULL,
-    dropped bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (process, lane)
 );
 
@@ -97,7 +83,7 @@ CREATE TABLE reconcile_runs (
     -- Who asked for it: the clock, an administrator over HTTP, or somebody at the command line.
     asked_by      text        NOT NULL CHECK (asked_by IN ('period', 'api', 'command_line')),
     started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- Never set if its process died on the way.
+    -- If its process died on the way, the time at which the next one began.
     finished_at   timestamptz,
     -- Why nothing could be said: a store didn't answer.
     failure       text,
@@ -111,15 +97,8 @@ CREATE TABLE reconcile_runs (
     findings      jsonb       NOT NULL DEFAULT '[]',
     -- What was done about them: code, coupon_id, detail, done.
     repairs       jsonb       NOT NULL DEFAULT '[]',
-    -- Subject of the token, and the Idempotency-Key: a repeat gets the same comparison.
-    asker         bigint CHECK (asker > 0),
-    key           text CHECK (octet_length(key) BETWEEN 1 AND 255),
-    -- SHA-256 of the body.
-    fingerprint   bytea,
     CONSTRAINT reconcile_runs_finished CHECK
         ((finished_at IS NULL) = (failure IS NULL AND disagreements IS NULL)),
-    CONSTRAINT reconcile_runs_found CHECK (num_nulls(at_rest, sales, in_flight, disagreements) IN (0, 4)),
-    CONSTRAINT reconcile_runs_keyed CHECK (num_nulls(asker, key, fingerprint) IN (0, 3))
+    CONSTRAINT reconcile_runs_found CHECK (num_nulls(at_rest, sales, in_flight, disagreements) IN (0, 4))
 );
 CREATE INDEX reconcile_runs_started_at ON reconcile_runs (started_at);
-CREATE UNIQUE INDEX reconcile_runs_key ON reconcile_runs (asker, key) WHERE key IS NOT NULL;

@@ -15,9 +15,9 @@ CREATE TABLE audit (
     after      jsonb,
     CONSTRAINT audit_command CHECK ((actor IS NULL) = (scope = 'command_line'))
 );
-CREATE INDEX audit_at ON audit (at, id);
-CREATE INDEX audit_of_action ON audit (action, at, id);
-CREATE INDEX audit_of_subject ON audit (subject_id, at, id);
+CREATE INDEX audit_at ON audit (at);
+CREATE INDEX audit_of_action ON audit (action, id);
+CREATE INDEX audit_of_subject ON audit (subject_id, id);
 
 -- What a pass of the workers could not deal with, although both stores answered: put aside, so that everything else goes
 -- on, and tried again less and less often. Kept here, so that all processes know of it.
@@ -67,15 +67,18 @@ CREATE VIEW waiting AS
                     'an entry that can''t be read') || ': ' || reason || ': ' || detail, reason
     FROM dead_letters WHERE resolved_at IS NULL
     UNION ALL
-    SELECT 'held_payment', payment_id, CASE refund_reason WHEN 'charged_back' THEN updated_at ELSE created_at END,
-           CASE WHEN notice IS NOT NULL THEN 'a signed notice that could not be understood'
-                ELSE amount_cents || ' cents for order ' || order_id || ': ' || refund_reason END,
+    SELECT 'held_payment', id, CASE refund_reason WHEN 'charged_back' THEN updated_at ELSE created_at END,
+           CASE WHEN notice IS NOT NULL
+                    THEN 'a signed notice that could not be understood: ' || left(encode(notice, 'escape'), 2000)
+                ELSE amount_cents || ' cents' || coalesce(' ' || currency, '') || ' of payment ' || gateway_payment_id
+                    || ' for order ' || order_id || ': ' || refund_reason END,
            CASE WHEN refund_reason = 'unknown_order' AND next_look_at = 'infinity' THEN 'may_be_back'
                 ELSE refund_reason END
-    FROM held_payments JOIN payments ON payments.id = payment_id WHERE status = 'held'
+    FROM payments WHERE status = 'held'
     UNION ALL
     SELECT 'refund', id, coalesce(refunding_at, created_at),
-           amount_cents || ' cents for order ' || order_id || ': ' || refund_reason, refund_reason
+           amount_cents || ' cents' || coalesce(' ' || currency, '') || ' of payment ' || gateway_payment_id
+               || ' for order ' || order_id || ': ' || refund_reason, refund_reason
     FROM payments WHERE status = 'refunding'
     UNION ALL
     SELECT 'postponed', id, since,

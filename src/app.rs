@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redisson_locks::ReentrantLocks;
+use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::base::clock::Clock;
@@ -16,9 +17,8 @@ use crate::kit::locks::reentrant_locks;
 use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::audit::Audit;
-use crate::sale::board::Board;
 use crate::sale::board::presence::{Presence, Word};
-use crate::sale::board::sources::Sources;
+use crate::sale::board::{Board, Sources};
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
 use crate::sale::claim::memory::Memories;
@@ -37,12 +37,13 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::loss::LossAlarm;
 use crate::sale::operations::Operations;
+use crate::sale::order::closed::ClosedOrders;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::waiters::OrderWaiters;
-use crate::sale::order::write::{ClosedOrders, Orders};
+use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
 use crate::sale::payment::gateway::Checkout;
@@ -57,10 +58,6 @@ use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::Retention;
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
-#[cfg(feature = "otlp")]
-use crate::sale::trace::otlp::open as outbox;
-#[cfg(not(feature = "otlp"))]
-use crate::sale::trace::outbox::Outbox;
 
 /// The service. Both doors hold it by `Arc`.
 pub struct App {
@@ -142,13 +139,12 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back and for changes
-/// of coupons, and keep the service's own memory in bounds.
+/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back, and keep the
+/// service's own memory in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
     redis.follow_master(&app.shutdown);
-    let (memories, shown) = (app.memories.clone(), app.coupons.cache.clone());
-    listener::listen(redis.clone(), keys, memories, shown, &app.shutdown);
+    listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
@@ -257,289 +253,21 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let (backlog, lane_states, durability) = looked_up(config, &stores, &clock).await?;
-        let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
-            Base::new(config, &stores, &lane_states, &shutdown)?;
-        let ClaimParts { orders, locks, memories, traces } =
-            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
-        let Promises { receipts, hand_in, keeper } =
-            Promises::new(config, &stores, &lane_states, &orders, (&metrics, &postponed));
-        let told = (&durability, &receipts, &memories);
-        let script = claim_script(config, &stores, &backlog, &lane_states, told, &shutdown);
-        let regular = regular_claims(config, &stores, &locks, &orders);
-        let asked = (loader.clone(), lane_states.clone(), loss);
-        let live = live_sales(config, &stores, &coupons, &shutdown);
-        let looked_at = (&backlog, &lane_states, &durability);
-        let sale = (&coupons, &coupon_changes);
-        let sources = sources(&stores, &coupons, looked_at, &clock);
-        Ok(Arc::new(Self {
-            claims: Claims::new(memories.clone(), script, asked, regular, orders.clone()),
-            board: Board::new(sources, live.places(), shutdown.clone()),
-            presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
-            live,
-            storms: storms(&stores, sale, (&backlog, &traces), &shutdown),
-            claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            traces,
-            payments: payments(config, &stores, &order_moves, &postponed),
-            expiry: Expiry::new(order_moves.clone(), postponed.clone()),
-            dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
-            retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
-            stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
-            coupons,
-            archive: archive(config, &stores, &coupon_changes, &postponed, &shutdown),
-            coupon_changes,
-            loader,
-            lanes: lane_states.clone(),
-            durability: durability.clone(),
-            keeper,
-            hand_in,
-            receipts,
-            memories,
-            order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
-            orders,
-            order_moves,
-            locks,
-            readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
-            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
-            backlog,
-            audit: Audit::new(stores.pool.clone()),
-            operations: Operations::new(stores.pool.clone()),
-            retention: Retention::new(stores.pool.clone(), metrics.clone(), config),
-            postponed,
-            reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
-            clock,
-            metrics,
-            shutdown,
-            stores,
-        }))
-    }
-}
-
-/// Facts in both stores about order ids, lanes and the durability of claims.
-async fn looked_up(
-    config: &Config,
-    stores: &Stores,
-    clock: &Clock,
-) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
-    let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
-    apart::examine_at_start(stores).await?;
-    let lane_states = fence::states_of(stores).await?;
-    let durability = Durability::looked_up(&stores.redis, config.durability, clock).await?;
-    Ok((backlog, lane_states, Arc::new(durability)))
-}
-
-/// Parts that claims and their orders are made with.
-struct ClaimParts {
-    orders: Orders,
-    locks: ReentrantLocks,
-    memories: Memories,
-    traces: Arc<Traces>,
-}
-
-impl ClaimParts {
-    fn new(
-        config: &Config,
-        stores: &Stores,
-        metrics: &Arc<Metrics>,
-        (clock, shutdown): (&Clock, &Shutdown),
-    ) -> Self {
-        let pool = stores.pool.clone();
-        Self {
-            traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
-            orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
-            locks: buyers_locks(config, stores, shutdown),
-            memories: empty_memories(config, stores, shutdown),
-        }
-    }
-}
-
-/// No claim is traced by a build that can't send traces: `Config::validate` refuses the setting.
-#[cfg(not(feature = "otlp"))]
-fn outbox(_: &Config, _: &Arc<Metrics>, _: &Clock, _: &Shutdown) -> Option<Outbox> {
-    None
-}
-
-fn regular_claims(
-    config: &Config,
-    stores: &Stores,
-    locks: &ReentrantLocks,
-    orders: &Orders,
-) -> RegularClaims {
-    let closed = ClosedOrders { most: config.closed_orders_max };
-    RegularClaims::new(stores, locks.clone(), orders.clone(), closed)
-}
-
-fn claim_script(
-    config: &Config,
-    stores: &Stores,
-    backlog: &Arc<Backlog>,
-    lanes: &Arc<LaneStates>,
-    (durability, receipts, memories): (&Arc<Durability>, &Arc<ReceiptBook>, &Memories),
-    shutdown: &Shutdown,
-) -> ClaimScript {
-    let connected = (stores.redis.clone(), stores.keys.clone());
-    let bounds = Bounds::of(config, backlog.clone());
-    let told = (durability.clone(), receipts.clone(), memories.clone());
-    ClaimScript::new(connected, bounds, lanes.clone(), told, shutdown.clone())
-}
-
-fn stock_returns(
-    stores: &Stores,
-    loader: &Arc<Loader>,
-    lanes: &Arc<LaneStates>,
-    postponed: &Postponed,
-) -> StockReturns {
-    StockReturns::new(stores, loader.clone(), lanes.clone(), postponed.clone())
-}
-
-/// Capabilities that the board reads.
-fn sources(
-    stores: &Stores,
-    coupons: &Arc<Coupons>,
-    (backlog, lanes, durability): (&Arc<Backlog>, &Arc<LaneStates>, &Arc<Durability>),
-    clock: &Clock,
-) -> Sources {
-    Sources {
-        stores: stores.clone(),
-        coupons: coupons.clone(),
-        backlog: backlog.clone(),
-        lanes: lanes.clone(),
-        durability: durability.clone(),
-        clock: clock.clone(),
-    }
-}
-
-fn live_sales(
-    config: &Config,
-    stores: &Stores,
-    coupons: &Arc<Coupons>,
-    shutdown: &Shutdown,
-) -> LiveSales {
-    let window = config.payment_window();
-    LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
-}
-
-fn presence(
-    config: &Config,
-    stores: &Stores,
-    counted: (&Arc<Backlog>, &Arc<Metrics>),
-    clock: &Clock,
-    shutdown: &Shutdown,
-) -> Presence {
-    let name = |role: &Role| match role {
-        Role::Api => "api".to_owned(),
-        Role::Worker => "worker".to_owned(),
-    };
-    let about = Word {
-        roles: config.roles.iter().map(name).collect(),
-        checkout: config.has_role(Role::Api).then(|| Checkout::of(config)),
-        durability: config.durability.map(|level| level.to_string()),
-        ..Word::default()
-    };
-    Presence::new(stores, about, counted, clock.clone(), shutdown.clone())
-}
-
-fn payments(
-    config: &Config,
-    stores: &Stores,
-    moves: &OrderMoves,
-    postponed: &Postponed,
-) -> Payments {
-    Payments::new(stores.pool.clone(), moves.clone(), postponed.clone(), config)
-}
-
-fn storms(
-    stores: &Stores,
-    (coupons, changes): (&Arc<Coupons>, &Arc<CouponChanges>),
-    (backlog, traces): (&Arc<Backlog>, &Arc<Traces>),
-    shutdown: &Shutdown,
-) -> Storms {
-    let sale = (coupons.clone(), changes.clone());
-    let asked = (backlog.clone(), traces.clone());
-    Storms::new(stores, sale, asked, shutdown.clone())
-}
-
-fn archive(
-    config: &Config,
-    stores: &Stores,
-    changes: &Arc<CouponChanges>,
-    postponed: &Postponed,
-    shutdown: &Shutdown,
-) -> Archive {
-    let after = config.archive_after();
-    Archive::new(stores, changes.clone(), postponed.clone(), after, shutdown.clone())
-}
-
-fn empty_backlog(config: &Config, stores: &Stores, lanes: i32) -> Arc<Backlog> {
-    let Stores { redis, keys, .. } = stores.clone();
-    Arc::new(Backlog::new(redis, keys, lanes, config.backlog_orders_max))
-}
-
-fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
-    let lease = config.lock_lease();
-    let lease_max = Some(limits::LOCK_LEASE_MAX);
-    reentrant_locks(&stores.redis, lease, lease_max, shutdown)
-}
-
-fn empty_memories(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Memories {
-    let redis = stores.redis.clone();
-    let keys = stores.keys.clone();
-    Memories::new(redis, keys, config.sold_out_memory(), shutdown.clone())
-}
-
-/// Parts that keep promises when Redis doesn't.
-struct Promises {
-    receipts: Arc<ReceiptBook>,
-    hand_in: HandIn,
-    keeper: Keeper,
-}
-
-impl Promises {
-    fn new(
-        config: &Config,
-        stores: &Stores,
-        lanes: &Arc<LaneStates>,
-        orders: &Orders,
-        (metrics, postponed): (&Arc<Metrics>, &Postponed),
-    ) -> Self {
-        let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
-        let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
-        // Name of this process among those of the installation.
-        let process = Uuid::new_v4().simple().to_string();
-        tracing::info!(process, "recoveries report this process under its name");
-        let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
-        let measured = (metrics.clone(), postponed.clone(), config.unpaid_orders_max);
-        let keeper = Keeper::new(stores, lanes.clone(), orders.clone(), measured, process);
-        Self { receipts, hand_in, keeper }
-    }
-}
-
-/// Parts on which the other capabilities stand.
-struct Base {
-    metrics: Arc<Metrics>,
-    postponed: Postponed,
-    loss: Arc<LossAlarm>,
-    loader: Arc<Loader>,
-    coupons: Arc<Coupons>,
-    coupon_changes: Arc<CouponChanges>,
-    order_moves: OrderMoves,
-}
-
-impl Base {
-    fn new(
-        config: &Config,
-        stores: &Stores,
-        lanes: &Arc<LaneStates>,
-        shutdown: &Shutdown,
-    ) -> anyhow::Result<Self> {
-        let passes = Pass::ALL.into_iter().map(Pass::name);
-        let metrics = Arc::new(Metrics::new(ClaimOutcome::codes(), passes)?);
-        let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+        let metrics =
+            Arc::new(Metrics::new(ClaimOutcome::codes(), Pass::ALL.into_iter().map(Pass::name))?);
+        let Stores { pool, redis, keys } = stores.clone();
+        let lanes_now = raise_lanes(config, &pool).await?;
+        let backlog = Backlog::new(redis.clone(), keys, lanes_now, config.backlog_orders_max);
+        apart::examine_at_start(&stores).await?;
+        let lanes = fence::states_of(&stores).await?;
+        let durability = Durability::looked_up(&redis, config.durability, &clock).await?;
+        let postponed = Postponed::new(pool.clone(), metrics.clone());
         let loss = Arc::new(LossAlarm::new(metrics.clone(), lanes.clone()));
-        let loader = Arc::new(Loader::new(stores, lanes.clone(), loss.clone(), postponed.clone()));
-        let coupons = Arc::new(Coupons::new(stores, loader.clone(), shutdown.clone()));
+        let loader = Loader::new(&stores, lanes.clone(), loss.clone(), postponed.clone());
+        let loader = Arc::new(loader);
+        let coupons = Arc::new(Coupons::new(&stores, loader.clone(), shutdown.clone()));
         let coupon_changes = Arc::new(CouponChanges::new(
-            stores,
+            &stores,
             coupons.clone(),
             loader.clone(),
             lanes.clone(),
@@ -547,15 +275,187 @@ impl Base {
             shutdown.clone(),
         ));
         let closed = ClosedOrders { most: config.closed_orders_max };
-        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone()).bounded(closed);
-        Ok(Self { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves })
+        let base = Base {
+            config,
+            orders: Orders::new(
+                pool.clone(),
+                config.stores.database_timeout(),
+                config.payment_window(),
+            ),
+            order_moves: OrderMoves::new(pool, shutdown.clone(), closed),
+            memories: Memories::new(
+                redis,
+                stores.keys.clone(),
+                config.sold_out_memory,
+                shutdown.clone(),
+            ),
+            stores,
+            clock,
+            shutdown,
+            metrics,
+            backlog: Arc::new(backlog),
+            lanes,
+            durability: Arc::new(durability),
+            postponed,
+            loss,
+            loader,
+            coupons,
+            coupon_changes,
+        };
+        Ok(Arc::new(base.app()))
+    }
+}
+
+/// Parts on which the other capabilities stand.
+struct Base<'a> {
+    config: &'a Config,
+    stores: Stores,
+    clock: Clock,
+    shutdown: Shutdown,
+    metrics: Arc<Metrics>,
+    backlog: Arc<Backlog>,
+    lanes: Arc<LaneStates>,
+    durability: Arc<Durability>,
+    postponed: Postponed,
+    loss: Arc<LossAlarm>,
+    loader: Arc<Loader>,
+    coupons: Arc<Coupons>,
+    coupon_changes: Arc<CouponChanges>,
+    orders: Orders,
+    order_moves: OrderMoves,
+    memories: Memories,
+}
+
+impl Base<'_> {
+    fn app(self) -> App {
+        let Self { config, stores, shutdown, .. } = &self;
+        let (pool, lanes, postponed) = (&stores.pool, &self.lanes, &self.postponed);
+        let lease_max = Some(limits::LOCK_LEASE_MAX);
+        let locks = reentrant_locks(&stores.redis, limits::LOCK_LEASE, lease_max, shutdown);
+        let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
+        let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
+        // Name of this process among those of the installation.
+        let process = Uuid::new_v4().simple().to_string();
+        tracing::info!(process, "recoveries report this process under its name");
+        let (window, watchers) = (config.payment_window(), config.watchers_max());
+        let live = LiveSales::new(stores, self.coupons.clone(), watchers, window, shutdown.clone());
+        App {
+            claims: self.claims(&locks, &receipts),
+            claim_statuses: ClaimStatuses::new(stores, &self.orders, &self.loader, lanes),
+            traces: Arc::new(Traces::new(pool.clone())),
+            board: Board::new(self.sources(), live.places(), shutdown.clone()),
+            live,
+            presence: self.presence(),
+            storms: Storms::new(stores, self.backlog.clone(), shutdown.clone()),
+            keeper: self.keeper(),
+            hand_in: HandIn::new(stores, lanes.clone(), receipts.clone(), process),
+            receipts,
+            archive: self.archive(),
+            payments: Payments::new(
+                pool.clone(),
+                self.order_moves.clone(),
+                postponed.clone(),
+                config,
+            ),
+            expiry: Expiry::new(self.order_moves.clone(), postponed.clone()),
+            dead_letters: DeadLetters::new(pool.clone(), self.order_moves.clone()),
+            retries: Retries::new(stores, self.orders.clone(), lanes.clone()),
+            stock_returns: StockReturns::new(
+                stores,
+                self.loader.clone(),
+                lanes.clone(),
+                postponed.clone(),
+            ),
+            audit: Audit::new(pool.clone()),
+            operations: Operations::new(pool.clone()),
+            retention: Retention::new(pool.clone(), self.metrics.clone(), config),
+            locks,
+            order_waiters: OrderWaiters::new(self.orders.clone(), &self.metrics, shutdown.clone()),
+            readiness: Readiness::new(stores, &self.backlog, (lanes, &self.durability), shutdown),
+            numbers: Numbers::new(
+                stores,
+                self.backlog.clone(),
+                self.metrics.clone(),
+                postponed.clone(),
+            ),
+            reconciler: Reconciler::new(stores.clone(), self.metrics.clone(), shutdown.clone()),
+            coupons: self.coupons,
+            coupon_changes: self.coupon_changes,
+            loader: self.loader,
+            durability: self.durability,
+            lanes: self.lanes,
+            memories: self.memories,
+            orders: self.orders,
+            order_moves: self.order_moves,
+            postponed: self.postponed,
+            backlog: self.backlog,
+            clock: self.clock,
+            metrics: self.metrics,
+            shutdown: self.shutdown,
+            stores: self.stores,
+        }
+    }
+
+    fn keeper(&self) -> Keeper {
+        let (metrics, postponed) = (self.metrics.clone(), self.postponed.clone());
+        let measured = (metrics, postponed, self.config.unpaid_orders_max);
+        Keeper::new(&self.stores, self.lanes.clone(), self.orders.clone(), measured)
+    }
+
+    fn archive(&self) -> Archive {
+        let (changes, postponed) = (self.coupon_changes.clone(), self.postponed.clone());
+        let after = self.config.archive_after();
+        Archive::new(&self.stores, changes, postponed, after, self.shutdown.clone())
+    }
+
+    fn claims(&self, locks: &ReentrantLocks, receipts: &Arc<ReceiptBook>) -> Claims {
+        let Self { config, stores, lanes, orders, memories, .. } = self;
+        let script = ClaimScript::new(
+            (stores.redis.clone(), stores.keys.clone()),
+            Bounds::of(config, self.backlog.clone()),
+            lanes.clone(),
+            (self.durability.clone(), receipts.clone(), memories.clone()),
+            self.shutdown.clone(),
+        );
+        let closed = ClosedOrders { most: config.closed_orders_max };
+        let regular = RegularClaims::new(stores, locks.clone(), orders.clone(), closed);
+        let asked = (self.loader.clone(), lanes.clone(), self.loss.clone());
+        Claims::new(memories.clone(), script, asked, regular, orders.clone())
+    }
+
+    /// Capabilities that the board reads.
+    fn sources(&self) -> Sources {
+        Sources {
+            stores: self.stores.clone(),
+            coupons: self.coupons.clone(),
+            backlog: self.backlog.clone(),
+            lanes: self.lanes.clone(),
+            durability: self.durability.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
+    fn presence(&self) -> Presence {
+        let config = self.config;
+        let name = |role: &Role| match role {
+            Role::Api => "api".to_owned(),
+            Role::Worker => "worker".to_owned(),
+        };
+        let about = Word {
+            roles: config.roles.iter().map(name).collect(),
+            checkout: config.has_role(Role::Api).then(|| Checkout::of(config)),
+            durability: config.durability.map(|level| level.to_string()),
+            ..Word::default()
+        };
+        let (metrics, clock) = (self.metrics.clone(), self.clock.clone());
+        Presence::new(&self.stores, about, metrics, clock, self.shutdown.clone())
     }
 }
 
 /// Raises the number of lanes to the setting. Returns the number that holds now.
-async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
+async fn raise_lanes(config: &Config, pool: &PgPool) -> sqlx::Result<i32> {
     let asked = config.lanes.unwrap_or(1);
-    let lanes = installation::raise_lanes(&stores.pool, asked).await?;
+    let lanes = installation::raise_lanes(pool, asked).await?;
     if config.lanes.is_some() && lanes > asked {
         tracing::warn!(
             lanes,

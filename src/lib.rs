@@ -4,6 +4,8 @@
 //! The modules stand in reading order, and the order is the law: each uses only those below it
 //! (`tests/tidy.rs` checks that). ARCHITECTURE.md follows one claim through the files.
 
+#![warn(clippy::unwrap_used)]
+
 /// The command line: the only place where things are put together.
 pub mod cli;
 

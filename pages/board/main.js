@@ -209,10 +209,7 @@ function heard({ event, line, refused, sleptMs }) {
 }
 
 function watch() {
-  const past = ({ points }) => {
-    state.points = points;
-  };
-  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: FINAL, ask: () => ask('/v1/board', FINAL), headers: () => session.headers() }, heard);
+  new Stream({ path: '/v1/board/live', event: 'board', final: FINAL, ask: () => ask('/v1/board', FINAL), headers: () => session.headers() }, heard);
 }
 
 async function start() {

@@ -1,79 +1,93 @@
-// Calls of the API, and the token of this tab.
+// Calls of the API, and the token of the shopper.
+//
+// A shop's own page puts its token into the tab. The demo's token is for all tabs of this browser, for its hour, so a tab
+// that is closed loses no order. What is known of the shopper stands beside the token.
 
 import { request } from './request.js';
-import { ofTab } from './store.js';
+import { ofDevice, ofTab } from './store.js';
 
 const TOKEN = 'flash-sale.token';
 const CLAIMED = 'flash-sale.claimed.';
-const DEMO = 'flash-sale.demo';
 const FREED = 'flash-sale.freed';
 const TRIP = 'flash-sale.trip.';
 
 export class Api {
   get token() {
-    return ofTab.get(TOKEN);
+    return ofTab.get(TOKEN) ?? (this.isDemo ? ofDevice.get(TOKEN) : null);
+  }
+
+  /** Whether the demo has given the token. */
+  get isDemo() {
+    return ofTab.get(TOKEN) === null && untilMs(ofDevice.get(TOKEN)) > Date.now();
+  }
+
+  get #kept() {
+    return this.isDemo ? ofDevice : ofTab;
   }
 
   /** The user in the token; only the service can tell whether it is genuine. */
   get user() {
-    try {
-      return JSON.parse(atob(this.token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/'))).sub;
-    } catch {
-      return null;
-    }
+    return claimsOf(this.token)?.sub ?? null;
   }
 
-  /** Whether this tab has tried to claim the coupon: only then there is something to ask for. */
+  /** Whether this shopper has tried to claim the coupon: only then there is something to ask for. */
   hasClaimed(coupon) {
-    return this.token !== null && ofTab.get(CLAIMED + coupon) !== null;
+    return this.token !== null && this.#kept.get(CLAIMED + coupon) !== null;
   }
 
   /** Makes sure that there is a token; the demo gives one. Null, or the reply that refuses it. */
   async enter() {
     if (this.token !== null) return null;
+    // Two tabs must not become two shoppers. Only pages with TLS, or of this machine, have locks.
+    return navigator.locks ? navigator.locks.request(TOKEN, () => this.#enter()) : this.#enter();
+  }
+
+  async #enter() {
+    if (this.token !== null) return null;
     const reply = await this.#send('POST', '/demo/shoppers');
     if (!reply.ok) return reply;
-    ofTab.set(TOKEN, reply.body.token);
-    // Only the demo has a page that follows a claim.
-    ofTab.set(DEMO, '');
+    this.leave();
+    ofDevice.set(TOKEN, reply.body.token);
     return null;
   }
 
-  /** When an unpaid order of this tab was paid or closed, by this machine's clock, in ms; 0 if none was. */
+  /** When an unpaid order of this shopper was paid or closed, by this machine's clock, in ms; 0 if none was. */
   get freedAt() {
-    return Number(ofTab.get(FREED));
+    return Number(this.#kept.get(FREED));
   }
 
   noteFreed() {
-    ofTab.set(FREED, Date.now());
+    this.#kept.set(FREED, Date.now());
   }
 
+  /** Forgets the shopper. */
   leave() {
-    ofTab.remove(TOKEN);
+    for (const store of [ofTab, ofDevice]) [TOKEN, FREED, CLAIMED, TRIP].forEach((prefix) => store.clear(prefix));
   }
 
   async claim(coupon) {
-    if (ofTab.get(CLAIMED + coupon) === null) ofTab.set(CLAIMED + coupon, '');
+    if (!this.hasClaimed(coupon)) this.#kept.set(CLAIMED + coupon, '');
     const path = `/v1/coupons/${coupon}/claims`;
-    if (ofTab.get(DEMO) === null) return this.#send('POST', path);
-    const trip = watchTrip(path);
+    // Only the demo has a page that follows a claim.
+    if (!this.isDemo) return this.#send('POST', path);
+    const began = performance.now();
     const reply = await this.#send('POST', path, undefined, { 'x-trace': '1' });
     if (reply.ok && reply.timed) {
-      ofTab.set(CLAIMED + coupon, reply.body.order_id);
-      trip.keep(reply.body.order_id);
+      this.#kept.set(CLAIMED + coupon, reply.body.order_id);
+      keepTrip(path, began, reply.body.order_id);
     }
     return reply;
   }
 
-  /** Time from the request of this claim to its answer as this tab has measured it, in microseconds; null if it hasn't. */
+  /** Time from the request of this claim to its answer as this browser has measured it, in microseconds; null if it hasn't. */
   trip(order) {
-    const ms = ofTab.get(TRIP + order);
+    const ms = this.#kept.get(TRIP + order);
     return ms === null ? null : Math.round(1000 * Number(ms));
   }
 
   /** Whether the steps of this claim were measured, so that it can be followed. */
   isTraced(coupon, order) {
-    return ofTab.get(CLAIMED + coupon) === order;
+    return this.#kept.get(CLAIMED + coupon) === order;
   }
 
   trace(order) {
@@ -86,6 +100,11 @@ export class Api {
 
   order(order) {
     return this.#send('GET', `/v1/orders/${order}`);
+  }
+
+  /** The redemption code of a paid order as a picture: `picture` is its text. */
+  qr(order) {
+    return this.#send('GET', `/v1/orders/${order}/qr`);
   }
 
   orders() {
@@ -121,27 +140,30 @@ export class Api {
   }
 }
 
+/** What a token says of its user; null if it is none. */
+function claimsOf(token) {
+  try {
+    return JSON.parse(atob(token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/')));
+  } catch {
+    return null;
+  }
+}
+
+/** The end of a token's time, in ms. */
+function untilMs(token) {
+  return 1000 * (claimsOf(token)?.exp ?? 0);
+}
+
 /**
- * Watches for the browser's own times of the next request to a path. It may tell them before or after the reply is read;
- * `keep` stores the time from the first byte sent to the first byte received, for this order.
+ * Keeps the time from the first byte sent to the first byte received of a request to this path. The browser tells it before
+ * or after the reply is read.
  */
-function watchTrip(path) {
-  const began = performance.now();
-  let order = null;
-  let ms = null;
-  const store = () => order !== null && ms !== null && ofTab.set(TRIP + order, ms);
-  const observer = new PerformanceObserver((list) => {
-    const found = list.getEntries().find((it) => it.startTime >= began && new URL(it.name).pathname === path);
-    if (!found) return;
+function keepTrip(path, began, order) {
+  const found = (list, observer) => {
+    const entry = list.getEntries().find((it) => it.startTime >= began && new URL(it.name).pathname === path);
+    if (!entry) return;
     observer.disconnect();
-    ms = found.responseStart - found.requestStart;
-    store();
-  });
-  observer.observe({ type: 'resource' });
-  return {
-    keep(of) {
-      order = of;
-      store();
-    },
+    ofDevice.set(TRIP + order, entry.responseStart - entry.requestStart);
   };
+  new PerformanceObserver(found).observe({ type: 'resource', buffered: true });
 }

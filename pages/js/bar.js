@@ -5,7 +5,7 @@ import { head } from './head.js';
 import { send } from './session.js';
 
 /** Pages in the bar: key of the name, and path. */
-const PAGES = [['bar.sale', '/'], ['bar.board', '/board'], ['bar.storm', '/storm']];
+const PAGES = [['bar.sale', '/'], ['bar.board', '/board'], ['bar.storm', '/storm'], ['bar.redeem', '/redeem']];
 
 /** Paths of the pages that are served here, none if there is no answer: the bar leads to no other ones. */
 export async function servedPages() {
@@ -21,12 +21,13 @@ export function bar(here, served, line, words, does) {
   return head({ home: served.includes('/') ? '/' : here, line, nav, user: nothing }, words, does);
 }
 
-/** Asks for an administrator's token, for a tab that no link has let in. */
-export function locked(code, words, does) {
+/** Asks for a token, for a tab that no link has let in. `who` is the key of a page's own words, if it isn't for administrators. */
+export function locked(code, words, does, who = 'locked') {
+  const key = [`${who}.${code}`, `locked.${code}`].find((it) => words.has(it)) ?? 'locked.no_link';
   return html`
     <form class="panel" id="locked" @submit=${does.useToken}>
-      <h1>${words.of('locked')}</h1>
-      <p class="aside">${words.of(words.has(`locked.${code}`) ? `locked.${code}` : 'locked.no_link')}</p>
+      <h1>${words.of(who)}</h1>
+      <p class="aside">${words.of(key)}</p>
       <div class="fields">
         <label class="wide">${words.of('locked.token')}<input name="token" autocomplete="off" spellcheck="false" required></label>
         <button class="go">${words.of('locked.enter')}</button>

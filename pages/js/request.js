@@ -15,7 +15,8 @@ export async function request(method, path, token, body, more) {
   try {
     const reply = await fetch(path, { method, headers, signal: AbortSignal.timeout(PATIENCE_MS), cache: 'no-store', body: body && JSON.stringify(body) });
     const text = await reply.text();
-    const read = text === '' ? {} : JSON.parse(text);
+    const isPicture = (reply.headers.get('content-type') ?? '').startsWith('image/');
+    const read = text === '' ? {} : isPicture ? { picture: text } : JSON.parse(text);
     return {
       ok: reply.ok, status: reply.status, code: reply.ok ? null : read.code ?? 'unavailable', body: read,
       retryMs: 1000 * Number(reply.headers.get('retry-after') ?? 0), dateMs: Date.parse(reply.headers.get('date')), timed: reply.headers.has('server-timing'),

@@ -2,17 +2,18 @@
 
 import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
-import { AGAIN, Claim } from './claim.js';
+import { AGAIN, Claim, OVER } from './claim.js';
 import { Clock } from './clock.js';
-import { faceOf, ofSale, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
 import texts from './texts.js';
-import { page } from './view.js';
+import { deedWord, faceOf, LOST_S, ofSale, overOf, page, payByMs, wordOf } from './view.js';
 import { turnTheme, useTheme } from './theme.js';
 import { Words } from './words.js';
 
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
+/** What is left of the time to pay when the page says so. */
+const LAST_MS = 60_000;
 /** Refusals of a coupon that has no page here. */
 const MISSING = ['coupon_not_found', 'no_sale', 'invalid_id'];
 /** Shortest pause before the orders are asked for again. */
@@ -22,13 +23,21 @@ const NEXT_MS = 300_000;
 /** Time within which a page that is shown again takes such a look: in its second half, when no older answer is shown any more. */
 const SHOWN_MS = 3000;
 
-const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
+const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)\/?$/) ?? [];
 const api = new Api();
 const words = new Words(texts);
 const clock = new Clock();
-const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock, claim: { phase: 'idle' }, user: api.user, orders: null, ordersFailed: false, titles: {} };
-let painted = null;
+/**
+ * What the page shows. `asked` is the deed that waits for a yes, and `isWanted` tells that the shopper wants to be told of
+ * a unit that comes back.
+ */
+const state = {
+  missing: null, sale: null, line: 'connecting', heardAt: performance.now(), clock, claim: { phase: 'idle', order: null }, user: api.user, isDemo: api.isDemo,
+  orders: null, ordersFailed: false, titles: {}, asked: null, isWanted: false,
+};
+/** What has been spoken last of each subject; null before the first paint with a sale. */
 let said = null;
+let stream = null;
 let listed = null;
 /** Whether the page has been hidden, and has heard nothing since it is shown again. */
 let isShownAnew = false;
@@ -37,9 +46,38 @@ let lists = 0;
 
 const does = {
   claim: () => state.claim.claim(),
-  pay: () => state.claim.pay((state.claim.price ?? state.sale).pay_cents),
-  cancel: () => state.claim.cancel(),
-  refund: () => state.claim.refund(),
+  pay: () => state.claim.pay(),
+  /** Asks before an order is given up or returned. */
+  ask(deed) {
+    if (state.claim.deed !== null) return;
+    state.asked = deed;
+    paint();
+    document.querySelector('dialog').showModal();
+  },
+  yes() {
+    const deed = state.asked;
+    does.no();
+    state.claim[deed]();
+  },
+  no: () => document.querySelector('dialog').close(),
+  closed() {
+    state.asked = null;
+    paint();
+  },
+  remind,
+  /** Tells of a unit that comes back, as long as this tab is open. */
+  want() {
+    state.isWanted = true;
+    stream.staysWhileHidden = true;
+    // A browser that can't show a notice, or may not, has the title of the tab.
+    if (window.Notification?.permission === 'default') Notification.requestPermission();
+    paint();
+  },
+  /** The demo has any number of shoppers. */
+  another() {
+    api.leave();
+    location.reload();
+  },
   turnLanguage() {
     words.turn();
     paint();
@@ -49,31 +87,70 @@ const does = {
 
 function paint() {
   const face = faceOf(state, clock.now());
-  const focused = document.activeElement?.closest('.buttons') && document.activeElement;
-  render(page(state, face, words, does), document.getElementById('page'));
-  if (state.sale) document.title = `${state.sale.title} · flash-sale`;
+  // The order has moved on while the question was open.
+  if (state.asked && face !== { cancel: 'unpaid', refund: 'paid' }[state.asked]) return does.no();
+  if (state.isWanted && face !== 'sold_out') tellOfUnit(face);
+  const focused = document.activeElement?.closest('#sale') && document.activeElement;
+  const place = document.getElementById('page');
+  // What the server has sent stands until there is more to say.
+  if (said === null && place.querySelector('h1') && face === 'loading') return;
+  if (said === null && !place.querySelector('#sale')) place.replaceChildren();
+  render(page(state, face, words, does), place);
+  if (state.sale && !document.hidden) document.title = `${state.sale.title} · flash-sale`;
   // The button has gone: the focus goes to what stands in its place.
   if (focused && !focused.isConnected) document.querySelector('.face[tabindex], #claim')?.focus();
-  painted = face;
   say(face);
 }
 
-/** Speaks each outcome once, without digits. The state that the page begins with is read like any page. */
-function say(face) {
-  const over = state.claim.phase === 'held' ? state.claim.status : '';
-  const outcome = `${face} ${over}`;
-  if (PASSING.includes(face) || outcome === said) return;
-  if (said !== null) {
-    const spoken = wordOf(over !== '' ? over : face, state.claim, words);
-    const texts = [spoken, `${spoken}.more`].filter((key) => words.has(key));
-    document.getElementById('said').textContent = texts.map((key) => words.of(key)).join('. ');
+/** Hands the browser an entry for the calendar (RFC 5545). */
+function remind() {
+  const { coupon_id: coupon, title, opens_ms: opens } = state.sale;
+  const time = (ms) => new Date(ms).toISOString().replace(/[-:]|\.\d+/g, '');
+  const entry = [
+    'UID:' + coupon, 'DTSTAMP:' + time(Date.now()), 'DTSTART:' + time(opens), 'DURATION:PT15M',
+    'SUMMARY:' + title.replace(/[\\;,]/g, '\\$&'), `URL:${location.origin}/sale/${coupon}`,
+  ];
+  const file = ['BEGIN:VCALENDAR', 'VERSION:2.0', 'PRODID:flash-sale', 'BEGIN:VEVENT', ...entry, 'END:VEVENT', 'END:VCALENDAR', ''].join('\r\n');
+  const href = URL.createObjectURL(new Blob([file], { type: 'text/calendar' }));
+  Object.assign(document.createElement('a'), { href, download: 'sale.ics' }).click();
+}
+
+/** The shopper may look at another tab meanwhile. */
+function tellOfUnit(face) {
+  state.isWanted = false;
+  stream.staysWhileHidden = false;
+  if (face !== 'open' || !document.hidden) return;
+  document.title = `● ${words.of('back_on_sale')} · ${state.sale.title}`;
+  try {
+    new Notification(words.of('back_on_sale'), { body: state.sale.title });
+  } catch {
+    // Phones take notices from service workers alone.
   }
-  said = outcome;
+}
+
+/** Speaks each news once, without digits. The state that the page begins with is read like any page. */
+function say(face) {
+  if (PASSING.includes(face)) return;
+  const { claim, line, heardAt } = state;
+  const over = overOf(claim);
+  const isLast = face === 'unpaid' && claim.order && payByMs(claim) - clock.now() < LAST_MS;
+  const isLost = line === 'lost' ? said?.line === 'lost' || performance.now() - heardAt > 1000 * LOST_S : line !== 'live' && said?.line === 'lost';
+  const now = {
+    over: over && `face.${over}`, face: wordOf(face, claim, words), deed: claim.deedCode && deedWord(claim.deedCode, words),
+    line: isLost ? 'lost' : 'found', last: isLast && 'last_minute',
+  };
+  const isNews = (key) => said && now[key] && now[key] !== said[key];
+  // An order that has ended is the news, and not that the sale goes on.
+  const isAside = over && (isNews('over') || face === 'open');
+  const told = Object.keys(now).filter((key) => isNews(key) && !(key === 'face' && isAside));
+  const spoken = told.flatMap((key) => [now[key], `${now[key]}.more`]).filter((key) => words.has(key)).map((key) => words.of(key));
+  if (spoken.length > 0) document.getElementById('said').textContent = spoken.map((text) => (/[.。！!]$/.test(text) ? text : `${text}.`)).join(' ');
+  said = now;
 }
 
 /** Called by the claim whenever it has changed. */
 function claimChanged() {
-  state.user = api.user;
+  [state.user, state.isDemo] = [api.user, api.isDemo];
   const held = `${state.claim.orderId} ${state.claim.status}`;
   if (state.claim.phase === 'held' && state.claim.status !== 'pending' && held !== listed) {
     listed = held;
@@ -91,7 +168,11 @@ async function listOrders() {
   if (list !== lists) return;
   state.ordersFailed = !reply.ok;
   if (AGAIN.includes(reply.code)) setTimeout(() => list === lists && listOrders(), LIST_AGAIN_MS * (1 + Math.random()));
-  if (reply.ok) state.orders = reply.body.orders;
+  if (reply.ok) {
+    state.orders = reply.body.orders;
+    const isHere = (order) => order.coupon_id === state.claim.coupon && !OVER.includes(order.status);
+    if (state.orders.some(isHere)) state.claim.found();
+  }
   const unnamed = new Set((state.orders ?? []).map((order) => order.coupon_id).filter((coupon) => !(coupon in state.titles)));
   for (const coupon of unnamed) {
     const named = await api.coupon(coupon);
@@ -111,7 +192,7 @@ function heard({ event, line, refused, dateMs, sleptMs }) {
   if (line) state.line = line;
   if (now !== undefined && now !== null) clock.heard(now);
   if (event) {
-    state.sale = sale.pay_within_s ? sale : { pay_within_s: state.sale?.pay_within_s, ...sale };
+    state.sale = sale;
     state.heardAt = performance.now();
     state.titles[sale.coupon_id] = sale.title;
     state.claim.heardOfSale();
@@ -161,22 +242,22 @@ async function goOn() {
   if (next && next.id !== state.sale.coupon_id && Date.parse(next.sale.closes_at) > reply.dateMs && isOver()) location.reload();
 }
 
-/** Paints while a time on the page moves, and when the time alone has changed the face: the sale opens or closes. */
+/** Times move on the page, and the time alone opens and closes the sale. */
 function tick() {
-  const face = faceOf(state, clock.now());
-  const moves = ['sale_not_started', 'unpaid'].includes(face) || state.claim.phase === 'again' || state.line === 'lost';
-  if (moves || face !== painted) paint();
-  const payBy = state.sale && state.claim.phase === 'held' ? payByMs(state) : null;
+  if (!document.hidden) paint();
+  const payBy = state.claim.phase === 'held' ? payByMs(state.claim) : null;
   if (payBy !== null && clock.now() > payBy) state.claim.timeIsUp();
 }
 
 async function start() {
   useTheme();
+  if (!inPath && location.pathname !== '/') state.missing = 'coupon_not_found';
   paint();
+  if (state.missing) return;
   const coupon = await chooseCoupon();
   state.missing = null;
   state.claim = new Claim(api, coupon, claimChanged);
-  new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: MISSING, ask: () => ask(coupon) }, heard);
+  stream = new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: MISSING, ask: () => ask(coupon) }, heard);
   setInterval(tick, 200);
   setInterval(goOn, NEXT_MS * (0.5 + Math.random()));
   document.addEventListener('visibilitychange', () => (isShownAnew = !document.hidden));

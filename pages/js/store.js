@@ -23,6 +23,11 @@ function keeper(name) {
       own.delete(key);
       tried((store) => store.removeItem(key));
     },
+    /** Forgets all that begins like this. */
+    clear(prefix) {
+      const known = [...own.keys(), ...(tried((store) => Object.keys(store)) ?? [])];
+      known.filter((key) => key.startsWith(prefix)).forEach((key) => this.remove(key));
+    },
   };
 }
 

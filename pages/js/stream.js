@@ -22,18 +22,19 @@ export class Stream {
   #stop = new AbortController();
   #last = 0;
   #sleep;
+  /** Whether somebody waits for news who looks at another tab. */
+  staysWhileHidden = false;
 
   /**
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` asks for
-   * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
-   * for each event of another name.
+   * the state where there is no room, and `headers` makes the headers of each request.
    * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, `{line: 'connecting'}` once a page is shown again, and
    * `{refused: code}`, as they come; and each of these that `ask` returns.
    */
-  constructor({ path, event, final, ask, headers = () => ({}), also = {} }, tell) {
-    this.#of = { path, event, final, ask, headers, also };
+  constructor({ path, event, final, ask, headers = () => ({}) }, tell) {
+    this.#of = { path, event, final, ask, headers };
     this.#tell = tell;
-    document.addEventListener('visibilitychange', () => this.#stop.abort());
+    document.addEventListener('visibilitychange', () => this.#isHidden() && this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
     this.#sleep = afterSleep((sleptMs) => {
       this.#tell({ line: 'lost', sleptMs });
@@ -42,11 +43,15 @@ export class Stream {
     this.#run();
   }
 
+  #isHidden() {
+    return document.hidden && !this.staysWhileHidden;
+  }
+
   async #run() {
     let pause = PAUSE_MIN_MS;
     for (;;) {
-      if (document.hidden) {
-        while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
+      if (this.#isHidden()) {
+        while (this.#isHidden()) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
         this.#tell({ line: 'connecting' });
       }
       this.#stop = new AbortController();
@@ -56,7 +61,7 @@ export class Stream {
         this.#tell({ refused: code });
         return clearInterval(this.#sleep);
       }
-      if (document.hidden) continue;
+      if (this.#isHidden()) continue;
       if (code === 'too_many_watchers') {
         const told = await this.#of.ask();
         this.#tell(told);
@@ -107,7 +112,6 @@ export class Stream {
 
   #read(text) {
     const fields = Object.fromEntries(text.split('\n').map((line) => line.split(/: ?(.*)/s)));
-    this.#of.also[fields.event]?.(JSON.parse(fields.data));
     if (fields.event !== this.#of.event) return;
     const event = JSON.parse(fields.data);
     const now = event?.now ?? null;

@@ -43,14 +43,14 @@ export class Words {
   /** An amount in minor units of its currency: a cent is a hundredth of a dollar, and a yen has no smaller unit. */
   price(minor, currency) {
     if (minor === 0) return this.of('free');
-    const price = new Intl.NumberFormat(this.tag, { style: 'currency', currency, currencyDisplay: 'narrowSymbol' });
+    const price = new Intl.NumberFormat(this.tag, { style: 'currency', currency, currencyDisplay: 'symbol' });
     return price.format(minor / 10 ** price.resolvedOptions().maximumFractionDigits);
   }
 
-  /** A date, with its year if that isn't the present one. */
+  /** A date with its zone, and with its year if that isn't the present one. */
   date(ms, nowMs) {
     const year = new Date(ms).getFullYear() === new Date(nowMs).getFullYear() ? undefined : 'numeric';
-    const clock = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };
+    const clock = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZoneName: 'short' };
     return new Intl.DateTimeFormat(this.tag, { year, month: 'short', day: 'numeric', ...clock }).format(ms);
   }
 

@@ -34,10 +34,6 @@ pub struct StoreConfig {
     )]
     pub redis_sentinels: Vec<HostPort>,
 
-    /// Name that the sentinels know the master by
-    #[arg(long, env = "FLASH_SALE_REDIS_MASTER", value_name = "NAME", value_parser = master_name)]
-    pub redis_master: Option<String>,
-
     /// Postgres to use: postgres://, with sslmode if needed [default: a private one in the data folder]
     #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = Secret::of)]
     pub database_url: Option<Secret>,
@@ -54,20 +50,16 @@ pub struct StoreConfig {
     #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = Secret::of)]
     pub token_secret: Option<Secret>,
 
-    /// Name of that secret: the kid of the tokens that it signs [default: they have none]
-    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET_ID", value_name = "KID")]
-    pub token_secret_id: Option<String>,
-
-    /// Secrets whose tokens are accepted too, as kid=secret,kid=secret: for a change of --token-secret
+    /// Secrets whose tokens are accepted too: for a change of --token-secret
     #[arg(
         long,
         env = "FLASH_SALE_FURTHER_TOKEN_SECRETS",
         hide_env_values = true,
         value_delimiter = ',',
-        value_name = "KID=SECRET,...",
-        value_parser = named_secret
+        value_name = "SECRET,...",
+        value_parser = Secret::of
     )]
-    pub further_token_secrets: Vec<NamedSecret>,
+    pub further_token_secrets: Vec<Secret>,
 
     /// Issuer that each token has to name as its iss [default: none is asked for]
     #[arg(long, env = "FLASH_SALE_TOKEN_ISSUER")]
@@ -119,13 +111,9 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
 
-    /// Address of /metrics, /livez and /readyz [default: the API's own listener]
+    /// Address of administrators, /metrics, /livez and /readyz; then none of them is found on --listen [default: the API's own listener]
     #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN", value_parser = address)]
     pub admin_listen: Option<SocketAddr>,
-
-    /// Answer administrators on --admin-listen alone: on --listen, none of their operations is found
-    #[arg(long, env = "FLASH_SALE_ADMINISTRATION_APART")]
-    pub administration_apart: bool,
 
     /// Origins whose pages may use the API from a browser, each with its scheme and without a path; * for all [default: none]
     #[arg(long, env = "FLASH_SALE_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,...", value_parser = origin)]
@@ -150,24 +138,14 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_DURABILITY")]
     pub durability: Option<Level>,
 
-    /// Connections to a listener at one time, at most; then idle ones are closed for new ones, and if none is idle, new clients wait
+    /// Connections to a listener at one time, at most, and twice the watchers of sales and the board; then idle ones are closed for new ones, and if none is idle, new clients wait
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
-    /// Connections of these that may watch a sale or the board, GET /v1/coupons/{id}/live and /v1/board/live, at one time [default: half of --connections-max]
-    #[arg(long, env = "FLASH_SALE_WATCHERS_MAX",
-        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub watchers_max: Option<u32>,
-
     /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon}; board, for administrators, at /board [default: none; the demo serves both]
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
-
-    /// Time for which an idle connection is kept, in seconds; longer than a balancer in front keeps it
-    #[arg(long, env = "FLASH_SALE_KEEP_ALIVE_S", default_value_t = 75,
-        value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    pub keep_alive_s: u64,
 
     /// Proxies that are believed about the addresses of their clients, as addresses and networks: 10.0.0.0/8,2001:db8::7
     #[arg(long, env = "FLASH_SALE_TRUSTED_PROXIES", value_delimiter = ',', value_name = "NETWORK,...", value_parser = network)]
@@ -182,15 +160,6 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_ACCESS_LOG_ONE_IN", default_value_t = 0)]
     pub access_log_one_in: u32,
 
-    /// Collector of traces, by OTLP over HTTP: http://127.0.0.1:4318/v1/traces; for a build with the feature otlp [default: none]
-    #[arg(long, env = "FLASH_SALE_OTLP_URL", value_name = "URL", value_parser = COLLECTOR_URL)]
-    pub otlp_url: Option<Uri>,
-
-    /// Accepted claims of which one is traced to --otlp-url; the same number for all processes, or traces are torn
-    #[arg(long, env = "FLASH_SALE_OTLP_ONE_IN", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub otlp_one_in: u32,
-
     /// Claims that one user may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 100)]
     pub user_claims_per_second: u32,
@@ -199,13 +168,9 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_USER_REQUESTS_PER_SECOND", default_value_t = 200)]
     pub user_requests_per_second: u32,
 
-    /// Requests without a user that one address may make in a second before being told 429; 0 for no bound
+    /// Requests without a user, or with a token that is refused, that one address may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_ANONYMOUS_REQUESTS_PER_SECOND", default_value_t = 1_000)]
     pub anonymous_requests_per_second: u32,
-
-    /// Tokens of one address that may be refused in a second before it is told 429; 0 for no bound
-    #[arg(long, env = "FLASH_SALE_REFUSED_TOKENS_PER_SECOND", default_value_t = 500)]
-    pub refused_tokens_per_second: u32,
 
     /// Accepted claims that may wait to be written; beyond it new ones are answered 503 overloaded, and /readyz says no
     #[arg(long, env = "FLASH_SALE_BACKLOG_ORDERS_MAX", default_value_t = 1_000_000,
@@ -217,15 +182,9 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(20..))]
     pub claim_wait_ms: u64,
 
-    /// Time for which "sold out" and a buyer's order are believed before Redis is asked again; 0 to ask for every claim
-    #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(..=60_000))]
-    pub sold_out_memory_ms: u64,
-
-    /// Time before its opening at which a sale is loaded that isn't in Redis yet; usually it is there since its creation
-    #[arg(long, env = "FLASH_SALE_WARM_UP_AHEAD_MS", default_value_t = 3_600_000,
-        value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
-    pub warm_up_ahead_ms: u64,
+    /// Time for which "sold out" and a buyer's order are believed before Redis is asked again. Tests have others.
+    #[arg(skip = limits::SOLD_OUT_MEMORY)]
+    pub sold_out_memory: Duration,
 
     /// Time that a sale stays in Redis after it has ended or its window has closed; then Postgres answers for it
     #[arg(long, env = "FLASH_SALE_ARCHIVE_AFTER_MS", default_value_t = 86_400_000,
@@ -277,15 +236,6 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::BATCH_ORDERS_LIMIT)))]
     pub batch_orders_max: u32,
 
-    /// Time for writing such a transaction; then it is broken off and tried again with half as many orders
-    #[arg(long, env = "FLASH_SALE_BATCH_TIMEOUT_MS", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u64).range(50..))]
-    pub batch_timeout_ms: u64,
-
-    /// Lease of the per-user lock, renewed at a third of it
-    #[arg(long, env = "FLASH_SALE_LOCK_LEASE_MS", default_value_t = 2_000)]
-    pub lock_lease_ms: u64,
-
     /// Days from the end of an order to its deletion, with its payments, once its sale is archived; 0 keeps all orders
     #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=36_500))]
@@ -315,26 +265,6 @@ pub struct Config {
 pub struct Demo {
     /// Codes in the links that are printed: each lets one browser tab in as the administrator, once.
     pub codes: Vec<SecretString>,
-    /// Program that is the crowd of a storm.
-    pub crowd: Option<Crowd>,
-}
-
-/// The program that is the crowd of a storm: `flash-sale storm`.
-#[derive(Clone, Debug)]
-pub struct Crowd {
-    /// The file.
-    pub path: PathBuf,
-    /// Settings by which it signs tokens, as variables of its environment.
-    pub variables: Vec<(&'static str, SecretString)>,
-}
-
-/// A secret and its name.
-#[derive(Clone, Debug)]
-pub struct NamedSecret {
-    /// Its name.
-    pub id: String,
-    /// The secret.
-    pub secret: Secret,
 }
 
 /// Longest time of a setting that counts in days.
@@ -369,10 +299,12 @@ impl StoreConfig {
     /// # Errors
     ///
     /// When only one of the two URLs is given: the data would stand in two places that don't belong together. Also when
-    /// [`sentinels`](Self::sentinels) fails.
+    /// sentinels are given without a URL.
     pub fn private_servers(&self) -> Result<bool, InvalidConfig> {
-        self.sentinels()?;
         match (&self.redis_url, &self.database_url) {
+            (None, _) if !self.redis_sentinels.is_empty() => invalid(
+                "--redis-sentinels is given without --redis-url: give user, password and database, with the master's name in place of the host, as in redis://mymaster/0",
+            ),
             (None, None) => Ok(true),
             (Some(_), Some(_)) => Ok(false),
             (Some(_), None) => invalid(
@@ -383,58 +315,22 @@ impl StoreConfig {
             ),
         }
     }
-}
 
-impl StoreConfig {
-    /// The sentinels that name the master of Redis, and its name there; `None` where `--redis-url` names the server.
+    /// Refuses further secrets that are too short.
     ///
     /// # Errors
     ///
-    /// When one of the settings is given without the others.
-    pub fn sentinels(&self) -> Result<Option<(&[HostPort], &str)>, InvalidConfig> {
-        match (&*self.redis_sentinels, self.redis_master.as_deref(), &self.redis_url) {
-            ([], None, _) => Ok(None),
-            ([], Some(_), _) => invalid(
-                "--redis-master is given without --redis-sentinels: give the sentinels that know this name, or let --redis-url name the server",
-            ),
-            (_, None, _) => invalid(
-                "--redis-sentinels is given without --redis-master: give the name that the sentinels know the master by, often mymaster",
-            ),
-            (_, Some(master), None) => invalid(format!(
-                "--redis-sentinels is given without --redis-url: give user, password and database, with the master's name in place of the host, as in redis://{master}/0",
-            )),
-            (sentinels, Some(master), Some(_)) => Ok(Some((sentinels, master))),
-        }
-    }
-
-    /// Refuses secrets without a name, with one that stands twice, or too short.
-    ///
-    /// # Errors
-    ///
-    /// The first secret that can't be right, by its name.
+    /// When one of them is.
     pub fn validate_tokens(&self) -> Result<(), InvalidConfig> {
-        let mut ids: Vec<&str> = self.token_secret_id.as_deref().into_iter().collect();
-        for NamedSecret { id, secret } in &self.further_token_secrets {
-            if id.is_empty() {
-                return invalid(
-                    "--further-token-secrets has a secret without a name: give kid=secret,kid=secret, as in old=..., or kid=@/path for a secret in a file",
-                );
-            }
-            if ids.contains(&&**id) {
-                return invalid(format!(
-                    "--further-token-secrets names two secrets {id}: give each a kid of its own"
-                ));
-            }
-            ids.push(id);
-            long_enough(&format!("--further-token-secrets {id}"), secret)?;
+        for secret in &self.further_token_secrets {
+            long_enough("--further-token-secrets", secret)?;
         }
         Ok(())
     }
 
     fn secrets(&mut self) -> impl Iterator<Item = &mut Secret> {
-        let further = self.further_token_secrets.iter_mut().map(|further| &mut further.secret);
         let single = [&mut self.redis_url, &mut self.database_url, &mut self.token_secret];
-        single.into_iter().flatten().chain(further)
+        single.into_iter().flatten().chain(&mut self.further_token_secrets)
     }
 
     /// Time in which Redis has to answer.
@@ -461,31 +357,12 @@ impl Config {
         }
         self.stores.validate_tokens()?;
         self.validate_gateway()?;
-        self.validate_door()?;
-        self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
                 "--claim-wait-ms {} is too long: a claim that has its turn at last needs time to be answered; give less than --redis-timeout-ms {}",
                 self.claim_wait_ms,
                 redis_timeout.as_millis(),
-            ));
-        }
-        let renewals = 3 * limits::LOCK_RENEWAL_TIMEOUT;
-        if self.lock_lease() <= renewals {
-            return invalid(format!(
-                "--lock-lease-ms {} is too short: it has to outlast three renewals, each of which may take {} ms; give more than {}",
-                self.lock_lease_ms,
-                limits::LOCK_RENEWAL_TIMEOUT.as_millis(),
-                renewals.as_millis(),
-            ));
-        }
-        if self.lock_lease() + limits::OWNER_PERIOD >= limits::RECOVERY_MAX {
-            return invalid(format!(
-                "--lock-lease-ms {} is too long: a dead worker's entries have to be in Postgres within {} ms, and its locks outlive it by a lease; give less than {}",
-                self.lock_lease_ms,
-                limits::RECOVERY_MAX.as_millis(),
-                (limits::RECOVERY_MAX - limits::OWNER_PERIOD).as_millis(),
             ));
         }
         Ok(())
@@ -532,31 +409,6 @@ impl Config {
         Ok(())
     }
 
-    fn validate_door(&self) -> Result<(), InvalidConfig> {
-        if self.watchers_max() >= self.connections_max && self.watchers_max() > 0 {
-            return invalid(format!(
-                "--watchers-max {} leaves no connection for claims; give less than --connections-max {}",
-                self.watchers_max(),
-                self.connections_max,
-            ));
-        }
-        if self.administration_apart && self.admin_listen.is_none() {
-            return invalid(
-                "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
-            );
-        }
-        Ok(())
-    }
-
-    fn validate_traces(&self) -> Result<(), InvalidConfig> {
-        if self.otlp_url.is_some() && !cfg!(feature = "otlp") {
-            return invalid(
-                "--otlp-url is given, and this build can't send traces: build with `cargo build --release --features otlp`",
-            );
-        }
-        Ok(())
-    }
-
     /// Whether this process has the role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.contains(&role)
@@ -567,9 +419,9 @@ impl Config {
         self.pages.contains(&page)
     }
 
-    /// Connections that may watch a sale at one time.
+    /// Connections that may watch a sale at one time: half of them stay for claims.
     pub fn watchers_max(&self) -> u32 {
-        self.watchers_max.unwrap_or(self.connections_max / 2)
+        self.connections_max / 2
     }
 
     /// Waiting time after which a claim without a call is refused.
@@ -577,29 +429,9 @@ impl Config {
         Duration::from_millis(self.claim_wait_ms)
     }
 
-    /// Time after which a batch is broken off.
-    pub fn batch_timeout(&self) -> Duration {
-        Duration::from_millis(self.batch_timeout_ms)
-    }
-
-    /// Time for which an idle connection is kept.
-    pub fn keep_alive(&self) -> Duration {
-        Duration::from_secs(self.keep_alive_s)
-    }
-
     /// Time between a stop signal and the stop.
     pub fn stop_delay(&self) -> Duration {
         Duration::from_millis(self.stop_delay_ms)
-    }
-
-    /// Time for which "sold out" is believed.
-    pub fn sold_out_memory(&self) -> Duration {
-        Duration::from_millis(self.sold_out_memory_ms)
-    }
-
-    /// Time between the loading of a sale and its opening.
-    pub fn warm_up_ahead(&self) -> Duration {
-        Duration::from_millis(self.warm_up_ahead_ms)
     }
 
     /// Time between the end of a sale and its archiving.
@@ -615,11 +447,6 @@ impl Config {
     /// Time in which the gateway has to answer.
     pub fn gateway_timeout(&self) -> Duration {
         Duration::from_millis(self.gateway_timeout_ms)
-    }
-
-    /// Lease of the per-user lock.
-    pub fn lock_lease(&self) -> Duration {
-        Duration::from_millis(self.lock_lease_ms)
     }
 
     /// Time between two comparisons of the stores.
@@ -674,10 +501,6 @@ const KEY_SET_URL: HttpUrl = HttpUrl {
     may_have_query: true,
     remedy: "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone",
 };
-const COLLECTOR_URL: HttpUrl = HttpUrl {
-    may_have_query: true,
-    remedy: "give http:// or https://, a host and a path, as in http://127.0.0.1:4318/v1/traces; the collector adds the key if its own destination needs one",
-};
 
 impl TypedValueParser for HttpUrl {
     type Value = Uri;
@@ -702,12 +525,6 @@ fn http_url(value: &str) -> Option<Uri> {
     let is_http = matches!(url.scheme_str(), Some("http" | "https"));
     let has_host = url.host().is_some_and(|host| !host.is_empty());
     (is_http && has_host && !value.contains(['@', '#'])).then_some(url)
-}
-
-/// Parses a secret with a name. A refusal by the parser would print the secret, so an empty name is refused later.
-fn named_secret(value: &str) -> Result<NamedSecret, String> {
-    let (id, secret) = value.split_once('=').unwrap_or(("", value));
-    Ok(NamedSecret { id: id.to_owned(), secret: Secret::of(secret)? })
 }
 
 /// Parses an address. A name is refused: it would have to be looked up, and may mean several addresses.
@@ -740,18 +557,6 @@ fn network(value: &str) -> Result<IpNet, String> {
     network.map_err(|_| {
         "give IP addresses and networks: 10.0.0.7, 10.0.0.0/8, 2001:db8::/32".to_owned()
     })
-}
-
-/// Parses a master's name, by the rule of Sentinel.
-fn master_name(value: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if value.is_empty() || !value.chars().all(allowed) {
-        return Err(
-            "give the name as in sentinel.conf: of the characters a-z, A-Z, 0-9, '-', '_' and '.'"
-                .into(),
-        );
-    }
-    Ok(value.to_owned())
 }
 
 /// Parses a prefix. Braces are refused: they would become the hash tag in place of the lane's.
@@ -791,42 +596,30 @@ mod tests {
         assert_eq!(config.stores.redis_timeout(), limits::REDIS_TIMEOUT);
         assert_eq!(config.stores.database_timeout(), limits::POSTGRES_TIMEOUT);
         assert_eq!(config.claim_wait(), limits::CLAIM_WAIT);
-        assert_eq!(config.batch_timeout(), limits::BATCH_TIMEOUT);
     }
 
-    /// A balancer in front closes idle connections after 60 s, as most do; it has to be the first.
     #[test]
-    fn the_defaults_bound_each_client_and_outlive_a_balancer() {
+    fn the_defaults_bound_each_client() {
         let config = config(&[]);
         for bound in [
             config.user_claims_per_second,
             config.user_requests_per_second,
             config.anonymous_requests_per_second,
-            config.refused_tokens_per_second,
         ] {
             assert!(bound > 0, "0 is no bound");
         }
-        // Watchers leave half of the connections for claims.
-        assert_eq!((config.connections_max, config.watchers_max()), (10_000, 5_000));
-        assert_eq!(config.keep_alive(), Duration::from_secs(75));
     }
 
     #[test]
     fn relations_that_cannot_hold_are_refused() {
         for arguments in [
-            ["--lock-lease-ms", "1500"],
-            ["--lock-lease-ms", "4500"],
             ["--claim-wait-ms", "500"],
-            ["--watchers-max", "10000"],
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
             ["--payment-callback-secret", "too short"],
             ["--payment-callback-secret-before", "too short"],
             ["--gateway-url", "http://127.0.0.1:1"],
             ["--further-token-secrets", "too short"],
-            ["--further-token-secrets", "a=too short"],
-            ["--further-token-secrets", "=0123456789abcdef0123456789abcdef"],
-            ["--administration-apart", "--keep-alive-s=75"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");
@@ -898,22 +691,6 @@ mod tests {
             let refused = refused.unwrap_or_else(|| panic!("{wrong:?} was taken")).to_string();
             assert!(refused.contains("without a path"), "{refused}");
         }
-    }
-
-    #[test]
-    fn secrets_have_names_of_their_own() {
-        let secret = "0123456789abcdef0123456789abcdef";
-        let twice = format!("a={secret},a={secret}");
-        let refused = config(&["--further-token-secrets", &twice]).validate().unwrap_err();
-        assert!(refused.to_string().contains("two secrets a"), "{refused}");
-        let own = ["--token-secret-id", "a", "--further-token-secrets", &format!("a={secret}")];
-        assert!(config(&own).validate().is_err());
-        let fine = config(&["--further-token-secrets", &format!("a={secret},b={secret}==")]);
-        assert_eq!(fine.validate(), Ok(()));
-        assert_eq!(
-            fine.stores.further_token_secrets[1].secret.expose_secret(),
-            format!("{secret}==")
-        );
     }
 
     #[test]

@@ -16,32 +16,18 @@ pub const ORDER_AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Largest body of a request, in bytes: the longest coupon fits, with each character as two escapes of six bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Faults of a body or a query that are told.
+/// Faults of a body that are told.
 pub const FAULTS_TOLD_MAX: usize = 10;
-/// Characters of an unknown parameter's name that are told.
-pub const NAME_TOLD_CHARS_MAX: usize = 100;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Headers of a request: as many as hyper takes over HTTP/1.1.
-pub const HEADERS_MAX: usize = 100;
-/// Bytes of the headers of a request over HTTP/2 that are read, so that the refusal of too many has a body.
-pub const HTTP2_HEADER_BYTES_READ: usize = 4 * HEADER_BYTES_MAX;
-/// Time in which a client has to send the head of a request, from the first byte of it; for the first head of a
-/// connection, from the beginning of the connection.
+/// Time in which a client has to send the first head of a request on a connection.
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which a client may take no byte at all of what is sent to it.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which a connection is kept on which nothing moves: longer than a balancer in front keeps it (nginx: 60 s).
+pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// Time in which a client has to take a part of a reply, at least; at most twice as long.
 pub const REPLY_TURN_MS: u64 = 30_000;
 /// Part of a reply that is handed to a connection at a time, and room that HTTP/2 has for each of its replies, in bytes.
 pub const REPLY_PART_BYTES: usize = 16 * 1024;
-/// Bytes of replies that were made for one client each and that the clients of a listener have not asked for. Beyond it, a
-/// connection is closed that has more than [`UNREAD_CONNECTION_BYTES_MAX`] of them when it gets another reply.
-pub const UNREAD_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Such bytes of one connection that are always borne.
-pub const UNREAD_CONNECTION_BYTES_MAX: usize = 128 * 1024;
-/// Length from which on a reply counts there.
-pub const UNREAD_REPLY_BYTES_MIN: usize = 1024;
 /// Requests under way on a connection of HTTP/2.
 pub const HTTP2_STREAMS_MAX: u32 = 32;
 /// Bytes of a body that a client of HTTP/2 may send before any of it is read.
@@ -51,24 +37,22 @@ pub const HTTP2_CONNECTION_WINDOW: u32 = 128 * 1024;
 /// Room that the kernel has for what a client has not read, in bytes; it takes twice as much for its own notes. Without
 /// a bound it would keep megabytes for each client that doesn't read, and hide for hours that the client doesn't.
 pub const SEND_BUFFER: u32 = 32 * 1024;
-/// Time in which a client has to take a part of a reply when the service stops.
-pub const STREAM_STOP_MAX: Duration = Duration::from_millis(200);
 /// Period in which connections are searched for those that are overdue.
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Time in which a connection that is overdue has to have ended by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Longest key of a request (`Idempotency-Key`).
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// Lines of the access log that may wait to be written; further ones are left out.
-pub const ACCESS_LINES_MAX: usize = 10_000;
 /// Idle time after which a connection may be closed to make room: a client between two requests comes back sooner.
 pub const EVICTED_AFTER: Duration = Duration::from_secs(1);
-/// The same for a connection on which there has been no request.
-pub const EVICTED_UNUSED_AFTER: Duration = Duration::from_millis(500);
 /// Connections that may wait in the kernel's queue to be accepted.
 pub const LISTEN_BACKLOG: u32 = 4_096;
 /// Pause after a connection could not be accepted.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time in which the body of a request has to come.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a browser remembers that a page of another origin may ask.
+pub const PREFLIGHT_KEPT: Duration = Duration::from_secs(600);
 /// Time for a whole request, its body and `Prefer: wait` included.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// Longest `Prefer: wait=N` that is honoured.
@@ -104,14 +88,10 @@ pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
 pub const BOARD_SILENT_KEPT: Duration = Duration::from_secs(600);
 /// Time that the board waits for the first looks before it is sent without them.
 pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
-/// Seconds of the past that the board shows.
-pub const BOARD_PAST_POINTS: usize = 300;
 /// Seconds over which the board takes its quantiles.
 pub const BOARD_QUANTILE_SECONDS: usize = 10;
 /// Sales on the board: the newest that aren't over, then the newest others.
 pub const BOARD_SALES_MAX: u32 = 20;
-/// Pages of active sales, and as many of paused ones, among which the newest that aren't over are looked for.
-pub const NEWEST_SALES_PAGES_MAX: usize = 10;
 /// Dead letters, findings and items of other lists on the board: the newest.
 pub const BOARD_ITEMS_MAX: u32 = 20;
 /// Comparisons on the board: the newest.
@@ -122,16 +102,16 @@ pub const BOARD_RECOVERIES_MAX: u32 = 5;
 pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Time for which the token of a demo's shopper is valid.
 pub const SHOPPER_TOKEN_TIME: Duration = Duration::from_secs(3_600);
+/// Time for which the page of a sale waits for what it shows before its script runs: then it is sent without that.
+pub const PAGE_WAIT_MAX: Duration = Duration::from_millis(300);
 /// Shoppers of a storm, and its units.
 pub const STORM_SHOPPERS_MAX: u32 = 100_000;
 /// Seconds in which the shoppers of a storm arrive.
 pub const STORM_SECONDS_MAX: u32 = 60;
 /// Connections of a storm.
-pub const STORM_CONNECTIONS_MAX: u16 = 256;
+pub const STORM_CONNECTIONS_MAX: usize = 256;
 /// Period in which the state of a storm is shown.
 pub const STORM_PERIOD: Duration = Duration::from_millis(250);
-/// Period in which a crowd prints its answers.
-pub const STORM_LINE_PERIOD: Duration = Duration::from_millis(100);
 /// Time for one look at the stores while a storm is shown.
 pub const STORM_LOOK_MAX: Duration = Duration::from_secs(1);
 /// Time for which a storm waits until the accepted claims are written.
@@ -148,20 +128,8 @@ pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
 pub const STORM_WATCHERS_MAX: usize = 64;
 /// Measured claims that a process remembers: the newest.
 pub const TRACED_CLAIMS_MAX: usize = 256;
-/// Written batches that a process remembers: the newest.
-pub const TRACED_BATCHES_MAX: usize = 512;
-/// Claims and entries of these batches, all together.
-pub const TRACED_PLACES_MAX: usize = 32_768;
-/// Notes about claims that may wait to be sent to a collector; further ones are lost.
-pub const SPAN_NOTES_MAX: usize = 8_192;
-/// Notes whose spans go to the collector in one request; a note has at most five.
-pub const SPAN_NOTES_AT_A_TIME: usize = 256;
-/// Pause between two looks for notes to be sent.
-pub const SPANS_PERIOD: Duration = Duration::from_secs(1);
-/// Time that the collector may take for a request.
-pub const SPANS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest reply of the collector.
-pub const SPANS_REPLY_BYTES_MAX: usize = 64 * 1_024;
+/// Rows, and acknowledged entries, whose times a process remembers: the newest.
+pub const TRACED_ROWS_MAX: usize = 32_768;
 /// Time for which an administrator of a demo is let in by a printed link.
 pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 
@@ -175,7 +143,7 @@ pub const REDIS_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub const REDIS_KEEPALIVE_PROBES: u32 = 3;
 /// Pause between two attempts to connect; requests in between fail at once instead of queueing.
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// Period in which a sentinel that is listened to is asked for the master; a dead one is noticed by that.
+/// Period in which the sentinels are asked for the master.
 pub const SENTINEL_PERIOD: Duration = Duration::from_secs(1);
 /// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
 pub const REDIS_PIPELINE_BUFFER: usize = 4_096;
@@ -201,9 +169,6 @@ pub const SESSION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Pings of Postgres that fit into the waiting time for a connection.
 pub const POSTGRES_PINGS: u32 = 4;
 
-/// Default of `--batch-timeout-ms`: the time after which a batch is broken off, the wait for its connection included.
-pub const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Time for closing the connections to Postgres.
 pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -213,6 +178,8 @@ pub const LOG_WAIT: Duration = Duration::from_millis(200);
 pub const OWNER_PERIOD: Duration = Duration::from_millis(500);
 /// Time without a query after which Postgres ends the session that owns lanes: its process is paused, or its machine gone.
 pub const OWNER_SESSION_IDLE_MAX: Duration = Duration::from_secs(3);
+/// Time without an answer of Redis after which a worker lets go of its lanes: another one may reach it.
+pub const OWNER_REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Longest time from a worker's death until its entries are in Postgres.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(5);
 /// First pause after a failed pass; it doubles up to [`BACKOFF_MAX`].
@@ -221,8 +188,6 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Pause before entries whose lock was held elsewhere are tried again.
 pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
-/// Time for which one transaction has a row of a sale locked at least before the sale counts as locked.
-pub const KEPT_LOCK_MIN: Duration = Duration::from_millis(50);
 /// Pause between two looks at sales whose rows another session keeps locked in Postgres.
 pub const LOCKED_SALES_PAUSE: Duration = Duration::from_millis(500);
 /// Pause between two log lines about the same trouble.
@@ -249,14 +214,15 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Difference between the clocks of Postgres and Redis that is reckoned with where claims of a time are counted.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
-/// Time for which a process that has died is still taken for the keeper of the lanes.
-pub const KEEPER_TIME: Duration = Duration::from_secs(3);
+/// Silence after which a process is no longer taken for one that lives, and looks after the lanes no more.
+pub const PROCESS_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// Pause of a lane after a recovery that failed.
+pub const RECOVERY_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which the states of the lanes are believed after they have been read.
 pub const LANES_MEMORY: Duration = Duration::from_millis(100);
 /// Time that the workers have to write the order log of a lane that is recovering.
 pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
-/// Time after which a recovery no longer waits for such a log in which nothing moves: the keeper looks at the other lanes
-/// before it tries again.
+/// Time after which a recovery no longer waits for such a log in which nothing moves.
 pub const RECOVERY_LOG_STILL: Duration = Duration::from_secs(2);
 /// Time between two looks at whether all processes have handed their receipts in.
 pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
@@ -271,10 +237,6 @@ pub const RECOVERIES_AT_A_TIME: usize = 8;
 pub const RECOVERY_LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// Buyers that are written to Redis at a time, when a sale is built anew.
 pub const BUYERS_AT_A_TIME: usize = 1_000;
-
-/// Newest unfinished recoveries of a lane whose shards are looked for. One that fails removes its own; only one whose
-/// process died leaves some.
-pub const UNFINISHED_RECOVERIES: i64 = 20;
 
 /// Sales that may be suspected to be lost at a time; the look at them finds out about their lanes.
 pub const SUSPECTED_SALES_MAX: usize = 1_000;
@@ -320,8 +282,6 @@ pub const TURN_PAUSE: Duration = Duration::from_millis(50);
 pub const TURN_BEAT: Duration = Duration::from_secs(2);
 /// Silence after which Postgres gives the turn of a comparison to the next one.
 pub const TURN_SILENCE_MAX: Duration = Duration::from_secs(20);
-/// Comparisons on one page of a list.
-pub const PAGE_RUNS_MAX: u32 = 100;
 /// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
 pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 
@@ -331,6 +291,8 @@ pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 pub const LOCK_RELEASE_TRIES: u32 = 3;
 /// Time for which the latch of a release stays in Redis.
 pub const LOCK_LATCH_KEPT: Duration = Duration::from_secs(5);
+/// Lease on a buyer's lock, renewed at a third of it.
+pub const LOCK_LEASE: Duration = Duration::from_secs(2);
 /// Longest lease on a buyer's lock: twice that of Redisson's watchdog. A lock with a longer one was taken before Redis's
 /// clock was set back.
 pub const LOCK_LEASE_MAX: Duration = Duration::from_secs(60);
@@ -344,30 +306,21 @@ pub const LOADER_MEMORY: Duration = Duration::from_secs(1);
 /// Coupons outside Redis whose answers are remembered.
 pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 
-/// Longest time for which a process shows a coupon as Postgres had it. A change by another process is usually seen at
-/// once, by a message; this is the bound if the message gets lost.
-pub const COUPON_SHOWN_MAX: Duration = Duration::from_secs(1);
-/// Time for which a process remembers a coupon as Postgres had it. The body that is put together from it lives for
-/// [`LEFT_SHOWN_MAX`] more, and the rest of [`COUPON_SHOWN_MAX`] is for the answers of the stores.
-pub const COUPON_ROW_MEMORY: Duration = Duration::from_millis(700);
-/// Longest time for which a process shows the units left of a sale.
+/// Longest time for which a process shows a coupon, and the units left of its sale.
 pub const LEFT_SHOWN_MAX: Duration = Duration::from_millis(200);
-/// Time for which the newest coupon is believed to be the newest.
-pub const NEWEST_COUPON_MEMORY: Duration = Duration::from_millis(900);
 /// Ids that a process remembers, with a coupon or without. The longest coupon takes some 50 KB, a usual one 2 KB.
 pub const COUPONS_SHOWN_MAX: u64 = 4_000;
 
-/// Coupons that a pass takes from Postgres at a time.
+/// Coupons that the pass over stock returns takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
 /// Period in which sales that open soon are looked for.
 pub const LOAD_PERIOD: Duration = Duration::from_secs(10);
+/// Time before its opening at which a sale is loaded that isn't in Redis yet; usually it is there since its creation.
+pub const WARM_UP_AHEAD: Duration = Duration::from_secs(3_600);
 /// Period in which sales that are over are looked for.
 pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// Period in which coupons are searched for changes that Redis does not have.
 pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
-
-/// Period in which the revisions of all sales in Redis are compared with those in Postgres.
-pub const REVISIONS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Calls of the claim script that may be under way for one coupon; further claims share the next.
 pub const CLAIM_CALLS_MAX: usize = 2;
@@ -393,6 +346,8 @@ pub const SHARDS_AT_A_TIME: usize = 1_000;
 /// Sales whose number of shards a process remembers.
 pub const SHARDS_MEMORY_COUPONS_MAX: usize = 100_000;
 
+/// Time for which "sold out" and a buyer's order are believed before Redis is asked again.
+pub const SOLD_OUT_MEMORY: Duration = Duration::from_secs(1);
 /// Share of users whom the memory of a sold-out sale takes for buyers by mistake; each costs a question to
 /// Redis. At 0.01 % a filter needs some 20 bits for each buyer.
 pub const SOLD_OUT_FALSE_BUYERS: f64 = 0.000_1;
@@ -476,10 +431,8 @@ pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// Number of looks at an opened payment after which it is asked about no more: with these pauses they take three days
 /// from the payer's last visit on.
 pub const OPENED_LOOKS_MAX: i32 = 77;
-/// Time after which an opened payment that has no answer, while its gateway answers about others, waits for an operator.
-pub const OPENED_UNHEARD_MIN: Duration = Duration::from_secs(600);
-/// The same whatever the gateway answers about others.
-pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(86_400);
+/// Time after which an opened payment that has no answer waits for an operator.
+pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(3_600);
 /// Time after which an opened payment that never has an answer is given up.
 pub const OPENED_UNHEARD_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Bytes of a gateway's id of a payment, at most.
@@ -523,24 +476,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
 /// Largest `--batch-orders-max`.
 pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
-/// Orders on one page of a list.
-pub const PAGE_ORDERS_MAX: u32 = 100;
-/// Dead letters that are read at a time to be discarded or tried again.
-pub const LETTERS_AT_A_TIME: i64 = 100;
-/// Dead letters on one page of a list.
-pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
-/// Payments on a page of those that wait, at most.
-pub const PAGE_PAYMENTS_MAX: u32 = 100;
-/// Things that wait for a person on one page of a list.
-pub const PAGE_OPEN_MAX: u32 = 100;
-/// Recoveries on one page of a list.
-pub const PAGE_RECOVERIES_MAX: u32 = 100;
-/// Entries of the book of changes on one page of a list.
-pub const PAGE_AUDIT_MAX: u32 = 100;
-/// Postponed items on one page of a list.
-pub const PAGE_POSTPONED_MAX: u32 = 100;
-/// Coupons on one page of a list.
-pub const PAGE_COUPONS_MAX: u32 = 100;
+/// Items on one page of a list.
+pub const PAGE_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
 pub const TOKENS_MAX: u32 = 1_000_000;
 /// Difference of clocks that is worth a warning: Redis's clock judges windows, the service's tokens and order
@@ -560,40 +497,39 @@ const _: () = {
     // A session with a query in each look is not idle; and a dead host's lanes have another owner in time.
     assert!(3 * OWNER_PERIOD.as_millis() < OWNER_SESSION_IDLE_MAX.as_millis());
     let owned = OWNER_SESSION_IDLE_MAX.as_millis() + OWNER_PERIOD.as_millis();
-    assert!(owned + BATCH_TIMEOUT.as_millis() < RECOVERY_MAX.as_millis());
+    assert!(owned + POSTGRES_TIMEOUT.as_millis() < RECOVERY_MAX.as_millis());
+    // A lease outlasts three renewals; and a dead worker's entries don't wait for its locks.
+    assert!(3 * LOCK_RENEWAL_TIMEOUT.as_millis() < LOCK_LEASE.as_millis());
+    assert!(LOCK_LEASE.as_millis() + OWNER_PERIOD.as_millis() < RECOVERY_MAX.as_millis());
     // Retry-After of a 202 is 1 s, the shortest that can be said.
     assert!(CLAIM_POLL_PAUSE.as_millis() <= 1_000);
     assert!(WORK_POLL_PAUSE.as_millis() == 1_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
     assert!(PREFER_LOOK_MAX.as_millis() >= look);
-    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_UNUSED_AFTER.as_millis());
+    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_AFTER.as_millis());
+    assert!(BODY_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(REQUEST_TIMEOUT.as_millis() < KEEP_ALIVE.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
-    assert!(STREAM_STOP_MAX.as_millis() * 2 < DOOR_DRAIN_MAX.as_millis());
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     let asked = TURN_WAIT_MAX.as_millis() + RECONCILE_WAIT_MAX.as_millis();
     assert!(asked < REQUEST_TIMEOUT.as_millis());
     // A beat may wait for a slow statement.
     assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < LOOK_PERIOD.as_millis());
-    assert!(LOOK_PERIOD.as_millis() < KEEPER_TIME.as_millis());
+    assert!(LOOK_PERIOD.as_millis() < PROCESS_SILENCE_MAX.as_millis());
     assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
-    assert!(
-        COUPON_ROW_MEMORY.as_millis() + LEFT_SHOWN_MAX.as_millis() < COUPON_SHOWN_MAX.as_millis()
-    );
     assert!(LANES_MAX < 1 << LANE_BITS);
-    // At most five questions to Redis about a hot coupon in any second.
+    // At most five questions to each store about a hot coupon in any second.
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
-    assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
-    // A batch of the largest size, each claim in an entry of its own.
-    assert!(2 * BATCH_ORDERS_LIMIT as usize <= TRACED_PLACES_MAX);
+    assert!(BATCH_ORDERS_LIMIT as usize <= TRACED_ROWS_MAX);
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(TOTAL_MAX < 1 << 53);
 };

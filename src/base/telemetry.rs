@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hasher;
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -96,9 +97,7 @@ impl LogThrottle {
 /// Reason for which the service closes a connection before its client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionEnd {
-    /// The head of a request did not come in time.
-    Head,
-    /// No request came for as long as a connection is kept.
+    /// Nothing moved on it for too long.
     Idle,
     /// A reply was not read.
     Unread,
@@ -107,12 +106,8 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Head, "head"),
-        (Self::Idle, "idle"),
-        (Self::Unread, "unread"),
-        (Self::Room, "room"),
-    ];
+    const NAMES: [(Self, &'static str); 3] =
+        [(Self::Idle, "idle"), (Self::Unread, "unread"), (Self::Room, "room")];
 }
 
 /// Fate of a claim that a recovery found in neither store, or without a unit.
@@ -156,16 +151,17 @@ pub struct RecoveryMetrics {
 }
 
 impl RecoveryMetrics {
-    fn new(recorder: &PrometheusRecorder) -> Self {
+    /// Belongs to the recorder of the calling thread.
+    fn new() -> Self {
         let claims = |(fate, name): (RecoveryFate, &'static str)| {
             (fate, counter!("flash_sale_recovered_claims_total", "outcome" => name))
         };
-        metrics::with_local_recorder(recorder, || Self {
+        Self {
             lanes_closed: counter!("flash_sale_lanes_closed_total"),
             lanes_recovering: gauge!("flash_sale_lanes_recovering"),
             lane_closed_seconds: histogram!(LANE_CLOSED),
             claims: RecoveryFate::NAMES.map(claims).into(),
-        })
+        }
     }
 
     /// Counts claims that a recovery dealt with.
@@ -184,16 +180,10 @@ pub struct Metrics {
     /// Counts that this process can read again.
     pub tally: Tally,
     /// Makes metrics whose labels become known while the service runs.
-    recorder: PrometheusRecorder,
+    recorder: Arc<PrometheusRecorder>,
     /// Requests that were refused for want of an identity (401) or of a right (403).
     unauthenticated: Counter,
     forbidden: Counter,
-    /// Lines that the access log left out, because the log couldn't keep up.
-    pub access_lines_lost: Counter,
-    /// Notes about claims that found no room on their way to a collector.
-    pub trace_notes_lost: Counter,
-    /// Spans that the collector did not take.
-    pub spans_lost: Counter,
     /// Requests that failed because of a fault of the service.
     pub requests_failed: Counter,
     /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
@@ -253,57 +243,39 @@ impl Metrics {
         claim_outcomes: impl Iterator<Item = &'static str>,
         passes: impl Iterator<Item = &'static str>,
     ) -> Result<Self, BuildError> {
-        let recorder = recorder()?;
-        let total = |name: &'static str| {
-            metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
-        };
-        let refused = |status: &'static str| {
-            let counter = || counter!("flash_sale_requests_refused_total", "status" => status);
-            metrics::with_local_recorder(&recorder, counter)
-        };
-        let claim_to_row = || histogram!(CLAIM_TO_ROW);
-        let now = |name: &'static str| {
-            metrics::with_local_recorder(&recorder, || gauge!(format!("flash_sale_{name}")))
-        };
-        let closed = |reason: &'static str| {
-            let counter = || counter!("flash_sale_connections_closed_total", "reason" => reason);
-            metrics::with_local_recorder(&recorder, counter)
+        let recorder = Arc::new(recorder()?);
+        let total = |name: &'static str| counter!(format!("flash_sale_{name}_total"));
+        let refused = |status: &'static str| counter!("flash_sale_requests_refused_total", "status" => status);
+        let closed = |(reason, name): (ConnectionEnd, &'static str)| {
+            (reason, counter!("flash_sale_connections_closed_total", "reason" => name))
         };
         let claims = |outcome: &'static str| {
-            let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
-            (outcome, (metrics::with_local_recorder(&recorder, counter), Count::default()))
+            let counter = counter!("flash_sale_claims_total", "outcome" => outcome);
+            (outcome, (counter, Count::default()))
         };
         let rate_limited = |bound: &'static str| {
-            let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
-            (bound, metrics::with_local_recorder(&recorder, counter))
+            (bound, counter!("flash_sale_rate_limited_total", "bound" => bound))
         };
-        let pass_failures = |pass: &'static str| {
-            let counter = || counter!("flash_sale_pass_failures_total", "pass" => pass);
-            (pass, metrics::with_local_recorder(&recorder, counter))
-        };
-        Ok(Self {
+        let pass_failures =
+            |pass: &'static str| (pass, counter!("flash_sale_pass_failures_total", "pass" => pass));
+        Ok(metrics::with_local_recorder(&*recorder, || Self {
             unauthenticated: refused("401"),
             forbidden: refused("403"),
-            access_lines_lost: total("access_lines_lost"),
-            trace_notes_lost: total("trace_notes_lost"),
-            spans_lost: total("spans_lost"),
-            claim_to_row_seconds: metrics::with_local_recorder(&recorder, claim_to_row),
-            connections: now("connections"),
-            connections_closed: ConnectionEnd::NAMES
-                .map(|(reason, name)| (reason, closed(name)))
-                .into(),
+            claim_to_row_seconds: histogram!(CLAIM_TO_ROW),
+            connections: gauge!("flash_sale_connections"),
+            connections_closed: ConnectionEnd::NAMES.map(closed).into(),
             claims: claim_outcomes.map(claims).collect(),
             pass_failures: passes.map(pass_failures).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: RATE_LIMITS.map(rate_limited).into(),
-            backlog: now("backlog_entries"),
+            backlog: gauge!("flash_sale_backlog_entries"),
             order_looks: total("order_looks"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
             lock_contended: total("lock_contended"),
             dead_letters: total("dead_letters"),
             data_lost: total("redis_data_lost"),
-            recovery: RecoveryMetrics::new(&recorder),
+            recovery: RecoveryMetrics::new(),
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
@@ -311,14 +283,14 @@ impl Metrics {
             gauges: Gauges::default(),
             tally: Tally::default(),
             page: recorder.handle(),
-            recorder,
-        })
+            recorder: recorder.clone(),
+        }))
     }
 
     /// Times of the replies of a route, from the head of a request to the head of its reply. `class` is the first digit
     /// of their status.
     pub fn http_seconds(&self, route: &str, class: usize) -> Histogram {
-        metrics::with_local_recorder(&self.recorder, || {
+        metrics::with_local_recorder(&*self.recorder, || {
             histogram!(
                 "flash_sale_http_request_duration_seconds",
                 "route" => route.to_owned(), "class" => format!("{class}xx")
@@ -380,8 +352,7 @@ impl Metrics {
 }
 
 /// Names of the bounds on how often one client may ask.
-pub const RATE_LIMITS: [&str; 4] =
-    ["user-claims", "user-requests", "anonymous-requests", "refused-tokens"];
+pub const RATE_LIMITS: [&str; 3] = ["user-claims", "user-requests", "anonymous-requests"];
 
 /// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
 const SECONDS: [f64; 12] =

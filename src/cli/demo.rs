@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use chrono::TimeDelta;
-use clap::ValueEnum;
 use secrecy::{ExposeSecret, SecretString};
 use uuid::Uuid;
 
@@ -12,7 +11,7 @@ use super::serve::{self, Addresses};
 use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
-use crate::base::config::{Config, Crowd, Demo, InvalidConfig, Page, Role};
+use crate::base::config::{Config, Demo, InvalidConfig, Page, Role};
 use crate::cli::terminal::say;
 use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::audit::Actor;
@@ -36,8 +35,7 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     let [board_code, storm_code] = [code(), code()];
     let codes = vec![board_code.clone(), storm_code.clone()];
     // Tokens that are given away are for this machine alone.
-    let crowd = Some(crowd(config)?);
-    let demo = config.listen.ip().is_loopback().then_some(Demo { codes, crowd });
+    let demo = config.listen.ip().is_loopback().then_some(Demo { codes });
     let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
@@ -47,28 +45,6 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         Ok(())
     })
     .await
-}
-
-/// This program, with the settings that sign tokens which this service takes, and those of log lines: nothing else is in its
-/// environment. The secret is no argument, because all users of a machine can read those.
-fn crowd(config: &Config) -> anyhow::Result<Crowd> {
-    let stores = &config.stores;
-    let path = std::env::current_exe().context("the file of this program can't be found")?;
-    let log_format = stores.log_format.to_possible_value();
-    let log_format = log_format.expect("no format is skipped").get_name().into();
-    let mut variables = vec![
-        ("FLASH_SALE_TOKEN_SECRET", token_secret(stores)?),
-        ("FLASH_SALE_LOG", stores.log_filter.as_str().into()),
-        ("FLASH_SALE_LOG_FORMAT", log_format),
-    ];
-    for (name, value) in [
-        ("FLASH_SALE_TOKEN_SECRET_ID", &stores.token_secret_id),
-        ("FLASH_SALE_TOKEN_ISSUER", &stores.token_issuer),
-        ("FLASH_SALE_TOKEN_AUDIENCE", &stores.token_audience),
-    ] {
-        variables.extend(value.as_ref().map(|value| (name, value.as_str().into())));
-    }
-    Ok(Crowd { path, variables })
 }
 
 /// A new code for a link: 122 random bits.
@@ -101,7 +77,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     };
     match app
         .coupons
-        .create(new, &Actor::command_line())
+        .create(new, None, &Actor::command_line())
         .await
         .context("the demo's coupon could not be created")?
     {
@@ -113,8 +89,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
 /// Lines with the links of the board and the storm. Each lets one browser tab in as the administrator, once; there are none
 /// where other machines could use them.
 fn links(config: &Config, addresses: Addresses, [board, storm]: [&SecretString; 2]) -> String {
-    let apart = config.administration_apart.then_some(addresses.operations).flatten();
-    let administration = url(apart.or(addresses.api));
+    let administration = url(addresses.operations.or(addresses.api));
     let line = |name, url: &str, code: &SecretString| {
         format!("  {name:<8} {url}/{name}#code={}\n", code.expose_secret())
     };

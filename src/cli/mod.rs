@@ -9,13 +9,8 @@ mod serve;
 // Coupons, for operators.
 mod coupon;
 
-// The gateway that takes money, in words.
-mod payments;
-
 // Recoveries on an operator's word.
 mod recover;
-
-// The order log.
 
 // Comparison of the stores.
 mod reconcile;
@@ -23,8 +18,8 @@ mod reconcile;
 // Checks of machine and stores before the service starts.
 mod doctor;
 
-// The worth of a 202, by the settings of Redis.
-mod persistence;
+// Findings of `serve` and `doctor`.
+mod finding;
 
 // Access tokens.
 mod token;
@@ -87,7 +82,7 @@ enum Command {
     Demo(Box<Config>),
     /// Bring the database up to date
     Migrate(StoreConfig),
-    /// Create, change and read coupons
+    /// Create a coupon
     Coupon(coupon::CouponArguments),
     /// Make access tokens, one a line
     Token(token::TokenArguments),
@@ -97,7 +92,7 @@ enum Command {
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
-    /// Send a crowd to a service on this machine, with a sale of its own, and print what it was told as JSON lines
+    /// Send a crowd to a service on this machine, with a sale of its own, and judge what it was told; prints JSON lines
     Storm(Box<storm::StormArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
     PrivateServers(private_servers::PrivateServersArguments),
@@ -170,8 +165,11 @@ impl Command {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
-            Self::Recover(arguments) => arguments.stores(),
-            Self::Coupon(arguments) => arguments.stores(),
+            Self::Recover(arguments) => &arguments.stores,
+            Self::Coupon(arguments) => {
+                let coupon::CouponCommand::Create(arguments) = &arguments.command;
+                &arguments.stores
+            }
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
             Self::Storm(arguments) => &arguments.stores,

@@ -4,16 +4,16 @@ use anyhow::bail;
 use clap::Args;
 
 use super::Disagree;
-use super::stores::{As, OpenStores};
+use super::stores::as_guest;
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::cli::terminal::say;
+use crate::kit::session_lock::LockSession;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::reconcile::Report;
-use crate::sale::reconcile::pass::run_and_record;
+use crate::sale::reconcile::pass::{run_and_record, take_turn};
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, AskedBy};
-use crate::sale::reconcile::turn::Turn;
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -27,32 +27,29 @@ pub struct ReconcileArguments {
 
 /// Prints the findings; fails if any is left after the repairs.
 pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
-    let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
-    let report = compare(&opened.stores, arguments).await;
-    let closed = opened.close().await;
-    let report = report?;
-    closed?;
+    let report =
+        as_guest(&arguments.stores, async |stores| compare(stores, arguments).await).await?;
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 
 async fn compare(stores: &Stores, arguments: &ReconcileArguments) -> anyhow::Result<Report> {
-    let Some(mut turn) = Turn::take(&stores.pool, limits::TURN_WAIT_LONG).await? else {
+    let Some(mut turn) = take_turn(&stores.pool, limits::TURN_WAIT_LONG).await? else {
         bail!(
             "another comparison goes on (GET /v1/reconcile/runs): run this again once it has ended"
         );
     };
     let report = compare_in(&mut turn, stores, arguments).await?;
-    turn.end().await?;
+    turn.close().await?;
     Ok(report)
 }
 
 async fn compare_in(
-    turn: &mut Turn,
+    turn: &mut LockSession,
     stores: &Stores,
     arguments: &ReconcileArguments,
 ) -> Result<Report, Failure> {
     let repair = arguments.repair;
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
@@ -66,7 +63,7 @@ async fn compare_in(
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         say!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     let (report, _) = run_and_record(stores, turn, run, false).await?;
     print(&report);
     Ok(report)

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 
-use super::stores::{As, OpenStores};
+use super::stores::as_guest;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::cli::terminal::say;
 use crate::sale::audit::Actor;
@@ -11,8 +11,7 @@ use crate::sale::coupon::orphans;
 use crate::sale::fence::table::{self, Trust};
 use crate::sale::ids::Lane;
 use crate::sale::recovery::apart;
-use crate::sale::recovery::by_hand::{self, SaleDifference};
-use crate::sale::{Stores, installation};
+use crate::sale::{Stores, installation, reconcile};
 
 #[derive(Args)]
 pub struct RecoverArguments {
@@ -27,21 +26,12 @@ pub struct RecoverArguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    stores: StoreConfig,
-}
-
-impl RecoverArguments {
-    pub fn stores(&self) -> &StoreConfig {
-        &self.stores
-    }
+    pub stores: StoreConfig,
 }
 
 /// Closes lanes, on the servers of a running service if there is one; the service recovers them.
 pub async fn run(arguments: &RecoverArguments) -> anyhow::Result<()> {
-    let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
-    let done = run_on(arguments, &opened.stores).await;
-    let closed = opened.close().await;
-    done.and(closed)
+    as_guest(&arguments.stores, async |stores| run_on(arguments, stores).await).await
 }
 
 async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result<()> {
@@ -50,12 +40,15 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
     let chosen: Vec<Lane> = lanes.filter(is_asked_for).collect();
     if chosen.is_empty() {
         bail!(
-            "there is no such lane: they are numbered from 0; `flash-sale recover --dry-run` names all"
+            "there is no such lane: they are numbered from 0; `flash-sale recover` without --lane closes all"
         );
     }
     if arguments.dry_run {
-        for lane in chosen {
-            print(lane, &by_hand::differences(stores, lane).await?);
+        let Stores { pool, redis, keys } = stores;
+        for found in reconcile::check(pool, redis, keys).await?.disagreements {
+            if chosen.contains(&found.coupon.lane()) {
+                say!("{found}");
+            }
         }
         for coupon in orphans::find(stores).await? {
             say!("coupon {coupon}: a sale that only Redis has (--trust postgres removes it)");
@@ -81,14 +74,4 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
         say!("{removed} sales that only Redis had have been removed");
     }
     Ok(())
-}
-
-fn print(lane: Lane, sales: &[SaleDifference]) {
-    say!("lane {lane}: {} sales", sales.len());
-    for SaleDifference { coupon, is_there, only_redis, only_postgres } in sales {
-        let there = if *is_there { "is in Redis" } else { "is not in Redis" };
-        say!(
-            "  coupon {coupon} {there}; buyers that only Redis has: {only_redis} (with --trust redis they become orders, with --trust postgres their units are on sale again); live orders that Redis has no buyer for: {only_postgres} (each becomes a buyer)"
-        );
-    }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::extract::FromRef;
 use tokio::net::TcpListener;
 
-use super::payments::{self, Judged};
-use super::persistence::{KEEPS_ACCEPTING, Persistence, without_spare};
+use super::finding::{Finding, KEEPS_ACCEPTING, payments, persistence, without_spare};
 use super::secrets;
-use super::stores::{As, OpenStores, no_secret, token_secret};
+use super::stores::{As, OpenStores, random_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
@@ -21,7 +21,7 @@ use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::state::HttpState;
 use crate::http::{self, server};
 use crate::kit::jwt::Tokens;
-use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
+use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
 use crate::kit::open_files;
 use crate::sale::payment::gateway::Checkout;
 use crate::worker;
@@ -45,8 +45,10 @@ pub async fn run(
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
     // Checked before any server is started: without a secret or an address, none is needed.
-    let mut tokens = tokens(config)?;
-    tell_who_takes_money(config);
+    let mut tokens = tokens(config).await?;
+    if config.has_role(Role::Api) {
+        payments(Checkout::of(config)).log();
+    }
     make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
     let opened = async {
@@ -63,19 +65,9 @@ pub async fn run(
             return Ok(());
         }
     };
-    let persistence = Persistence::of(&stores.redis_facts);
-    tell_what_a_202_is_worth(persistence);
-    if let Some(words) = without_spare(config.durability, &stores.redis_facts) {
-        tracing::warn!("Redis replicas: {words}");
-    }
     let shutdown = Shutdown::default();
     let served = async {
-        if config.durability == Some(Level::Fsync) && !persistence.survives_a_kill() {
-            bail!("--durability fsync can't be kept: {persistence}; or give --durability memory");
-        }
-        if stores.stores.redis.has_sentinels() && !stores.redis_facts.needs_replicas() {
-            bail!("Redis {KEEPS_ACCEPTING}");
-        }
+        judge(config, &stores)?;
         let stores = stores.stores.clone();
         let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
@@ -107,6 +99,29 @@ pub async fn run(
     served.and(closed)
 }
 
+/// Says what a 202 is worth with this Redis.
+///
+/// # Errors
+///
+/// When Redis can't keep what the configuration asks for, or would go on alone once its sentinels have replaced it.
+fn judge(config: &Config, stores: &OpenStores) -> anyhow::Result<()> {
+    let facts = &stores.redis_facts;
+    let persistence = persistence(facts);
+    persistence.log();
+    if let Some(warning) = without_spare(config.durability, facts) {
+        warning.log();
+    }
+    if let (Some(Level::Fsync), Finding::Warning(why) | Finding::Failure(why)) =
+        (config.durability, &persistence)
+    {
+        bail!("--durability fsync can't be kept: {why}; or give --durability memory");
+    }
+    if stores.stores.redis.has_sentinels() && !facts.needs_replicas() {
+        bail!(KEEPS_ACCEPTING);
+    }
+    Ok(())
+}
+
 /// The roles of this process, for an alarm about a role that no process has.
 fn roles(config: &Config) -> Vec<Gauge> {
     let name = |role| if role == Role::Api { "api" } else { "worker" };
@@ -114,14 +129,15 @@ fn roles(config: &Config) -> Vec<Gauge> {
     config.roles.iter().map(gauge).collect()
 }
 
-fn tokens(config: &Config) -> anyhow::Result<Tokens> {
+async fn tokens(config: &Config) -> anyhow::Result<Tokens> {
     if !config.has_role(Role::Api) {
-        return Ok(Tokens::new(&no_secret()));
+        return Ok(Tokens::new(&random_secret()));
     }
     let mut tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
     if let Some(file) = &config.token_keys {
-        let keys = tokens.accept_keys_of(file).context("--token-keys can't be used")?;
-        tracing::info!(file = %file.display(), "the file with the keys of tokens has been read; {keys}");
+        let keys = Arc::new(PublicKeys::in_file(file.clone()));
+        keys.look().await.map_err(anyhow::Error::msg).context("--token-keys can't be used")?;
+        tokens.accept(keys);
     }
     Ok(tokens)
 }
@@ -131,13 +147,14 @@ async fn fetch_keys(config: &Config, tokens: &mut Tokens) {
     let Some(url) = config.token_jwks_url.as_ref().filter(|_| config.has_role(Role::Api)) else {
         return;
     };
-    if key_url::is_unprotected(url) {
-        tracing::warn!(%url, "{}", key_url::UNPROTECTED);
+    if public_keys::is_unprotected(url) {
+        tracing::warn!(%url, "{}", public_keys::UNPROTECTED);
     }
-    let keys = Arc::new(KeyUrl::new(url.clone(), Pace::default()));
+    let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
+    let keys = Arc::new(keys);
     // The outcome is logged there.
     let _: Result<(), String> = keys.look().await;
-    tokens.accept_keys_under(keys);
+    tokens.accept(keys);
 }
 
 /// Serves for the delay, then finishes the work that has begun; a further signal cuts either short.
@@ -189,33 +206,34 @@ impl Listeners {
     }
 
     fn serve(self, config: &Config, http: &HttpState) {
-        let serve = |listener: TcpListener, door, what| {
+        let serve = |listener: TcpListener, routes, what| {
             let address =
                 listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
             tracing::info!("{what} on http://{address}");
-            let shutdown = http.app().shutdown.clone();
-            shutdown.spawn(server::run(listener, door, config.into(), shutdown.clone()));
+            let app = Arc::<App>::from_ref(http);
+            let served = server::run(listener, routes, config.connections_max, app);
+            http.app().shutdown.spawn(served);
         };
         let alone = self.operations.is_none();
-        let apart = config.administration_apart;
+        let has_api = self.api.is_some();
         if let Some(listener) = self.api {
+            let routes = match alone {
+                true => http::api(http, true),
+                false => http::api(&http.without_administration(), false),
+            };
             if alone {
                 tell_what_is_public(&listener);
             }
-            let door = match apart {
-                true => http::api(&http.without_administration(), alone),
-                false => http::api(http, alone),
-            };
-            serve(listener, door, "the API listens");
+            serve(listener, routes, "the API listens");
         }
         if let Some(listener) = self.operations {
-            let (door, what) = match apart {
+            let (routes, what) = match has_api {
                 true => {
                     (http::api(http, true), "administrators, /metrics, /livez and /readyz listen")
                 }
                 false => (http::operations(http), "/metrics, /livez and /readyz listen"),
             };
-            serve(listener, door, what);
+            serve(listener, routes, what);
         }
     }
 }
@@ -223,7 +241,7 @@ impl Listeners {
 /// One listener for all: people who can reach the API can reach the rest.
 fn tell_what_is_public(listener: &TcpListener) {
     let public = "the administrators' operations (with an administrator's token), /docs, /metrics and /readyz are answered where the API is";
-    let remedy = "--admin-listen gives metrics and readiness an address of their own, and --administration-apart moves administrators there";
+    let remedy = "--admin-listen gives all of these an address of their own";
     match listener.local_addr() {
         Ok(address) if address.ip().is_loopback() => {
             tracing::info!("{public}, on this machine alone; {remedy}");
@@ -245,22 +263,5 @@ fn make_room_for_connections(connections_max: u32) {
         ),
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "the limit on open files could not be raised"),
-    }
-}
-
-fn tell_who_takes_money(config: &Config) {
-    if config.has_role(Role::Api) {
-        match payments::judge(Checkout::of(config)) {
-            Judged::Safe(text) => tracing::info!("{text}"),
-            Judged::Lacking(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
-        }
-    }
-}
-
-fn tell_what_a_202_is_worth(persistence: Persistence) {
-    if persistence.survives_a_kill() {
-        tracing::info!("{persistence}");
-    } else {
-        tracing::warn!("{persistence}");
     }
 }

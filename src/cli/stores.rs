@@ -73,7 +73,10 @@ impl OpenStores {
         };
         let (redis, pool) =
             connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
-        refuse_unfit(&pool).await?;
+        postgres::check_connection(&pool).await.context(POSTGRES_UNUSABLE)?;
+        if let Some(why) = unfit(&pool).await? {
+            bail!(why);
+        }
         let (stores, redis_facts) = checked(redis, pool, config, r#as).await?;
         Ok(Self { stores, redis_facts, servers: None })
     }
@@ -88,6 +91,18 @@ impl OpenStores {
     }
 }
 
+/// Does something on the stores of a running service, if there is one, and closes them.
+pub async fn as_guest<T>(
+    config: &StoreConfig,
+    act: impl AsyncFnOnce(&Stores) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let opened = OpenStores::open(config, As::Guest).await?;
+    let done = act(&opened.stores).await;
+    let closed = opened.close().await;
+    let done = done?;
+    closed.map(|()| done)
+}
+
 /// Brings the database up to date; needs no Redis if Postgres is named.
 pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     match &config.database_url {
@@ -95,15 +110,10 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
             migrate_older(&pool(url.expose_secret(), config)?).await?;
         }
         // Private servers are migrated whenever they are opened.
-        None => OpenStores::open(config, As::Guest).await?.close().await?,
+        None => as_guest(config, async |_| Ok(())).await?,
     }
     say!("The database is up to date.");
     Ok(())
-}
-
-/// A random secret that is thrown away, for a process that verifies no tokens.
-pub fn no_secret() -> SecretString {
-    random_secret()
 }
 
 /// The secret that signs tokens. With private servers one is made and kept in the data folder.
@@ -161,7 +171,7 @@ fn make_secret(dir: &Path, path: &Path) -> std::io::Result<()> {
 }
 
 /// Two random UUIDs: 244 random bits, as 64 hexadecimal digits.
-fn random_secret() -> SecretString {
+pub fn random_secret() -> SecretString {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
 }
 
@@ -199,17 +209,17 @@ pub fn connect(
 // The URL isn't quoted, because it may hold a password.
 fn redis(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
     let timeout = config.redis_timeout();
-    let Some((sentinels, master)) = config.sentinels()? else {
+    if config.redis_sentinels.is_empty() {
         return Redis::with_timeout(url, timeout).map_err(|_| {
             InvalidConfig::new(format!(
                 "--redis-url can't be understood; give one like redis://user:password@host:6379, rediss:// with sslrootcert=/path of a file that can be read; {IN_URLS}"
             ))
         });
-    };
-    Redis::behind_sentinels(url, sentinels, master, timeout).map_err(|_| {
-        InvalidConfig::new(format!(
-            "--redis-url doesn't fit --redis-sentinels, which name the host and the port: give the master's name in place of both, as in redis://user:password@{master}/0 (rediss:// for TLS), and no Unix socket",
-        ))
+    }
+    Redis::behind_sentinels(url, &config.redis_sentinels, timeout).map_err(|_| {
+        InvalidConfig::new(
+            "--redis-url doesn't fit --redis-sentinels, which name the host and the port: give the master's name in place of both, as in redis://user:password@mymaster/0 (rediss:// for TLS), and no Unix socket",
+        )
     })
 }
 
@@ -222,50 +232,47 @@ fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfi
     })
 }
 
-/// Refuses a database that lacks migrations, has had others, or denies rights.
-async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
-    match fitness(pool).await? {
-        Fitness::Older(missing) => bail!(
-            "the database lacks these migrations: {}; run `flash-sale migrate`",
-            missing.join(", ")
-        ),
-        Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
-        Fitness::Before1_0 => bail!(BEFORE_1_0),
-        Fitness::UpToDate => {}
+/// Why a service can't work with this database, with the remedy, if so: it lacks migrations, has had others, or denies
+/// rights.
+pub async fn unfit(pool: &PgPool) -> anyhow::Result<Option<String>> {
+    let fitness = schema::fitness(pool).await.context(POSTGRES_UNUSABLE)?;
+    if let Fitness::Older(missing) = &fitness {
+        let missing = missing.join(", ");
+        return Ok(Some(format!(
+            "the database lacks these migrations: {missing}; run `flash-sale migrate`"
+        )));
+    }
+    if let Some(why) = unknown(&fitness) {
+        return Ok(Some(why));
     }
     let missing = schema::missing_rights(pool).await.context(POSTGRES_UNUSABLE)?;
-    if !missing.is_empty() {
-        bail!(
-            "the role of --database-url lacks rights ({}); deploy/postgres/roles.sql gives them",
-            missing.join(", ")
-        );
-    }
-    Ok(())
+    Ok((!missing.is_empty()).then(|| {
+        let missing = missing.join(", ");
+        format!("the role of --database-url lacks rights ({missing}); deploy/postgres/roles.sql gives them")
+    }))
 }
 
 /// Brings a database up to date, unless a newer binary has upgraded it, or one from before 1.0 has made it.
 async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
-    match fitness(pool).await? {
-        Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
-        Fitness::Before1_0 => bail!(BEFORE_1_0),
-        Fitness::Older(_) | Fitness::UpToDate => {}
+    postgres::check_connection(pool).await.context(POSTGRES_UNUSABLE)?;
+    if let Some(why) = unknown(&schema::fitness(pool).await.context(POSTGRES_UNUSABLE)?) {
+        bail!(why);
     }
     schema::migrate(pool).await.context("the database could not be migrated")
 }
 
-async fn fitness(pool: &PgPool) -> anyhow::Result<Fitness> {
-    postgres::check_connection(pool).await.context(POSTGRES_UNUSABLE)?;
-    schema::fitness(pool).await.context(POSTGRES_UNUSABLE)
-}
-
-/// What is said of a database that no version from 1.0 on can read.
-pub const BEFORE_1_0: &str = "the database was made by a version before 1.0 (up to the tag before-redesign); 1.0 begins anew: name an empty database, or run that version";
-
-fn upgraded_by_newer(unknown: &[String]) -> String {
-    format!(
-        "the database has been upgraded by a newer flash-sale (migrations that this one doesn't know: {}); run the newer one",
-        unknown.join(", "),
-    )
+/// What is said of a database that this version can't read.
+fn unknown(fitness: &Fitness) -> Option<String> {
+    match fitness {
+        Fitness::Newer(unknown) => Some(format!(
+            "the database has been upgraded by a newer flash-sale (migrations that this one doesn't know: {}); run the newer one",
+            unknown.join(", "),
+        )),
+        Fitness::Before1_0 => Some(
+            "the database was made by a version before 1.0 (up to the tag before-redesign); 1.0 begins anew: name an empty database, or run that version".into(),
+        ),
+        Fitness::Older(_) | Fitness::UpToDate => None,
+    }
 }
 
 /// The stores, if Redis can be used and isn't another installation's.

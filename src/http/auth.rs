@@ -2,9 +2,8 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
 
-use super::frame::bearer::bearer;
+use super::frame::caller::Caller;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, Scope, TokenError};
@@ -59,8 +58,8 @@ impl Staff {
 impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        user(parts, http).map(|(user, _)| Self(user))
+    async fn from_request_parts(parts: &mut Parts, _: &HttpState) -> Result<Self, Problem> {
+        user(parts).map(|(user, _)| Self(user))
     }
 }
 
@@ -68,16 +67,15 @@ impl FromRequestParts<HttpState> for Reader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        let (user, scope) = user(parts, http)?;
+        let (user, scope) = user(parts)?;
         let reads_all = http.has_administration() && scope >= Some(Scope::Operator);
         Ok(Self { user, reads_all })
     }
 }
 
-fn user(parts: &Parts, http: &HttpState) -> Result<(UserId, Option<Scope>), Problem> {
-    let Grants { subject, scope } = grants(parts, http)?;
+fn user(parts: &Parts) -> Result<(UserId, Option<Scope>), Problem> {
+    let Grants { subject, scope } = grants(parts)?;
     let user = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
-    http.front().bounds.user(user, &parts.method, &parts.uri)?;
     Ok((user, scope))
 }
 
@@ -110,14 +108,11 @@ fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Proble
         // As if the route weren't there: it is on another listener.
         return Err(Problem::nothing_here());
     }
-    let Grants { subject, scope } = grants(parts, http)?;
+    let Grants { subject, scope } = grants(parts)?;
     // Tills are out in the shops, so the public listener has what a clerk may do, and nothing beyond it.
     let scope =
         scope.map(|scope| if http.has_administration() { scope } else { scope.min(Scope::Clerk) });
     let id = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
-    if scope < Some(Scope::Operator) {
-        http.front().bounds.user(id, &parts.method, &parts.uri)?;
-    }
     let scope = need(scope, needed)?;
     let actor = Actor::staff(id, scope);
     Ok(Staff { id, scope, actor })
@@ -130,18 +125,24 @@ fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {
         Scope::Clerk => "this needs a token with the role `clerk`, `operator` or `admin`",
     };
     let enough = scope.filter(|scope| *scope >= needed);
-    enough.ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+    enough.ok_or_else(|| Problem::of("forbidden", detail))
 }
 
-fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {
-    let mut headers = parts.headers.get_all(header::AUTHORIZATION).iter();
-    let first = headers.next();
-    if headers.next().is_some() {
-        return Err(TokenError::Twice.into());
+fn grants(parts: &Parts) -> Result<Grants, Problem> {
+    match caller(parts).grants {
+        Some(grants) => Ok(grants?),
+        None => {
+            let detail = "send the header `Authorization: Bearer <token>`";
+            Err(Problem::of("invalid_token", detail))
+        }
     }
-    let Some(token) = first.and_then(bearer) else {
-        let detail = "send the header `Authorization: Bearer <token>`";
-        return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
-    };
-    Ok(http.front().tokens.verify(token)?)
+}
+
+/// Who asks.
+///
+/// # Panics
+///
+/// For a request without its frame.
+pub fn caller(parts: &Parts) -> &Caller {
+    parts.extensions.get().expect("the frame tells who asks")
 }

@@ -25,16 +25,13 @@ use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
-use crate::sale::trace::notes::TracedClaim;
-use crate::sale::trace::outbox::Answered;
+use crate::sale::trace::TracedClaim;
 use crate::sale::trace::probe::Probe;
 
 /// Asks for the times of a claim by the value `1`; other values ask for nothing.
 const X_TRACE: HeaderName = HeaderName::from_static("x-trace");
 /// Tells the times of a claim (<https://www.w3.org/TR/server-timing/>).
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// The route of claims, as traces name it.
-const ROUTE: &str = "/v1/coupons/{id}/claims";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An accepted claim.
@@ -73,8 +70,8 @@ impl Accepted {
         ("X-Trace" = Option<String>, Header, description = "`1`: measure this claim. The reply has Server-Timing if the script was asked, and the order's trace has each step of an accepted claim"),
     ),
     responses(
-        (status = 201, description = "The order, written", body = Order, headers(("Location" = String), ("Server-Timing" = String))),
-        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Server-Timing" = String))),
+        (status = 201, description = "The order, written", body = Order, headers(("Location" = String))),
+        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String))),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "too_many_closed_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
 )]
@@ -87,12 +84,12 @@ pub async fn claim(
     User(user): User,
     Id(coupon): Id<CouponId>,
     PreferWait(patience): PreferWait,
-    measured: Measured,
+    Measured(probe): Measured,
 ) -> Result<Response, Problem> {
     let app = http.app();
-    let answer = answer(app, (coupon, user), patience, measured.probe.as_ref()).await;
-    match &measured.probe {
-        Some(probe) => Ok(traced(app, (coupon, user), (probe, &measured), answer)),
+    let answer = answer(app, (coupon, user), patience, probe.as_ref()).await;
+    match &probe {
+        Some(probe) => Ok(traced(app, (coupon, user), probe, answer)),
         None => answer,
     }
 }
@@ -125,25 +122,16 @@ async fn answer(
 fn traced(
     app: &App,
     (coupon, user): (CouponId, UserId),
-    (probe, measured): (&Probe, &Measured),
+    probe: &Probe,
     answer: Result<Response, Problem>,
 ) -> Response {
     let is_success = answer.is_ok();
     let mut reply = answer.into_response();
     let Some(call) = probe.call() else { return reply };
-    if measured.by_client {
-        let times = HeaderValue::try_from(call.server_timing()).expect("it is plain ASCII");
-        reply.headers_mut().insert(SERVER_TIMING, times);
-    }
+    let times = HeaderValue::try_from(call.server_timing()).expect("it is plain ASCII");
+    reply.headers_mut().insert(SERVER_TIMING, times);
     let Some(order) = call.accepted.filter(|_| is_success) else { return reply };
-    let claim = TracedClaim { order, coupon, user, call, told_at: Instant::now() };
-    if measured.by_client {
-        app.traces.note_claim(claim);
-    }
-    if let Some(Arrived(arrived_at)) = measured.for_collector {
-        let (method, route, status) = ("POST", ROUTE, reply.status().as_u16());
-        app.traces.note_answered(Answered { claim, method, route, arrived_at, status });
-    }
+    app.traces.note_claim(TracedClaim { order, coupon, user, call, told_at: Instant::now() });
     reply
 }
 
@@ -169,9 +157,7 @@ async fn committed(
 /// Pending until the order is written, in review while an operator decides about it, then the status of the order.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/claims/me", operation_id = "getMyClaim", tag = "claims", security(("user" = [])),
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "State of the claim", body = ClaimState),
     ),
@@ -184,22 +170,20 @@ pub async fn my_claim(
 ) -> Result<Json<ClaimState>, Problem> {
     match app.claim_statuses.inquire(coupon, user).await? {
         Inquiry::Claimed(state) => Ok(Json(state)),
-        Inquiry::NotClaimed => {
-            Err(Problem::not_found("not_claimed", "you haven't claimed this coupon"))
-        }
+        Inquiry::NotClaimed => Err(Problem::of("not_claimed", "you haven't claimed this coupon")),
         Inquiry::NoCoupon => Err(coupon_not_found()),
     }
 }
 
 /// The problem of an id that no coupon has.
 pub fn coupon_not_found() -> Problem {
-    Problem::not_found("coupon_not_found", "there is no coupon with this id")
+    Problem::of("coupon_not_found", "there is no coupon with this id")
 }
 
 fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     let status = outcome.status();
     let http = StatusCode::from_u16(status.http).expect("the table holds valid statuses");
-    let refuse = |detail: &'static str| Problem::new(http, status.code, detail);
+    let refuse = |detail: &'static str| Problem::of(status.code, detail);
     Err(match outcome {
         ClaimOutcome::Accepted(order_id) => {
             let location = format!("/v1/coupons/{coupon}/claims/me");
@@ -250,26 +234,15 @@ impl<S: Sync> FromRequestParts<S> for PreferWait {
     }
 }
 
-/// Time at which the head of a request was there, for the trace that a collector gets.
-#[derive(Clone, Copy)]
-pub struct Arrived(pub Instant);
+/// A probe, if the client asks for the times of its claim.
+pub struct Measured(Option<Arc<Probe>>);
 
-/// A probe, if the client asks for the times of its claim, or a collector gets the traces of some claims: which ones, the
-/// order ids tell, and these are not known yet.
-pub struct Measured {
-    probe: Option<Arc<Probe>>,
-    by_client: bool,
-    for_collector: Option<Arrived>,
-}
-
-impl<S: Sync> FromRequestParts<S> for Measured {
+impl FromRequestParts<HttpState> for Measured {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let by_client = parts.headers.get(X_TRACE).is_some_and(|value| value == "1");
-        let for_collector = parts.extensions.get().copied();
-        let probe = (by_client || for_collector.is_some()).then(Arc::default);
-        Ok(Self { probe, by_client, for_collector })
+    async fn from_request_parts(parts: &mut Parts, _: &HttpState) -> Result<Self, Infallible> {
+        let is_asked = parts.headers.get(X_TRACE).is_some_and(|value| value == "1");
+        Ok(Self(is_asked.then(Arc::default)))
     }
 }
 
@@ -288,8 +261,6 @@ fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::bound_this_test;
-
     use super::*;
 
     fn wait_of(value: &'static str) -> Option<u64> {
@@ -318,33 +289,6 @@ mod tests {
         assert_eq!(wait_of("return=5, wait=3; x=9"), Some(3));
         assert_eq!(wait_of("wait=10"), Some(10));
         assert_eq!(wait_of("wait=3600"), Some(10));
-    }
-
-    /// By the header with the value 1, or for a collector.
-    #[tokio::test]
-    async fn a_claim_is_measured_for_its_client_or_for_a_collector() {
-        bound_this_test();
-        for (value, is_for_collector, is_measured, by_client) in [
-            (None, false, false, false),
-            (Some("1"), false, true, true),
-            (Some("2"), false, false, false),
-            (Some("1, 1"), false, false, false),
-            (None, true, true, false),
-            (Some("0"), true, true, false),
-            (Some("1"), true, true, true),
-        ] {
-            let (mut parts, ()) = axum::http::Request::new(()).into_parts();
-            if let Some(value) = value {
-                parts.headers.insert(X_TRACE, HeaderValue::from_static(value));
-            }
-            if is_for_collector {
-                parts.extensions.insert(Arrived(Instant::now()));
-            }
-            let Ok(measured) = Measured::from_request_parts(&mut parts, &()).await;
-            let told = (measured.probe.is_some(), measured.by_client);
-            assert_eq!(told, (is_measured, by_client), "{value:?} {is_for_collector}");
-            assert_eq!(measured.for_collector.is_some(), is_for_collector, "{value:?}");
-        }
     }
 
     #[test]

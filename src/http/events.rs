@@ -1,9 +1,8 @@
 //! Replies that are streams of events, without an end until the service stops; and the refusal of a watcher too many.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt, once};
@@ -25,10 +24,6 @@ struct Bye {
     reason: &'static str,
 }
 
-/// Address of the client that asks for a stream.
-#[derive(Clone, Copy)]
-pub struct Watcher(pub IpAddr);
-
 /// A reply with these events, and at last `bye`.
 pub fn reply(
     events: impl Stream<Item = Event> + Send + 'static,
@@ -40,7 +35,7 @@ pub fn reply(
 
 /// The problem of a client for which there is no place, and its remedy.
 pub fn too_many_watchers(detail: &'static str) -> Problem {
-    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+    let problem = Problem::of("too_many_watchers", detail);
     problem.retry_after(limits::WATCHERS_RETRY_AFTER)
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderName, StatusCode};
+use axum::http::HeaderName;
 use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::contract::json::{Read, vanishes};
+use super::auth::caller;
 use super::extract;
 use super::problem::Problem;
 use super::state::HttpState;
@@ -61,13 +61,13 @@ impl FromRequest<HttpState> for Signed {
     async fn from_request(request: Request, http: &HttpState) -> Result<Self, Problem> {
         let Some(callbacks) = &http.front().callbacks else {
             let detail = "no gateway is known here: --payment-callback-secret isn't set";
-            return Err(Problem::not_found("callbacks_off", detail));
+            return Err(Problem::of("callbacks_off", detail));
         };
-        let signature = request.headers().get(SIGNATURE).cloned();
-        let signature = signature.as_ref().and_then(|value| value.to_str().ok()).unwrap_or("");
-        let body =
-            Bytes::from_request(request, http).await.map_err(|_| extract::body_too_large())?;
-        if !callbacks.verifies(&body, signature) {
+        let (parts, body) = request.into_parts();
+        let signature = parts.headers.get(SIGNATURE).and_then(|value| value.to_str().ok());
+        let body = extract::whole_body(body).await?;
+        if !callbacks.verifies(&body, signature.unwrap_or("")) {
+            http.front().bounds.anonymous(caller(&parts).client)?;
             let detail = match callbacks.stamped_only() {
                 true => {
                     "send the header `X-Signature: t=<seconds since 1970>,v1=<signature>`: HMAC-SHA256 of the time, a dot and the body with the common secret, in hexadecimal; it is good for five minutes"
@@ -76,7 +76,7 @@ impl FromRequest<HttpState> for Signed {
                     "send the header `X-Signature`: HMAC-SHA256 of the body with the common secret, in hexadecimal"
                 }
             };
-            return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_signature", detail));
+            return Err(Problem::of("invalid_signature", detail));
         }
         Ok(Self(body))
     }
@@ -110,7 +110,7 @@ pub async fn callback(
         Receipt::ChargedBack(order) => (Outcome::ChargedBack, None, Some(order)),
         Receipt::NoPayment => {
             let detail = "there is no payment with this id";
-            return Err(Problem::not_found("payment_not_found", detail));
+            return Err(Problem::of("payment_not_found", detail));
         }
     };
     Ok(Json(Answer { outcome, reason, order: order.map(Order::without_code) }))
@@ -118,18 +118,10 @@ pub async fn callback(
 
 /// The notice, or the reason why it can't be understood.
 fn read(body: &[u8]) -> Result<Notice, String> {
-    let Read { value, repeated, .. } =
-        serde_json::from_slice(extract::without_mark(body)).map_err(|error| error.to_string())?;
-    if std::str::from_utf8(body).is_ok_and(vanishes) {
-        return Err("a number in it is not 0, and too small to be read as anything else".to_owned());
-    }
-    if let Some(pointer) = repeated.first() {
-        return Err(format!("{pointer} stands there twice"));
-    }
-    if !value.is_object() {
+    if !body.trim_ascii().starts_with(b"{") {
         return Err("it is no object".to_owned());
     }
-    let notice = Notice::deserialize(value).map_err(|error| error.to_string())?;
+    let notice: Notice = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     notice.validate().map_err(|report| report.to_string())?;
     Ok(notice)
 }

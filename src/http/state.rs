@@ -1,17 +1,15 @@
 //! State that HTTP alone needs: identities, bounds and names of requests.
 
 use std::future::ready;
-use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicI64, AtomicU32};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::extract::FromRef;
-use axum::http::HeaderValue;
+use metrics::Histogram;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::frame::access_log::{self, AccessLog};
-use super::frame::bearer::actor;
 use super::frame::bounds::Bounds;
-use super::frame::cors::Cors;
+use super::frame::proxies::Proxies;
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{self, Config, Page, StoreConfig};
@@ -42,10 +40,16 @@ pub(super) struct Front {
     pub(super) callbacks: Option<Callbacks>,
     /// How often one client may ask.
     pub(super) bounds: Bounds,
-    /// Lines about requests, if any are written.
-    pub(super) access_log: Option<AccessLog>,
-    /// Pages of other origins that may use the API, if any may.
-    pub(super) cors: Option<Cors>,
+    /// Proxies in front of this service.
+    pub(super) proxies: Proxies,
+    /// Requests of which one is written to the log; 0 for none.
+    pub(super) access_log_one_in: u32,
+    /// Requests so far.
+    pub(super) access_log_count: AtomicU32,
+    /// Times of claims, by the first digit of the status, from 1 to 5.
+    pub(super) claim_times: [OnceLock<Histogram>; 5],
+    /// Origins whose pages may use the API.
+    pub(super) cors_origins: Vec<String>,
     /// Whether the route that does nothing is there, for measurements.
     pub(super) no_op_route: bool,
     /// Pages that are served.
@@ -64,17 +68,11 @@ pub(super) struct Demo {
     pub(super) newest_shopper: AtomicI64,
     /// Codes of printed links that have not been used.
     codes: Mutex<Vec<SecretString>>,
-    /// Program that is the crowd of a storm.
-    pub(super) crowd: Option<config::Crowd>,
 }
 
 impl Demo {
     fn new(config: &config::Demo) -> Self {
-        Self {
-            newest_shopper: AtomicI64::default(),
-            codes: Mutex::new(config.codes.clone()),
-            crowd: config.crowd.clone(),
-        }
+        Self { newest_shopper: AtomicI64::default(), codes: Mutex::new(config.codes.clone()) }
     }
 
     /// Uses a code up. False if there is no such code (any more).
@@ -85,25 +83,19 @@ impl Demo {
     }
 }
 
-impl Front {
-    /// Forgets clients that have not asked for a while, and reads the file of public keys again.
-    fn housekeeping_pass(&self) {
-        self.bounds.forget_idle();
-        self.tokens.read_keys_again();
-    }
-}
-
 impl HttpState {
     /// The state of this service, as the configuration has it. Tasks of the service keep the memory of the bounds small,
     /// and read and fetch the public keys of tokens again.
     pub fn new(app: Arc<App>, config: &Config, tokens: Tokens) -> Self {
-        let (access_log, lines) = AccessLog::new(config.access_log_one_in).unzip();
         let front = Front {
-            access_log,
             tokens,
             callbacks: callbacks(config),
             bounds: Bounds::new(config),
-            cors: Cors::new(&config.cors_origins),
+            proxies: Proxies::from(config),
+            access_log_one_in: config.access_log_one_in,
+            access_log_count: AtomicU32::default(),
+            claim_times: Default::default(),
+            cors_origins: config.cors_origins.clone(),
             no_op_route: config.no_op_route,
             pages: config.pages.clone(),
             demo: config.demo.as_ref().map(Demo::new),
@@ -111,21 +103,14 @@ impl HttpState {
             failure_log: Mutex::default(),
         };
         let this = Self { shared: Arc::new(Shared { app, front }), administration: true };
-        if let Some(lines) = lines {
-            let (http, stop) = (this.clone(), this.app().shutdown.stop_token().clone());
-            this.app().shutdown.spawn(async move {
-                let actor = |header: &HeaderValue| actor(&http.front().tokens, header);
-                access_log::write(lines, stop, actor).await;
-            });
-        }
-        if let Some(keys) = this.front().tokens.key_url().cloned() {
+        for keys in this.front().tokens.issuers().to_vec() {
             let app = this.shared.app.clone();
             let shutdown = app.shutdown.clone();
             shutdown.spawn(async move { keys.keep(&app.metrics, app.shutdown.stop_token()).await });
         }
         let kept = this.clone();
         app::repeat(&this.shared.app, limits::HOUSEKEEPING_PERIOD, move |_| {
-            kept.front().housekeeping_pass();
+            kept.front().bounds.forget_idle();
             ready(())
         });
         this
@@ -177,58 +162,5 @@ fn callbacks(config: &Config) -> Option<Callbacks> {
 impl FromRef<HttpState> for Arc<App> {
     fn from_ref(http: &HttpState) -> Self {
         http.shared.app.clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        config: Config,
-    }
-
-    /// Otherwise each address that has ever asked would stay in memory.
-    #[test]
-    fn a_housekeeping_pass_forgets_clients_that_have_not_asked_for_a_while() {
-        // A while is a microsecond at this rate.
-        let words = ["flash-sale", "--anonymous-requests-per-second", "1000000"];
-        let Command { config } = Command::parse_from(words);
-        let front = Front {
-            access_log: None,
-            tokens: Tokens::new(&SecretString::from("a secret that is only good for tests")),
-            callbacks: None,
-            bounds: Bounds::new(&config),
-            cors: None,
-            no_op_route: false,
-            pages: Vec::new(),
-            demo: None,
-            request_ids: RequestIds::default(),
-            failure_log: Mutex::default(),
-        };
-        let client: IpAddr = "192.0.2.7".parse().expect("an address");
-        front.bounds.anonymous(client).expect("the first");
-        assert_eq!(front.bounds.remembered(), [0, 0, 1, 0]);
-        let is_forgotten = (0..100_000).any(|_| {
-            front.housekeeping_pass();
-            front.bounds.remembered() == [0; 4]
-        });
-        assert!(is_forgotten, "{:?} are remembered", front.bounds.remembered());
-    }
-
-    #[test]
-    fn each_code_of_a_demo_is_good_once() {
-        let codes = ["first", "second"].map(SecretString::from).to_vec();
-        let demo = Demo::new(&config::Demo { codes, crowd: None });
-        let takes = ["", "third", "firs", "second", "second", "first", "first"]
-            .map(|code| demo.take_code(code));
-        assert_eq!(takes, [false, false, false, true, false, true, false]);
-        assert!(!Demo::new(&config::Demo::default()).take_code(""), "there is none");
     }
 }

@@ -11,8 +11,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::IntoParams;
 
-use super::problem::{Problem, WrongMember};
+use super::problem::Problem;
 use crate::kit::tagged::{REVISION, TaggedJson};
 
 /// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
@@ -36,8 +37,9 @@ impl Held {
     /// The tags of a read, which may be told that its reply is one of them.
     pub fn of<B>(request: &Request<B>) -> Option<Self> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let tags = || request.headers().get_all(header::IF_NONE_MATCH).iter().cloned();
-        is_read.then(|| Self(tags().collect()))
+        let tags: Vec<_> =
+            request.headers().get_all(header::IF_NONE_MATCH).iter().cloned().collect();
+        (is_read && !tags.is_empty()).then_some(Self(tags))
     }
 
     /// Takes the body out of a reply that the client has.
@@ -66,6 +68,15 @@ pub fn changed(revision: i64, body: &impl Serialize) -> Response {
     tagged(&TaggedJson::of_revision(revision, body))
 }
 
+/// The header of a change, for the document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub struct IfMatchHeader {
+    /// Tag of a reply about the coupon, or its revision as in `"revision-3"`: only if the coupon still has that revision
+    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#)]
+    _if_match: Option<String>,
+}
+
 /// Condition of a change in the header If-Match.
 #[derive(Default)]
 pub struct IfMatch {
@@ -87,7 +98,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
             Some(value) if is_one_tag(value) => {
                 Ok(Self { revision: Some(revision_of(value).unwrap_or(NO_REVISION)) })
             }
-            _ => Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_if_match", INVALID)),
+            _ => Err(Problem::of("invalid_if_match", INVALID)),
         }
     }
 }
@@ -104,8 +115,7 @@ impl IfMatch {
             (Some(NO_REVISION), _) => Ok(Some(NO_REVISION)),
             (Some(header), Some(body)) if header != body => {
                 let detail = "isn't the revision that the header If-Match names: send one of both";
-                let (pointer, detail) = ("/revision".to_owned(), detail.to_owned());
-                Err(Problem::invalid_body(vec![WrongMember { pointer, detail }]))
+                Err(Problem::wrong_member("/revision", detail))
             }
             (header, body) => Ok(header.or(body)),
         }
@@ -114,8 +124,8 @@ impl IfMatch {
     /// The problem of a thing with another revision than the request asks for, in these words.
     pub fn conflict(&self, detail: String) -> Problem {
         match self.revision {
-            Some(_) => Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail),
-            None => Problem::new(StatusCode::CONFLICT, "revision_conflict", detail),
+            Some(_) => Problem::of("precondition_failed", detail),
+            None => Problem::of("revision_conflict", detail),
         }
     }
 }
@@ -149,139 +159,57 @@ fn listed(value: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderName;
     use private_servers::testing::bound_this_test;
 
     use super::*;
 
-    fn headers(name: HeaderName, values: &[&'static str]) -> HeaderMap {
-        values.iter().map(|value| (name.clone(), HeaderValue::from_static(value))).collect()
-    }
-
-    /// A reply with a body, its type and this tag.
-    fn reply(status: StatusCode, tag: Option<&'static str>) -> Response {
-        let mut reply = (status, [(header::CONTENT_TYPE, JSON)], "{}").into_response();
-        reply.headers_mut().insert(header::CONTENT_LENGTH, 2.into());
-        reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        if let Some(tag) = tag {
-            reply.headers_mut().insert(header::ETAG, HeaderValue::from_static(tag));
-        }
-        reply
-    }
-
     #[test]
-    fn tags_are_held_for_reads_alone() {
-        for (method, is_read) in [
-            (Method::GET, true),
-            (Method::HEAD, true),
-            (Method::POST, false),
-            (Method::PATCH, false),
-            (Method::DELETE, false),
-        ] {
-            let request = Request::builder().method(method.clone());
-            let request = request.header(header::IF_NONE_MATCH, "\"a\"").body(()).unwrap();
-            let held = Held::of(&request).map(|held| held.0);
-            let expected = is_read.then(|| vec![HeaderValue::from_static("\"a\"")]);
-            assert_eq!(held, expected, "{method}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_reply_that_the_client_holds_is_shortened_to_its_tag() {
-        bound_this_test();
+    fn a_reply_that_the_client_holds_is_shortened_to_its_tag() {
         let (ok, made) = (StatusCode::OK, StatusCode::CREATED);
         for (held, status, tag, is_short) in [
-            (&["\"a\""][..], ok, Some("\"a\""), true),
-            (&["W/\"a\""], ok, Some("\"a\""), true),
-            (&["\"a\""], ok, Some("W/\"a\""), true),
-            (&["\"b\", \"a\""], ok, Some("\"a\""), true),
-            (&["\"a\", \"b\""], ok, Some("\"a\""), true),
-            (&["\"b\"", "\"a\""], ok, Some("\"a\""), true),
-            (&["*"], ok, Some("\"a\""), true),
-            (&["\"b\""], ok, Some("\"a\""), false),
-            (&[], ok, Some("\"a\""), false),
-            (&["*"], ok, None, false),
-            (&["*"], made, Some("\"a\""), false),
+            ("\"a\"", ok, Some("\"a\""), true),
+            ("W/\"a\"", ok, Some("\"a\""), true),
+            ("\"b\", \"a\"", ok, Some("W/\"a\""), true),
+            ("*", ok, Some("\"a\""), true),
+            ("\"b\"", ok, Some("\"a\""), false),
+            ("*", ok, None, false),
+            ("*", made, Some("\"a\""), false),
         ] {
-            let held = headers(header::IF_NONE_MATCH, held);
-            let held = Held(held.into_iter().map(|(_, value)| value).collect());
-            let mut reply = reply(status, tag);
-            held.shorten(&mut reply);
-            let what = format!("{:?} {status} {tag:?}", held.0);
-            assert_eq!(
-                reply.status(),
-                if is_short { StatusCode::NOT_MODIFIED } else { status },
-                "{what}"
-            );
-            for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
-                assert_eq!(reply.headers().contains_key(&name), !is_short, "{what}: {name}");
+            let mut reply = (status, "{}").into_response();
+            if let Some(tag) = tag {
+                reply.headers_mut().insert(header::ETAG, HeaderValue::from_static(tag));
             }
-            assert_eq!(reply.headers().contains_key(header::ETAG), tag.is_some(), "{what}");
-            let body = axum::body::to_bytes(reply.into_body(), 10).await.unwrap();
-            assert_eq!(body, if is_short { "" } else { "{}" }, "{what}");
+            Held(vec![HeaderValue::from_static(held)]).shorten(&mut reply);
+            let expected = if is_short { StatusCode::NOT_MODIFIED } else { status };
+            assert_eq!(reply.status(), expected, "{held} {status} {tag:?}");
         }
     }
 
     #[tokio::test]
     async fn a_condition_is_one_tag_of_one_revision() {
         bound_this_test();
-        let rows: [(&[&'static str], Option<Option<i64>>); 22] = [
+        let rows: [(&[&'static str], Option<Option<i64>>); 13] = [
             (&[], Some(None)),
             (&["*"], Some(None)),
-            (&[" * "], Some(None)),
             (&[""], Some(Some(0))),
-            (&["\"revision-3\""], Some(Some(3))),
             (&[" \"revision-3\" "], Some(Some(3))),
             (&["\"revision-12.5f2b\""], Some(Some(12))),
             (&["\"revision-+3\""], Some(Some(0))),
-            (&["\"revision--3\""], Some(Some(0))),
-            (&["\"revision-\""], Some(Some(0))),
             (&["\"revision-3x\""], Some(Some(0))),
-            (&["\"revision-99999999999999999999\""], Some(Some(0))),
             (&["W/\"revision-3\""], Some(Some(0))),
             (&["\"another\""], Some(Some(0))),
-            (&["\"\""], Some(Some(0))),
             (&["revision-3"], None),
-            (&["\"revision-3"], None),
-            (&["\""], None),
             (&["\"a b\""], None),
-            (&["\"a\"b\""], None),
             (&["\"revision-3\", \"revision-4\""], None),
             (&["\"revision-3\"", "\"revision-3\""], None),
         ];
         for (values, expected) in rows {
             let (mut parts, ()) = Request::new(()).into_parts();
-            parts.headers = headers(header::IF_MATCH, values);
+            for value in values {
+                parts.headers.append(header::IF_MATCH, HeaderValue::from_static(value));
+            }
             let read = IfMatch::from_request_parts(&mut parts, &()).await;
-            let revision = read.as_ref().ok().map(|read| read.revision);
-            assert_eq!(revision, expected, "{values:?}");
-            if let Err(problem) = read {
-                assert_eq!(problem.code(), "invalid_if_match", "{values:?}");
-            }
+            assert_eq!(read.ok().map(|read| read.revision), expected, "{values:?}");
         }
-    }
-
-    /// Revision of the header, of the body, and of both; no revision is 0.
-    #[test]
-    fn header_and_body_ask_for_one_revision() {
-        for (revision, in_body, both) in [
-            (None, None, Some(None)),
-            (None, Some(3), Some(Some(3))),
-            (Some(3), None, Some(Some(3))),
-            (Some(3), Some(3), Some(Some(3))),
-            (Some(3), Some(4), None),
-            (Some(1), Some(2), None),
-            (Some(0), None, Some(Some(0))),
-            (Some(0), Some(4), Some(Some(0))),
-        ] {
-            let with = IfMatch { revision }.with(in_body);
-            assert_eq!(with.as_ref().ok(), both.as_ref(), "{revision:?} {in_body:?}");
-            if let Err(problem) = with {
-                let body: serde_json::Value = serde_json::from_slice(&problem.body("x")).unwrap();
-                assert_eq!(body["errors"][0]["pointer"], "/revision");
-            }
-        }
-        let told = |revision| IfMatch { revision }.conflict("x".to_owned()).code();
-        assert_eq!([told(None), told(Some(3))], ["revision_conflict", "precondition_failed"]);
     }
 }

@@ -16,7 +16,7 @@ use crate::sale::coupon::values::lines;
 )]
 pub struct Words(pub String);
 
-/// Reason for a change that an administrator makes for a buyer.
+/// Reason for a change that an administrator makes for buyers.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Because {
@@ -26,8 +26,18 @@ pub struct Because {
     pub reason: String,
 }
 
+/// Account of what was done about a thing that waited.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Noted {
+    /// Account for the books: 1 to 1,000 characters, not only spaces.
+    #[schema(value_type = Words)]
+    #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
+    pub note: String,
+}
+
 /// Blanks are no words. The others stand in the books as they show (`coupon/values.rs` has the rule).
-pub fn in_words(words: &str, _: &()) -> garde::Result {
+fn in_words(words: &str, _: &()) -> garde::Result {
     if words.trim().is_empty() {
         return Err(garde::Error::new("say it in words"));
     }

@@ -21,9 +21,6 @@ pub mod tagged;
 // Bounds per key and second.
 pub mod rate_limit;
 
-// Ids that grow with time, in blocks of a Redis sequence.
-pub mod id;
-
 // Locks in Redis: the library `redisson-locks` over the connection of this service.
 pub mod locks;
 
@@ -38,6 +35,9 @@ mod redis_rights;
 
 // The connection to Redis, and the identity of its server.
 pub mod redis;
+
+// Advisory locks of Postgres, held by a session of their own.
+pub mod session_lock;
 
 // Pools, plans and errors of Postgres.
 pub mod postgres;

@@ -26,10 +26,6 @@ pub struct ServerFacts {
     pub version: String,
     /// The version as a number: 150014.
     pub version_number: i32,
-    /// Whether the server follows another one, and so takes no writes.
-    pub is_standby: bool,
-    /// Whether transactions of these sessions are read-only for any reason.
-    pub is_read_only: bool,
     /// `fsync`.
     pub fsync: bool,
     /// `full_page_writes`.
@@ -218,8 +214,6 @@ pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
         ServerFacts,
         r#"SELECT current_setting('server_version') AS "version!",
                   current_setting('server_version_num')::integer AS "version_number!",
-                  pg_is_in_recovery() AS "is_standby!",
-                  current_setting('transaction_read_only')::boolean AS "is_read_only!",
                   current_setting('fsync')::boolean AS "fsync!",
                   current_setting('full_page_writes')::boolean AS "full_page_writes!",
                   current_setting('synchronous_commit') AS "synchronous_commit!",

@@ -13,24 +13,15 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 /// Bounds how often each key may pass.
 pub struct RateLimit<K: Hash + Eq + Clone> {
-    policy: Policy,
+    name: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
-}
-
-/// A bound in words that a client is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Its name.
-    pub name: &'static str,
-    /// Times that a key may pass in a second.
-    pub per_second: NonZeroU32,
 }
 
 /// A key has passed too often.
 #[derive(Clone, Copy, Debug)]
 pub struct TooOften {
-    /// The bound.
-    pub policy: Policy,
+    /// Name of the bound.
+    pub bound: &'static str,
     /// Time after which the key may try again.
     pub wait: Duration,
 }
@@ -40,7 +31,7 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
     pub fn new(name: &'static str, per_second: u32) -> Option<Self> {
         let per_second = NonZeroU32::new(per_second)?;
         let limiter = RateLimiter::keyed(Quota::per_second(per_second));
-        Some(Self { policy: Policy { name, per_second }, limiter })
+        Some(Self { name, limiter })
     }
 
     /// Lets `key` pass once.
@@ -50,7 +41,7 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
     /// When the key has passed too often.
     pub fn pass(&self, key: &K) -> Result<(), TooOften> {
         self.limiter.check_key(key).map_err(|refused| TooOften {
-            policy: self.policy,
+            bound: self.name,
             wait: refused.wait_time_from(DefaultClock::default().now()),
         })
     }
@@ -59,12 +50,6 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
     pub fn forget_idle(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
-    }
-
-    /// Keys that are not back at their full quota, or have not been forgotten yet.
-    #[cfg(test)]
-    pub fn remembered(&self) -> usize {
-        self.limiter.len()
     }
 }
 
@@ -111,7 +96,7 @@ mod tests {
                 break third.expect_err("the third within a moment");
             }
         };
-        assert_eq!((refused.policy.name, refused.policy.per_second.get()), ("two", 2));
+        assert_eq!(refused.bound, "two");
         assert!(refused.wait <= Duration::from_millis(500), "{refused:?}");
     }
 }

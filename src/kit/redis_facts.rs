@@ -111,7 +111,7 @@ impl Link {
     ///
     /// As [`Redis::query`].
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
-        understood(self.query_each(&mut questions()).await?)
+        understood(self.query_each(&questions()).await?)
     }
 }
 
@@ -285,10 +285,7 @@ fn version(text: &str) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use private_servers::testing::bound_this_test;
-
     use super::*;
-    use crate::kit::redis::fake::Fake;
 
     /// The answer of a Valkey 8 with three replicas, shortened.
     const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n\
@@ -375,73 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn each_flag_has_its_line_of_info() {
-        type Flag = fn(&ServerFacts) -> bool;
-        let flags: [(&str, &str, Flag); 7] = [
-            ("role:slave", "role:master", |facts| facts.is_replica),
-            ("cluster_enabled:1", "cluster_enabled:0", |facts| facts.is_cluster),
-            ("aof_enabled:1", "aof_enabled:0", |facts| facts.appendonly),
-            ("aof_rewrite_in_progress:1", "aof_rewrite_in_progress:0", |facts| facts.is_rewriting),
-            ("aof_rewrite_scheduled:1", "aof_rewrite_scheduled:0", |facts| facts.is_rewriting),
-            ("min_slaves_good_slaves:0", "min_slaves:0", ServerFacts::needs_replicas),
-            ("rdb_last_bgsave_status:err", "rdb_last_bgsave_status:ok", |facts| {
-                facts.failed_writes == ["rdb_last_bgsave_status"]
-            }),
-        ];
-        for (yes, no, flag) in flags {
-            assert_eq!([yes, no].map(|line| flag(&facts(line))), [true, false], "{yes}");
-        }
-        let facts = facts("redis_version:7.0.15\r\naof_current_size:4096\r\nmaxmemory_policy:x");
-        assert_eq!((facts.program.as_str(), facts.version), ("Redis 7.0.15", (7, 0)));
-        assert_eq!((facts.aof_bytes, facts.maxmemory_policy.as_str()), (4_096, "x"));
-    }
-
-    #[test]
-    fn settings_are_read_if_all_are_there() {
-        let all = [
-            ("appendfsync", "always"),
-            ("save", "3600 1"),
-            ("no-appendfsync-on-rewrite", "yes"),
-            ("min-replicas-to-write", "2"),
-            ("stop-writes-on-bgsave-error", "yes"),
-        ];
-        let map = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        let read = ServerSettings::read(&map(&all)).expect("all are there");
-        assert_eq!((read.appendfsync.as_str(), read.save.as_str()), ("always", "3600 1"));
-        assert_eq!((read.no_appendfsync_on_rewrite, read.min_replicas_to_write), (true, 2));
-        for left_out in 0..all.len() {
-            let mut some = all.to_vec();
-            some.remove(left_out);
-            assert_eq!(ServerSettings::read(&map(&some)), None, "without {}", all[left_out].0);
-        }
-        let mut other = map(&all);
-        other.insert("no-appendfsync-on-rewrite".to_owned(), "no".to_owned());
-        assert!(!ServerSettings::read(&other).expect("all are there").no_appendfsync_on_rewrite);
-        other.insert("min-replicas-to-write".to_owned(), "many".to_owned());
-        assert_eq!(ServerSettings::read(&other), None);
-    }
-
-    #[test]
     fn versions_are_compared_by_their_first_two_numbers() {
         for (text, numbers) in [("7.0.15", (7, 0)), ("8.2", (8, 2)), ("9", (9, 0)), ("x.y", (0, 0))]
         {
             assert_eq!(version(text), numbers);
-        }
-    }
-
-    #[tokio::test]
-    async fn settings_are_unknown_to_a_server_that_refuses_config_and_not_to_one_that_goes_away() {
-        bound_this_test();
-        for (answer, is_known) in [
-            (Some("*0\r\n"), Some(false)),
-            (Some("-ERR unknown command\r\n"), Some(false)),
-            (None, None),
-        ] {
-            let server = Fake::master("a", move |_| answer.map(str::to_owned)).await;
-            let facts = Redis::new(&server.url()).expect("a valid URL").facts().await.ok();
-            assert_eq!(facts.map(|facts| facts.settings.is_some()), is_known, "{answer:?}");
         }
     }
 }

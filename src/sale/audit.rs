@@ -38,11 +38,8 @@ impl Actor {
 }
 
 /// Change that is entered in the book.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Action {
     /// A coupon is created.
@@ -164,7 +161,7 @@ impl Audit {
         Self { pool }
     }
 
-    /// Entries, newest first, from behind the given one on; none if that one has been deleted.
+    /// Entries, newest first, from behind the given one on.
     pub async fn list(
         &self,
         filter: &Filter,
@@ -173,25 +170,16 @@ impl Audit {
     ) -> sqlx::Result<Vec<AuditEntry>> {
         // Each combination of parts has an index of its own, which a plan that knows no values can't choose.
         let mut tx = postgres::begin_planning(&self.pool).await?;
-        let behind_at = match behind {
-            None => None,
-            Some(id) => match time_of(&mut tx, id).await? {
-                Some(at) => Some(at),
-                None => return Ok(Vec::new()),
-            },
-        };
         let entries = sqlx::query_as!(
             AuditEntry,
             r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, action,
                       subject_id AS "subject: SubjectId", before, after
                FROM audit
-               WHERE ($1::text IS NULL OR action = $1) AND ($2::bigint IS NULL OR subject_id = $2)
-                 AND (at, id) < (coalesce($3::timestamptz, 'infinity'), coalesce($4, 9223372036854775807))
-               ORDER BY at DESC, id DESC LIMIT $5"#,
+               WHERE ($1::text IS NULL OR action = $1) AND ($2::bigint IS NULL OR subject_id = $2) AND id < $3
+               ORDER BY id DESC LIMIT $4"#,
             filter.action as Option<Action>,
             filter.subject.map(SubjectId::get),
-            behind_at,
-            behind.map(AuditId::get),
+            behind.map_or(i64::MAX, AuditId::get),
             i64::from(limit),
         );
         entries.fetch_all(&mut *tx).await
@@ -210,10 +198,6 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     let deleted = gone.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
     Ok(deleted)
-}
-
-async fn time_of(tx: &mut PgConnection, entry: AuditId) -> sqlx::Result<Option<DateTime<Utc>>> {
-    sqlx::query_scalar!("SELECT at FROM audit WHERE id = $1", entry.get()).fetch_optional(tx).await
 }
 
 /// Makes an entry, in the transaction of the change where there is one.

@@ -90,11 +90,6 @@ impl Keys {
         format!("{}:returns", self.prefix)
     }
 
-    /// CHANNEL: tells the id of each coupon that was created or changed.
-    pub fn changes_channel(&self) -> String {
-        format!("{}:changes", self.prefix)
-    }
-
     /// ZSET: names of the processes of the installation -> time of their last word, in ms by their own clocks.
     pub fn processes(&self) -> String {
         format!("{}:processes", self.prefix)
@@ -103,11 +98,6 @@ impl Keys {
     /// STRING: counts of this process, for the board; expires soon after its last word.
     pub fn process(&self, name: &str) -> String {
         format!("{}:process:{name}", self.prefix)
-    }
-
-    /// LIST: counts of this process of the last minutes, one for each second.
-    pub fn process_past(&self, name: &str) -> String {
-        format!("{}:process:{name}:past", self.prefix)
     }
 
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
@@ -175,10 +165,8 @@ mod tests {
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.unpaid_built(coupon.lane(), 9), "fs:{3}:unpaid:9");
         assert_eq!(keys.additions_channel(), "fs:returns");
-        assert_eq!(keys.changes_channel(), "fs:changes");
         assert_eq!(keys.processes(), "fs:processes");
         assert_eq!(keys.process("a-1"), "fs:process:a-1");
-        assert_eq!(keys.process_past("a-1"), "fs:process:a-1:past");
     }
 
     #[test]

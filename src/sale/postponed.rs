@@ -25,72 +25,25 @@
 //! An item may wait although its cause has gone: an operator may ask for a try at once (`Postponed::retry`).
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
-use serde::Serialize;
 use serde_json::json;
 use sqlx::PgPool;
-use utoipa::ToSchema;
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{OrderId, PostponedId};
+use crate::sale::ids::PostponedId;
 use crate::sale::in_plain_text;
-use crate::sale::pass::{ItemKind, Pass};
+use crate::sale::pass::Pass;
 
 /// Keeps the items that passes have put aside. Clones share the pool.
 #[derive(Clone)]
 pub struct Postponed {
     pool: PgPool,
     metrics: Arc<Metrics>,
-}
-
-/// One item that a pass has put aside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct PostponedItem {
-    /// Id of this note.
-    pub id: PostponedId,
-    /// The pass that has put it aside.
-    pub pass: String,
-    /// Whether it is a coupon, an order or a payment; null for a pass of a newer version.
-    pub item_kind: Option<ItemKind>,
-    /// Id of the coupon, order or payment.
-    #[schema(value_type = String)]
-    pub item: ItemId,
-    /// Time of the first failure.
-    pub since: DateTime<Utc>,
-    /// Number of failures since.
-    pub tries: i64,
-    /// Time of the next try; null where none is planned.
-    pub next_try_at: Option<DateTime<Utc>>,
-    /// Error of the last try that failed.
-    pub error: String,
-    /// Remedy for an operator.
-    pub what_to_do: String,
-}
-
-/// Id of an item.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum ItemId {
-    /// Of an order.
-    Order(OrderId),
-    /// Of another thing.
-    Other(String),
-}
-
-impl fmt::Display for ItemId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Order(id) => id.fmt(f),
-            Self::Other(id) => f.write_str(id),
-        }
-    }
 }
 
 /// The items of one pass that wait.
@@ -126,31 +79,6 @@ impl Postponed {
         .fetch_all(&self.pool)
         .await?;
         Ok(Tries { postponed: self, pass, due: due.into_iter().collect() })
-    }
-
-    /// Notes, newest first, from before the given one on; of one pass, or of all.
-    pub async fn list(
-        &self,
-        pass: Option<Pass>,
-        before: Option<PostponedId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<PostponedItem>> {
-        // Planned for its values: a pass that has postponed little is looked up by its name.
-        let mut tx = postgres::begin_planning(&self.pool).await?;
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, nullif(next_try_at, 'infinity') AS next_try_at, error
-               FROM postponed
-               WHERE ($2::text IS NULL OR pass = $2) AND ($1::bigint IS NULL OR id < $1)
-               ORDER BY id DESC LIMIT $3"#,
-            before.map(PostponedId::get),
-            pass.map(Pass::name),
-            i64::from(limit),
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        Ok(rows.into_iter().map(PostponedItem::from).collect())
     }
 
     /// Makes an item due now; one that is due already stays as it is. False if there is no such note.
@@ -193,20 +121,6 @@ impl Postponed {
         )
         .fetch_one(&self.pool)
         .await
-    }
-
-    /// Makes an item due in these passes: its cause may have gone.
-    pub async fn make_due(&self, passes: &[Pass], item: i64) -> sqlx::Result<()> {
-        let names: Vec<String> = passes.iter().map(|pass| pass.name().to_owned()).collect();
-        sqlx::query!(
-            "UPDATE postponed SET next_try_at = now(), updated_at = now()
-             WHERE pass = ANY($1) AND item = $2",
-            &names,
-            item,
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(())
     }
 
     /// Number of items that wait, and age of the oldest, by the names of their passes.
@@ -265,7 +179,7 @@ impl Postponed {
                 item,
                 others,
                 error,
-                "ALARM: an item can't be dealt with; everything else goes on, and it is tried again: GET /v1/postponed says what to do"
+                "ALARM: an item can't be dealt with; everything else goes on, and it is tried again: GET /v1/operations says what to do"
             );
         }
         Ok(())
@@ -294,42 +208,6 @@ impl Postponed {
         Ok(())
     }
 }
-
-/// A note, as its row.
-struct Row {
-    id: PostponedId,
-    pass: String,
-    item: i64,
-    since: DateTime<Utc>,
-    tries: i64,
-    next_try_at: Option<DateTime<Utc>>,
-    error: String,
-}
-
-impl From<Row> for PostponedItem {
-    fn from(row: Row) -> Self {
-        let pass = Pass::of_name(&row.pass);
-        let known = pass.and_then(Pass::postpones);
-        let item = match (known, OrderId::new(row.item)) {
-            (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
-            _ => ItemId::Other(row.item.to_string()),
-        };
-        let what_to_do = known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do);
-        Self {
-            id: row.id,
-            pass: row.pass,
-            item_kind: known.map(|(kind, _)| kind),
-            item,
-            since: row.since,
-            tries: row.tries,
-            next_try_at: row.next_try_at,
-            error: row.error,
-            what_to_do: what_to_do.replace("ID", &row.item.to_string()),
-        }
-    }
-}
-
-const UNKNOWN_PASS: &str = "This version doesn't know the pass: ask a newer one.";
 
 impl Tries<'_> {
     /// Items that are due again, in the order of their ids.
@@ -365,55 +243,8 @@ impl Tries<'_> {
         }
     }
 
-    /// Notes a try that the outside world has left without a result: an item that had been postponed waits again, and any
-    /// other one isn't postponed for it.
-    pub async fn put_off(&mut self, item: i64, failure: &Failure) -> sqlx::Result<()> {
-        match self.due.remove(&item) {
-            true => self.postponed.note(self.pass, &[item], &failure.to_string()).await,
-            false => Ok(()),
-        }
-    }
-
     /// Ends a run that has seen all items of its pass: a due item that wasn't among them has nothing left to do.
     pub async fn end(self) -> sqlx::Result<()> {
         self.postponed.end_wait(self.pass, &self.due()).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn item(pass: &str) -> PostponedItem {
-        let at = DateTime::UNIX_EPOCH;
-        PostponedItem::from(Row {
-            id: PostponedId::new(1).expect("an id"),
-            pass: pass.to_owned(),
-            item: 77,
-            since: at,
-            tries: 2,
-            next_try_at: Some(at),
-            error: "no".to_owned(),
-        })
-    }
-
-    #[test]
-    fn an_item_is_of_the_kind_of_its_pass_and_has_its_remedy() {
-        let order = ItemId::Order(OrderId::new(77).expect("an id"));
-        let other = ItemId::Other("77".to_owned());
-        for (pass, kind, id, begin) in [
-            ("expiry", Some(ItemKind::Order), &order, "The order stays unpaid"),
-            ("refunds", Some(ItemKind::Payment), &other, "If the gateway refuses"),
-            ("archive", Some(ItemKind::Coupon), &other, "The sale is over"),
-            ("new_pass", None, &other, "This version doesn't know the pass"),
-            ("write", None, &other, "This version doesn't know the pass"),
-        ] {
-            let item = item(pass);
-            assert_eq!((item.item_kind, &item.item), (kind, id), "{pass}");
-            assert!(item.what_to_do.starts_with(begin), "{pass}: {}", item.what_to_do);
-            assert!(!item.what_to_do.contains("ID"), "{}", item.what_to_do);
-            assert_eq!(item.item.to_string(), "77");
-        }
-        assert!(item("archive").what_to_do.contains("`flash-sale coupon archive 77`"));
     }
 }

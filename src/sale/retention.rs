@@ -11,7 +11,7 @@
 //!
 //! Each process walks the orders for itself, some pages in each run. A page is deleted in one transaction, by one process at a
 //! time, and a process that is killed has deleted a page as a whole or not at all. A gateway that names a payment of a deleted order has its money held for an administrator
-//! (`sale/payment/past.rs`).
+//! (`sale/payment/rows.rs`).
 //!
 //! A paid order that is never redeemed stays: its buyer may still come.
 
@@ -31,7 +31,7 @@ use crate::sale::coupon::restocks;
 use crate::sale::ids::order_id;
 use crate::sale::order::moves::old;
 use crate::sale::pass::Ran;
-use crate::sale::payment::past;
+use crate::sale::payment::rows;
 use crate::sale::reconcile::runs;
 use crate::sale::recovery::records;
 
@@ -97,18 +97,20 @@ impl Retention {
             if !old::alone(&mut tx).await? {
                 break;
             }
-            let page = old::page(&mut tx, range, before, limits::RETENTION_BATCH).await?;
+            let page = old::page(&mut tx, range, limits::RETENTION_BATCH).await?;
+            let is_full = page.len() >= limits::RETENTION_BATCH as usize;
             // Before the page is deleted: one that Postgres refuses to delete doesn't hold up the others.
-            self.behind.store(page.last.unwrap_or(0), Ordering::Relaxed);
-            let orders = old::lock(&mut tx, &page.over, before).await?;
+            let behind = page.last().copied().filter(|_| is_full);
+            self.behind.store(behind.unwrap_or(0), Ordering::Relaxed);
+            let orders = old::lock(&mut tx, &page, before).await?;
             if !orders.is_empty() {
-                past::delete(&mut tx, &orders).await?;
+                rows::delete_of(&mut tx, &orders).await?;
                 old::delete(&mut tx, &orders).await?;
             }
             tx.commit().await?;
             deleted += orders.len();
             self.metrics.orders_deleted.increment(orders.len() as u64);
-            if page.last.is_none() {
+            if !is_full {
                 return Ok(Ran { items: deleted, goes_on: false });
             }
         }

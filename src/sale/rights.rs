@@ -11,7 +11,7 @@ use crate::sale::ids::{CouponId, Lane, UserId};
 use crate::sale::keys::Keys;
 
 /// Each command, with arguments that have to be there; `K` is a key.
-const COMMANDS: [&str; 41] = [
+const COMMANDS: [&str; 38] = [
     "DEL K",
     "EVALSHA 0 1 K",
     "EXISTS K",
@@ -27,14 +27,11 @@ const COMMANDS: [&str; 41] = [
     "HSET K f v",
     "HSETNX K f v",
     "INFO",
-    "LRANGE K 0 1",
-    "LTRIM K 0 1",
     "MGET K",
     "PEXPIRE K 1",
     "PING",
     "PTTL K",
     "RENAME K K",
-    "RPUSH K v",
     "SET K v",
     "TIME",
     "TYPE K",
@@ -78,7 +75,7 @@ pub async fn missing(redis: &Redis, keys: &Keys) -> RedisResult<Vec<String>> {
     ];
     let mut commands: Vec<Cmd> = COMMANDS.map(|words| command(words, &kinds[0])).into();
     commands.extend(kinds.iter().map(|key| command("EVAL return(0) 1 K", key)));
-    let channels = [keys.additions_channel(), keys.changes_channel(), channel(&lock)];
+    let channels = [keys.additions_channel(), channel(&lock)];
     commands.extend(channels.iter().map(|channel| command("PUBLISH K m", channel)));
     redis.refused(&commands, &channels).await
 }

@@ -15,6 +15,9 @@ pub enum PassError {
     /// The lane was closed, or opened again, since its entries were read.
     #[error("the lane has a new epoch: its log is read anew")]
     Stale,
+    /// Postgres lacks an order that was acknowledged: it went back in time.
+    #[error("Postgres lacks order {0}, which Redis has seen written")]
+    OrderMissing(i64),
     /// Redis has lost the log.
     #[error("the order log is lost: the lane is closed, and the orders are looked for elsewhere")]
     LogLost,

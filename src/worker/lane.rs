@@ -96,9 +96,9 @@ impl LaneWorker {
 
     /// Sees to the log, then runs write passes for a moment. All that have begun have ended when this returns.
     async fn work(&self, let_go: &CancellationToken) -> Result<(), PassError> {
+        let epoch = self.learn_epoch();
         self.see_to_log().await.inspect_err(|_| self.app.count_failure(Pass::TidyUp))?;
         let ends_at = Instant::now() + limits::TRIM_PERIOD;
-        let epoch = self.learn_epoch();
         let goes_on = || {
             let is_known = epoch == self.app.lanes.epoch(self.log.lane());
             is_known && !let_go.is_cancelled() && Instant::now() < ends_at
@@ -141,7 +141,11 @@ impl LaneWorker {
     async fn see_to_log(&self) -> Result<(), PassError> {
         self.ensure_group().await?;
         let pending = self.log.pending().await?;
-        if pending > self.state().open.len() {
+        if pending.of_others {
+            let lost = self.log.take_over().await?;
+            self.state().open.add(lost);
+        }
+        if pending.entries > self.state().open.len() {
             self.read_pending_again();
         }
         if self.state().untidied {

@@ -19,6 +19,8 @@
 //! * Session lost, while the process lives: the process gives up all lanes, and begins anew with another session. Until
 //!   it notices, a lane may have two owners. They do some work twice and harm nothing: the constraints of Postgres
 //!   decide about rows, and an acknowledgement counts once.
+//! * Redis doesn't answer this process for [`limits::OWNER_REDIS_SILENCE_MAX`]: the process ends its session, and isn't
+//!   counted as a worker until Redis answers again. Another worker may reach Redis.
 //! * Postgres away: nobody owns a lane, and the entries wait in the log.
 //!
 //! # What is not promised
@@ -26,20 +28,20 @@
 //! An even share: of 4 lanes and 3 workers, one worker may stand by for the others.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Connection, PgPool};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::failure::PassError;
 use super::lane::LaneWorker;
 use crate::app::App;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
-use crate::kit::postgres;
+use crate::kit::session_lock::LockSession;
+use crate::sale::Stores;
 use crate::sale::ids::Lane;
 
 /// First key of the advisory locks: "lane" in ASCII. The second one is the number of the lane.
@@ -54,6 +56,8 @@ pub(super) struct Owner {
     owned: BTreeMap<Lane, Owned>,
     /// Notified when the task of a lane has ended.
     ended: Arc<Notify>,
+    /// Time of the last answer of Redis.
+    answered_at: Instant,
 }
 
 /// A lane that this process owns.
@@ -62,13 +66,6 @@ struct Owned {
     let_go: CancellationToken,
     /// Cancelled once the task has ended.
     ended: CancellationToken,
-}
-
-/// The session that holds the locks.
-struct Session {
-    connection: PgConnection,
-    /// Time for each of its queries.
-    patience: Duration,
 }
 
 /// All locks, at one moment.
@@ -81,7 +78,8 @@ struct Look {
 
 impl Owner {
     pub(super) fn new(app: Arc<App>, batch_orders_max: usize) -> Self {
-        Self { app, batch_orders_max, owned: BTreeMap::new(), ended: Arc::default() }
+        let (owned, ended) = (BTreeMap::new(), Arc::default());
+        Self { app, batch_orders_max, owned, ended, answered_at: Instant::now() }
     }
 
     /// Owns lanes until the service stops and their tasks have written what is in their logs.
@@ -92,7 +90,7 @@ impl Owner {
             if let Err(error) = self.own().await
                 && throttle.allows()
             {
-                tracing::warn!(%error, lanes = self.owned.len(), "the session that owns lanes is lost: their entries wait for an owner");
+                tracing::warn!(%error, lanes = self.owned.len(), "this process can own no lanes: their entries wait for another owner");
             }
             self.give_up().await;
             tokio::select! {
@@ -102,27 +100,45 @@ impl Owner {
         }
     }
 
-    /// Owns lanes by one session, until that is lost or the service has stopped.
-    async fn own(&mut self) -> sqlx::Result<()> {
-        let mut session = Session::open(&self.app.stores.pool).await?;
+    /// Owns lanes by one session, until that is lost, Redis is silent, or the service has stopped.
+    async fn own(&mut self) -> Result<(), PassError> {
+        let Stores { pool, redis, .. } = &self.app.stores;
+        redis.check().await?;
+        self.answered_at = Instant::now();
+        let mut session = LockSession::open(pool, limits::OWNER_SESSION_IDLE_MAX).await?;
+        be_counted(&mut session).await?;
         let stop = self.app.shutdown.stop_token().clone();
         while !(stop.is_cancelled() && self.owned.is_empty()) {
             self.share(&mut session).await?;
+            self.hear_redis().await?;
             tokio::select! {
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
                 () = self.ended.notified() => {}
                 () = sleep(limits::OWNER_PERIOD) => {}
             }
         }
-        session.connection.close().await
+        Ok(session.close().await?)
+    }
+
+    /// Fails once Redis has been silent for too long. Waits for an answer no longer than the session may be idle.
+    async fn hear_redis(&mut self) -> Result<(), PassError> {
+        let asked = timeout(limits::OWNER_PERIOD, self.app.stores.redis.check()).await;
+        match asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
+            Ok(()) => self.answered_at = Instant::now(),
+            Err(error) if self.answered_at.elapsed() >= limits::OWNER_REDIS_SILENCE_MAX => {
+                return Err(error.into());
+            }
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Frees lanes that have been let go, lets go of a surplus, and takes free lanes.
-    async fn share(&mut self, session: &mut Session) -> sqlx::Result<()> {
+    async fn share(&mut self, session: &mut LockSession) -> sqlx::Result<()> {
         for (lane, _) in self.owned.extract_if(.., |_, owned| owned.ended.is_cancelled()) {
-            session.free(lane).await?;
+            session.unlock((LOCKS, lane.get())).await?;
         }
-        let look = session.look().await?;
+        let look = look(session).await?;
         let part = look.part();
         for owned in self.owned.values().skip(part) {
             owned.let_go.cancel();
@@ -131,7 +147,7 @@ impl Owner {
             return Ok(());
         }
         for lane in look.free() {
-            if self.owned.len() < part && session.take(lane).await? {
+            if self.owned.len() < part && session.try_lock((LOCKS, lane.get())).await? {
                 self.start(lane);
             }
         }
@@ -162,50 +178,25 @@ impl Owner {
     }
 }
 
-impl Session {
-    async fn open(pool: &PgPool) -> sqlx::Result<Self> {
-        let mut connection = postgres::connect(pool).await?;
-        let idle_ms = limits::OWNER_SESSION_IDLE_MAX.as_millis().to_string();
-        sqlx::query!(
-            "SELECT set_config('idle_session_timeout', $1, false), pg_advisory_lock_shared($2, $3)",
-            idle_ms,
-            LOCKS,
-            WORKERS,
-        )
-        .fetch_one(&mut connection)
-        .await?;
-        Ok(Self { connection, patience: pool.options().get_acquire_timeout() })
-    }
+/// Takes the lock that all workers share.
+async fn be_counted(session: &mut LockSession) -> sqlx::Result<()> {
+    let lock = sqlx::query!("SELECT pg_advisory_lock_shared($1, $2)", LOCKS, WORKERS);
+    session.ask(async |connection| lock.fetch_one(connection).await.map(drop)).await
+}
 
-    async fn look(&mut self) -> sqlx::Result<Look> {
-        let look = sqlx::query_as!(
-            Look,
-            r#"SELECT (SELECT lanes FROM settings) AS "lanes!",
-                      count(*) FILTER (WHERE objid::bigint = $2) AS "workers!",
-                      coalesce(array_agg(objid::bigint) FILTER (WHERE objid::bigint <> $2), '{}') AS "owned!"
-               FROM pg_locks
-               WHERE locktype = 'advisory' AND classid::bigint = $1 AND objsubid = 2 AND granted
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"#,
-            i64::from(LOCKS),
-            i64::from(WORKERS),
-        );
-        within(self.patience, look.fetch_one(&mut self.connection)).await
-    }
-
-    /// False if another worker was faster.
-    async fn take(&mut self, lane: Lane) -> sqlx::Result<bool> {
-        let take = sqlx::query_scalar!(
-            r#"SELECT pg_try_advisory_lock($1, $2) AS "taken!""#,
-            LOCKS,
-            lane.get()
-        );
-        within(self.patience, take.fetch_one(&mut self.connection)).await
-    }
-
-    async fn free(&mut self, lane: Lane) -> sqlx::Result<()> {
-        let free = sqlx::query!("SELECT pg_advisory_unlock($1, $2)", LOCKS, lane.get());
-        within(self.patience, free.fetch_one(&mut self.connection)).await.map(drop)
-    }
+async fn look(session: &mut LockSession) -> sqlx::Result<Look> {
+    let look = sqlx::query_as!(
+        Look,
+        r#"SELECT (SELECT lanes FROM settings) AS "lanes!",
+                  count(*) FILTER (WHERE objid::bigint = $2) AS "workers!",
+                  coalesce(array_agg(objid::bigint) FILTER (WHERE objid::bigint <> $2), '{}') AS "owned!"
+           FROM pg_locks
+           WHERE locktype = 'advisory' AND classid::bigint = $1 AND objsubid = 2 AND granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"#,
+        i64::from(LOCKS),
+        i64::from(WORKERS),
+    );
+    session.ask(async |connection| look.fetch_one(connection).await).await
 }
 
 impl Look {
@@ -218,11 +209,4 @@ impl Look {
     fn free(&self) -> impl Iterator<Item = Lane> {
         Lane::all(self.lanes).filter(|lane| !self.owned.contains(&lane.get().into()))
     }
-}
-
-async fn within<T>(
-    patience: Duration,
-    query: impl Future<Output = sqlx::Result<T>>,
-) -> sqlx::Result<T> {
-    timeout(patience, query).await.map_err(|_| sqlx::Error::PoolTimedOut)?
 }

@@ -32,12 +32,8 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
         app.coupon_changes.pass().await.map(drop)
     });
-    every(app, limits::CHANGES_PERIOD, Pass::Revisions, |app| async move {
-        app.coupon_changes.catch_up_pass().await.map(drop)
-    });
-    let ahead = config.warm_up_ahead();
-    every(app, limits::LOAD_PERIOD, Pass::Load, move |app| async move {
-        app.loader.pass(ahead).await.map(drop)
+    every(app, limits::LOAD_PERIOD, Pass::Load, |app| async move {
+        app.loader.pass(limits::WARM_UP_AHEAD).await.map(drop)
     });
     every(app, limits::ARCHIVE_PERIOD, Pass::Archive, |app| async move {
         app.archive.pass().await.map(drop)

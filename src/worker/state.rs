@@ -18,6 +18,8 @@ pub(super) struct State {
     pub open: OpenEntries,
     /// Entry behind which the next read of the pending entries begins; `None` when all of them are open here.
     pub pending_from: Option<EntryId>,
+    /// The order that was acknowledged last, and its coupon, as of the last read: Postgres has to have it.
+    pub last: Option<(i64, i64)>,
     /// Time at which entries were last read.
     pub read_at: Instant,
     /// Time before which contended claims are not tried: a lock that was just held is still held.
@@ -25,8 +27,6 @@ pub(super) struct State {
     /// Size of the next batch, in claims: halved when Postgres fails (a batch may be more than Postgres can write
     /// within its time limit), doubled up to the setting when Postgres succeeds.
     pub batch_orders: usize,
-    /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
-    pub overflowing: BTreeSet<CouponId>,
     /// Sales whose rows another session kept locked in Postgres at the last try: their claims wait.
     pub locked: BTreeSet<CouponId>,
     /// Whether entries have been written since the log was trimmed.
@@ -40,10 +40,10 @@ impl State {
             epoch: 0,
             open: OpenEntries::default(),
             pending_from: Some(EntryId::default()),
+            last: None,
             read_at: Instant::now(),
             contended_not_before: Instant::now(),
             batch_orders,
-            overflowing: BTreeSet::new(),
             locked: BTreeSet::new(),
             untidied: true,
         }
@@ -87,15 +87,10 @@ impl State {
         self.locked.insert(coupon)
     }
 
-    /// Notes that claims are written, and whether those on one sale exceeded its units.
-    pub fn note_written(&mut self, claims: &[LoggedClaim], alone: bool, exceeded: bool) {
+    /// Notes that claims are written: their sales aren't locked.
+    pub fn note_written(&mut self, claims: &[LoggedClaim]) {
         if !self.locked.is_empty() {
             self.locked.retain(|coupon| claims.iter().all(|claim| claim.coupon_id != *coupon));
-        }
-        match claims.first() {
-            Some(claim) if alone && exceeded => _ = self.overflowing.insert(claim.coupon_id),
-            Some(claim) if alone => _ = self.overflowing.remove(&claim.coupon_id),
-            _ => {}
         }
     }
 

@@ -18,9 +18,12 @@
 //! * Lock held elsewhere: the claim waits, and is tried again after a pause. Its entry stays pending.
 //! * Row of a sale locked by another session: the claims on the sale wait in the same way, and those on other sales
 //!   become rows in the same pass.
-//! * Entry that Postgres refuses: the batch is written coupon by coupon. Without a sale, all entries of a coupon
-//!   become dead letters; where entries exceed units, the surplus does. Either takes one statement. Any other batch
-//!   is halved until the culprit stands alone. The other entries become rows in the same pass.
+//! * Entry that can't become a row (no sale, no unit left, the place of another order): a dead letter, in the transaction
+//!   that writes the others.
+//! * Entry that Postgres refuses: the batch is written coupon by coupon, and then halved until the culprit stands alone,
+//!   which becomes a dead letter. The other entries become rows in the same pass.
+//! * Postgres went back in time: it lacks the order that was acknowledged last, and nothing is written before an operator
+//!   has decided.
 //! * Postgres or Redis away: the pass fails as a whole and is repeated. The number of deliveries says nothing about
 //!   an entry, so deliveries are never counted.
 //!
@@ -41,11 +44,12 @@ use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::stock;
-use crate::sale::ids::CouponId;
-use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
+use crate::sale::ids::{CouponId, OrderId};
+use crate::sale::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
-use crate::sale::trace::notes::TracedBatch;
+use crate::sale::recovery::apart;
+use crate::sale::trace::TracedBatch;
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,33 +83,17 @@ struct Progress {
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
     /// The batch, once it is written, for claims that are followed.
-    written: Option<TracedBatch>,
+    written: Option<(TracedBatch, Vec<(OrderId, EntryId)>)>,
 }
 
-/// Claims that are written together.
-struct Part {
-    claims: Vec<LoggedClaim>,
-    /// Whether these claims are of one coupon, and may be more than it has units.
-    overflows: bool,
-}
-
-impl Part {
-    fn by_coupon(&self, overflows: bool) -> Vec<Self> {
-        let parts = by_coupon(&self.claims).into_values();
-        parts.map(|claims| Self { claims, overflows }).collect()
+/// The next parts to try after Postgres has refused these claims together: coupon by coupon, or the halves.
+fn taken_apart(claims: &[LoggedClaim]) -> Vec<Vec<LoggedClaim>> {
+    let by_coupon = by_coupon(claims);
+    if by_coupon.len() > 1 {
+        return by_coupon.into_values().collect();
     }
-
-    /// The next parts to try after Postgres has refused these claims together.
-    fn taken_apart(&self, reason: Reason) -> Vec<Self> {
-        // In a part of one sale its units have changed meanwhile: the same claims are tried again.
-        let by_coupon = self.by_coupon(reason == Reason::Oversold);
-        if reason == Reason::Oversold || by_coupon.len() > 1 {
-            return by_coupon;
-        }
-        let (first, second) = self.claims.split_at(self.claims.len() / 2);
-        let halves = [second, first].map(<[_]>::to_vec);
-        halves.map(|claims| Self { claims, overflows: false }).into()
-    }
+    let (first, second) = claims.split_at(claims.len() / 2);
+    [second, first].map(<[_]>::to_vec).into()
 }
 
 /// The claims on each coupon.
@@ -175,11 +163,17 @@ impl LaneWorker {
             };
             (open.entries_for(*batch_orders - open.waiting()), *pending_from, patience)
         };
-        let read = match from {
+        let Delivered { entries: read, epoch, last } = match from {
             Some(from) => self.log.read_pending(count, from).await?,
             None => self.log.read_new(count, patience).await?,
         };
+        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
+        // may lose entries that no look has seen.
+        if !read.is_empty() && epoch != Some(self.state().epoch) {
+            return Err(self.stale().await);
+        }
         let mut state = self.state();
+        state.last = last;
         if !read.is_empty() {
             state.read_at = Instant::now();
         }
@@ -213,11 +207,10 @@ impl LaneWorker {
         let acknowledged = self.log.acknowledge(epoch, &finished, progress.last.as_ref());
         let (acknowledged, ()) = tokio::join!(acknowledged, released);
         let is_acknowledged = matches!(acknowledged, Ok(true));
-        if let Some(mut batch) = progress.written {
+        if let Some((batch, claims)) = progress.written {
             let finished = if is_acknowledged { &finished[..] } else { &[] };
-            batch.acknowledged =
-                (Instant::now(), finished.iter().map(|(entry, _)| *entry).collect());
-            self.app.traces.note_batch(batch);
+            let acknowledged = finished.iter().map(|(entry, _)| *entry);
+            self.app.traces.note_batch(batch, claims, acknowledged);
         }
         written?;
         if !acknowledged? {
@@ -232,17 +225,18 @@ impl LaneWorker {
 
     async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), PassError> {
         let taken_at = Instant::now();
-        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
-        // may lose entries that no look has seen.
-        if self.log.epoch().await? != Some(progress.epoch) {
-            return Err(self.stale().await);
+        progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
+        let (guard, missing) =
+            tokio::join!(self.lock_buyers(&progress.left.claims), self.missing_order());
+        let guard = guard?;
+        if let Some(order) = missing? {
+            // The next look closes all lanes until an operator decides.
+            self.app.lanes.suspect_all();
+            return Err(PassError::OrderMissing(order));
         }
         let letters = self.unreadable(&progress.left.unreadable);
         self.put_aside(letters, progress).await?;
         progress.left.unreadable.clear();
-
-        progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
-        let guard = self.lock_buyers(&progress.left.claims).await?;
         let locked_at = Instant::now();
         let claims = std::mem::take(&mut progress.left.claims);
         let mut contended = Vec::new();
@@ -264,15 +258,16 @@ impl LaneWorker {
         // A mixed batch, which is rare, doesn't tell which of its rows are new.
         let new = if progress.report.inserted >= ours.len() { &ours[..] } else { &[] };
         self.time_rows(new);
-        progress.written = Some(TracedBatch {
+        let batch = TracedBatch {
             worker: std::process::id().to_string(),
+            claims: new.len(),
             read_at: self.state().read_at.min(taken_at),
             taken_at,
             locked_at,
             committed_at: Instant::now(),
-            acknowledged: (taken_at, Vec::new()),
-            claims: new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect(),
-        });
+        };
+        let claims = new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
+        progress.written = Some((batch, claims));
         Ok(())
     }
 
@@ -281,6 +276,12 @@ impl LaneWorker {
         let (keys, lane) = (&self.app.stores.keys, self.log.lane());
         let names = claims.iter().map(|claim| keys.order_lock_name(lane, claim.user_id));
         Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
+    }
+
+    /// The order that was acknowledged last, if Postgres lacks it: the next acknowledgement would hide that.
+    async fn missing_order(&self) -> sqlx::Result<Option<i64>> {
+        let Some(last) = self.state().last else { return Ok(None) };
+        Ok(apart::lacks(&self.app.stores.pool, last).await?.then_some(last.0))
     }
 
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
@@ -293,15 +294,14 @@ impl LaneWorker {
     ) -> Result<(), PassError> {
         let mut parts = self.parts(claims);
         while let Some(part) = parts.pop() {
-            if part.claims.is_empty() {
+            if part.is_empty() {
                 continue;
             }
             match self.write_part(&part, locks_lost, progress).await {
                 Ok(next) => parts.extend(next),
                 Err(error) => {
                     parts.push(part);
-                    let left = parts.into_iter().flat_map(|part| part.claims);
-                    progress.left.claims.extend(left);
+                    progress.left.claims.extend(parts.into_iter().flatten());
                     return Err(error);
                 }
             }
@@ -312,25 +312,19 @@ impl LaneWorker {
     /// Writes claims together. Returns the parts to try where that can't be.
     async fn write_part(
         &self,
-        part: &Part,
+        part: &[LoggedClaim],
         locks_lost: &CancellationToken,
         progress: &mut Progress,
-    ) -> Result<Vec<Part>, PassError> {
+    ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
         let lane = self.log.lane();
-        let held = (lane, progress.epoch);
-        let orders = &self.app.orders;
-        let written = match part.overflows {
-            true => orders.write_what_fits(held, &part.claims, locks_lost).await,
-            false => orders.write(held, &part.claims, locks_lost).await,
-        };
-        match written {
+        match self.app.orders.write((lane, progress.epoch), part, locks_lost).await {
             Ok(written) => self.note_written(part, written, progress),
-            Err(NotWritten::Poison(reason, detail)) => {
-                if !self.is_hopeless(part, reason).await? {
-                    return Ok(part.taken_apart(reason));
+            Err(NotWritten::Poison(detail)) => {
+                if part.len() > 1 {
+                    return Ok(taken_apart(part));
                 }
-                let letter = |claim| DeadLetter::of_claim(lane, claim, reason, &detail);
-                self.put_aside(part.claims.iter().map(letter).collect(), progress).await?;
+                let letter = |claim| DeadLetter::of_claim(lane, claim, Reason::Invalid, &detail);
+                self.put_aside(part.iter().map(letter).collect(), progress).await?;
             }
             Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
             Err(NotWritten::Stale) => return Err(self.stale().await),
@@ -346,15 +340,15 @@ impl LaneWorker {
     /// whose row another session keeps locked wait.
     async fn find_locked(
         &self,
-        part: &Part,
+        part: &[LoggedClaim],
         error: sqlx::Error,
         progress: &mut Progress,
-    ) -> Result<Vec<Part>, PassError> {
-        let parts = part.by_coupon(part.overflows);
-        if parts.len() > 1 {
-            return Ok(parts);
+    ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
+        let by_coupon = by_coupon(part);
+        if by_coupon.len() > 1 {
+            return Ok(by_coupon.into_values().collect());
         }
-        let (lane, coupon) = (self.log.lane(), part.claims[0].coupon_id);
+        let (lane, coupon) = (self.log.lane(), part[0].coupon_id);
         let Some(session) = stock::lock_holder(&self.app.stores.pool, coupon).await? else {
             return Err(error.into());
         };
@@ -365,61 +359,28 @@ impl LaneWorker {
         Ok(Vec::new())
     }
 
-    /// The claims on sales that had too few units, or were locked, a moment ago, and first of all the others together.
-    fn parts(&self, claims: &[LoggedClaim]) -> Vec<Part> {
-        let state = self.state();
-        let is_known = |claim: &LoggedClaim| {
-            [&state.overflowing, &state.locked].iter().any(|set| set.contains(&claim.coupon_id))
-        };
-        let (known, others): (Vec<_>, Vec<_>) = claims.iter().copied().partition(is_known);
-        let known = by_coupon(&known).into_iter();
-        let part =
-            |(coupon, claims)| Part { claims, overflows: state.overflowing.contains(&coupon) };
-        let mut parts: Vec<Part> = known.map(part).collect();
-        parts.push(Part { claims: others, overflows: false });
-        parts
+    /// The claims on sales that were locked a moment ago, and first of all the others together.
+    fn parts(&self, claims: &[LoggedClaim]) -> Vec<Vec<LoggedClaim>> {
+        let mut others = claims.to_vec();
+        let locked = extract(&mut others, &self.state().locked);
+        by_coupon(&locked).into_values().chain([others]).collect()
     }
 
-    /// Whether none of these claims, which were refused together, can become an order.
-    async fn is_hopeless(&self, part: &Part, reason: Reason) -> Result<bool, PassError> {
-        let coupons: Vec<CouponId> = by_coupon(&part.claims).into_keys().collect();
-        Ok(match (reason, &coupons[..]) {
-            // Not all of them fit, or the units of the sale have changed meanwhile: nothing was written.
-            (Reason::Oversold, _) => false,
-            _ if part.claims.len() == 1 => true,
-            (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
-            _ => false,
-        })
-    }
-
-    fn note_written(
-        &self,
-        part: &Part,
-        Written { inserted, repeated, conflicts, oversold, archived, ahead }: Written,
-        progress: &mut Progress,
-    ) {
-        if inserted == part.claims.len() {
-            progress.last = part.claims.last().copied().or(progress.last);
+    fn note_written(&self, part: &[LoggedClaim], written: Written, progress: &mut Progress) {
+        let Written { inserted, repeated, dead_letters } = written;
+        if inserted == part.len() {
+            progress.last = part.last().copied().or(progress.last);
         }
         let report = &mut progress.report;
         report.inserted += inserted;
         report.repeated += repeated;
-        report.dead_letters += conflicts + oversold + archived + ahead;
         let lane = self.log.lane();
-        if conflicts > 0 {
-            tracing::error!(%lane, claims = conflicts, "claims in the order log contradict orders that are there; they are dead letters now");
+        for (reason, claims) in dead_letters.into_iter().filter(|(_, claims)| *claims > 0) {
+            report.dead_letters += claims;
+            tracing::error!(%lane, claims, first = %part[0].place.entry, %reason, "claims in the order log can't become orders; they are dead letters now");
         }
-        if oversold > 0 {
-            tracing::error!(%lane, claims = oversold, first = %part.claims[0].place.entry, "the order log has more claims of a sale than it has units; they are dead letters now");
-        }
-        if ahead > 0 {
-            tracing::error!(%lane, claims = ahead, "ALARM: the clock of Redis is or was far ahead: claims have order ids of more than a day from now; they are dead letters now");
-        }
-        if archived > 0 {
-            tracing::error!(%lane, claims = archived, "the order log has claims of archived sales that are no orders; they are dead letters now");
-        }
-        self.state().note_written(&part.claims, part.overflows, oversold > 0);
-        progress.finished.extend(part.claims.iter().map(|claim| claim.place.entry));
+        self.state().note_written(part);
+        progress.finished.extend(part.iter().map(|claim| claim.place.entry));
     }
 
     /// Dead letters of positions that can't be read.
@@ -490,31 +451,22 @@ mod tests {
         LoggedClaim::without_entry(CouponId::compose(coupon, 1), user, order)
     }
 
-    /// The orders of each part, and whether they may be too many.
-    fn orders(parts: &[Part]) -> Vec<(Vec<i64>, bool)> {
-        let ids = |part: &Part| part.claims.iter().map(|claim| claim.order_id.get()).collect();
-        parts.iter().map(|part| (ids(part), part.overflows)).collect()
-    }
-
     /// The last part is tried first.
     #[test]
     fn a_refused_part_is_taken_apart_by_coupon_and_then_in_halves() {
         let one = [(1, 11), (1, 12), (1, 13)];
         let two = [(1, 11), (2, 21), (1, 12)];
-        for (claims, overflows, reason, parts) in [
-            (&one[..], false, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
-            (&one, false, Reason::Oversold, vec![(vec![11, 12, 13], true)]),
-            (&one, true, Reason::Oversold, vec![(vec![11, 12, 13], true)]),
-            (&one[..1], true, Reason::Oversold, vec![(vec![11], true)]),
-            (&one, true, Reason::Invalid, vec![(vec![12, 13], false), (vec![11], false)]),
-            (&two, false, Reason::Invalid, vec![(vec![11, 12], false), (vec![21], false)]),
-            (&two, false, Reason::Oversold, vec![(vec![11, 12], true), (vec![21], true)]),
-            (&one[..1], false, Reason::Oversold, vec![(vec![11], true)]),
-            (&one[..2], false, Reason::Conflict, vec![(vec![12], false), (vec![11], false)]),
+        for (claims, parts) in [
+            (&one[..], [vec![12, 13], vec![11]]),
+            (&two, [vec![11, 12], vec![21]]),
+            (&one[..2], [vec![12], vec![11]]),
         ] {
-            let part =
-                Part { claims: claims.iter().map(|(c, o)| claim(*c, *o)).collect(), overflows };
-            assert_eq!(orders(&part.taken_apart(reason)), parts, "{claims:?} {overflows} {reason}");
+            let claims: Vec<_> = claims.iter().map(|(c, o)| claim(*c, *o)).collect();
+            let ids = |part: Vec<LoggedClaim>| -> Vec<i64> {
+                part.iter().map(|claim| claim.order_id.get()).collect()
+            };
+            let found: Vec<_> = taken_apart(&claims).into_iter().map(ids).collect();
+            assert_eq!(found, parts, "{claims:?}");
         }
     }
 }

@@ -1,12 +1,11 @@
-//! Paths and links in documents and comments lead somewhere, and none leads into a user's home.
+//! Paths, links and functions that documents and comments name are there; and a translation has the headings of its
+//! original.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use super::source::{File, assert_complaints, exists, files, files_of, no_complaints, place, read};
-
-/// Documents that have to be there.
-const DOCUMENTS: &[&str] = &["README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+use super::source::{
+    File, assert_complaints, exists, files, files_of, no_complaints, occurrences, place, read, rust,
+};
 
 /// Folders at the root that a path in backticks may begin with.
 const FOLDERS: &[&str] = &[
@@ -27,35 +26,6 @@ const FOLDERS: &[&str] = &[
 
 /// Folders below `src/`, which documents call by their names: `sale/claim/claims.rs`.
 const LAYERS: &[&str] = &["cli", "http", "worker", "sale", "kit", "base"];
-
-#[test]
-fn the_documents_are_there() {
-    for path in DOCUMENTS {
-        let lines = read(path).text.lines().count();
-        assert!(lines > 10, "{path} has {lines} lines: write it");
-    }
-}
-
-/// Most bytes of a picture in a document: pages with it are read at once.
-const PICTURE_BYTES_MAX: u64 = 200 * 1024;
-
-/// What a reader sees first is the service at work, and not words about it. `make pictures` takes the pictures.
-#[test]
-fn each_readme_begins_with_pictures_that_are_small() {
-    for path in ["README.md", "README.zh.md"] {
-        let text = read(path).text;
-        let begins: Vec<&str> =
-            text.lines().filter(|line| !line.is_empty()).skip(2).take(2).collect();
-        for (line, name) in begins.iter().zip(["board", "shop"]) {
-            let picture = format!("docs/pictures/{name}.png");
-            assert!(line.starts_with(&format!("<img src=\"{picture}\" ")), "{path}: {line}");
-            assert!(line.contains("alt=\""), "{path}: the picture {name} has no words");
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(&picture);
-            let bytes = file.metadata().expect("`make pictures` takes it").len();
-            assert!(bytes <= PICTURE_BYTES_MAX, "{picture}: {bytes} bytes");
-        }
-    }
-}
 
 /// Nothing grows for ever: the document says of each table what bounds it.
 #[test]
@@ -105,7 +75,8 @@ fn every_path_in_backticks_is_there() {
     let documents = files
         .iter()
         .filter(|file| [".md", ".rs", ".lua", ".sql"].iter().any(|end| file.path.ends_with(end)));
-    no_complaints(documents.filter(|file| !is_own(file)).flat_map(stale_paths).collect());
+    let documents = documents.filter(|file| !file.path.starts_with("tests/tidy"));
+    no_complaints(documents.flat_map(stale_paths).collect());
 }
 
 fn stale_paths(file: &File) -> Vec<String> {
@@ -153,110 +124,85 @@ fn path_of(span: &str) -> Option<&str> {
     }
 }
 
+/// A claim can be followed through the files: `Type::function` is a function that has that name.
+#[test]
+fn every_function_on_the_map_is_there() {
+    let code = rust(&["src/", "crates/"]);
+    let is_there = |function: &str| {
+        let declared = format!("fn {function}");
+        code.iter().any(|file| occurrences(&file.code, &declared).next().is_some())
+    };
+    no_complaints(stale_functions(&read("ARCHITECTURE.md"), is_there));
+}
+
+fn stale_functions(file: &File, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let spans = file.text.split('`').skip(1).step_by(2);
+    let functions = spans.filter_map(|span| {
+        let (of, function) = span.split_once("::")?;
+        let is_name = function.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        (of.starts_with(char::is_uppercase) && is_name).then_some((span, function))
+    });
+    let stale = functions.filter(|(_, function)| !is_there(function));
+    stale.map(|(span, _)| format!("{}: there is no function `{span}`", file.path)).collect()
+}
+
+/// A translated heading ends with the English one: `## 许可证 <!-- Licence -->`.
+#[test]
+fn translations_have_the_headings_of_their_originals() {
+    let files = files();
+    let translations = files.iter().filter_map(|file| {
+        let original = read(&format!("{}.md", file.path.strip_suffix(".zh.md")?));
+        let differ = headings(&original.text) != headings(&file.text);
+        differ.then(|| format!("{}: its headings are not those of {}", file.path, original.path))
+    });
+    no_complaints(translations.collect());
+}
+
+fn headings(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let lines = text.lines().filter(|line| {
+        fenced ^= line.trim_start().starts_with("```");
+        !fenced && line.starts_with('#')
+    });
+    let headings = lines.map(|line| {
+        let (marks, title) = line.split_once(' ').unwrap_or((line, ""));
+        let english = title.split_once("<!-- ").and_then(|(_, rest)| rest.split_once(" -->"));
+        format!("{marks} {}", english.map_or(title, |(title, _)| title))
+    });
+    headings.collect()
+}
+
+/// The page that shows a claim names, for each step, the file that does it.
+#[test]
+fn each_step_of_a_claim_names_a_file_that_is_there() {
+    let steps = read("src/sale/trace/steps.rs").text;
+    let named: Vec<&str> =
+        steps.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(named.len() >= 8, "only {named:?} were found");
+    no_complaints(named.iter().filter(|path| !exists(path)).map(ToString::to_string).collect());
+}
+
 #[test]
 fn the_checkers_see_what_leads_nowhere() {
     let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
     let links = "[a](Cargo.toml) [b](../docs/none.md#x)\n[c](https://x.org/y) [d](#e) [f](none.md)\n[g]: ./none.svg";
     let dead = dead_links(&file("README.md", links));
-    assert_complaints(
-        &dead,
-        &[
-            "README.md:1: the link ../docs/none.md#x",
-            "README.md:2: the link none.md",
-            "README.md:3: the link ./none.svg",
-        ],
-    );
+    assert_complaints(&dead, &["md:1: the link ../docs/none.md#x", "none.md", "./none.svg"]);
     assert_complaints(&dead_links(&file("docs/a.md", "[a](../src/lib.rs)")), &[]);
 
     let text = "`src/lib.rs:7` `src/none.rs` `a/b` `sale/claim/claims.rs`, `sale/none.rs`\n```\n`src/none.rs`\n```\n\
         `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/sale/claim/claims.rs::none` `src/`";
     let stale = stale_paths(&file("README.md", text));
-    let expected = [
-        "README.md:1: there is no `src/none.rs`",
-        "`sale/none.rs`",
-        "README.md:5: there is no `lua/none`",
-        "`scripts/none`",
-    ];
-    assert_complaints(&stale, &expected);
+    let expected =
+        ["md:1: there is no `src/none.rs`", "`sale/none.rs`", "md:5: there is no `lua/none`"];
+    assert_complaints(&stale, &[&expected[..], &["`scripts/none`"]].concat());
     let own = "`src/lib.rs` `lua/owner/renew.lua` `lua/none.lua`";
     let stale = stale_paths(&file("crates/redisson-locks/docs/a.md", own));
     assert_complaints(&stale, &["docs/a.md:1: there is no `lua/none.lua`"]);
     let code = "f(\"`src/none.rs`\");\n    /// See `lua/none.lua`.";
-    assert_complaints(
-        &stale_paths(&file("src/a.rs", code)),
-        &["src/a.rs:2: there is no `lua/none.lua`"],
-    );
-}
+    assert_complaints(&stale_paths(&file("src/a.rs", code)), &["src/a.rs:2: there is no"]);
 
-/// The file that names, for each step of a claim, the file that does it.
-const STEPS: &str = "src/sale/trace/steps.rs";
-
-#[test]
-fn each_step_of_a_claim_names_a_file_that_is_there() {
-    let steps = read(STEPS);
-    let named = paths_of_steps(&steps.text);
-    assert!(named.len() >= 8, "{STEPS} names {named:?}: a file for each step of a claim");
-    no_complaints(missing_files(&steps));
-}
-
-fn missing_files(steps: &File) -> Vec<String> {
-    let named = paths_of_steps(&steps.text).into_iter();
-    let missing = named.filter(|(_, path)| !exists(path));
-    missing
-        .map(|(at, path)| format!("{}: there is no {path}", place(&steps.path, &steps.text, at)))
-        .collect()
-}
-
-/// The paths that the arms `Self::Step => "path"` name, each with its place.
-fn paths_of_steps(text: &str) -> Vec<(usize, &str)> {
-    let arms = text.match_indices("=> \"");
-    arms.filter_map(|(at, open)| Some((at, text[at + open.len()..].split('"').next()?))).collect()
-}
-
-#[test]
-fn the_checker_sees_steps_of_missing_files() {
-    let text =
-        "match self {\n    Self::A => \"lua/claim.lua\",\n    Self::B => \"lua/none.lua\",\n}";
-    let file = File { path: STEPS.to_owned(), text: text.to_owned() };
-    assert_complaints(&missing_files(&file), &["steps.rs:3: there is no lua/none.lua"]);
-}
-
-/// Folders of people's own files, each with the text that follows.
-const HOMES: &[&str] = &["home", "Users", "root", "work"];
-
-#[test]
-fn no_file_names_a_place_on_somebodys_machine() {
-    no_complaints(files().iter().filter(|file| !is_own(file)).flat_map(homes).collect());
-}
-
-/// Files of this test, which have to name the paths that they look for.
-fn is_own(file: &File) -> bool {
-    file.path.starts_with("tests/tidy")
-}
-
-/// Finds paths into such folders. `/root` alone is a word about the system.
-fn homes(file: &File) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for home in HOMES {
-        let prefix = format!("/{home}/");
-        for (at, _) in file.text.match_indices(&prefix) {
-            let before = file.text[..at].chars().next_back();
-            let inside = before.is_some_and(|c| c.is_alphanumeric() || "_-.~}*".contains(c));
-            let named = file.text[at + prefix.len()..]
-                .starts_with(|c: char| c.is_alphanumeric() || c == '.');
-            if !inside && named {
-                let place = place(&file.path, &file.text, at);
-                complaints.push(format!("{place}: {prefix}... is there on one machine only; name it relative to something"));
-            }
-        }
-    }
-    complaints
-}
-
-#[test]
-fn the_checker_sees_homes() {
-    let text =
-        "see /home/ann/x, `below /root`, https://x.org/work/y,\n$work/pg and /root/.cargo/bin";
-    let file = File { path: "docs/a.md".to_owned(), text: text.to_owned() };
-    assert_complaints(&homes(&file), &["docs/a.md:1: /home/...", "docs/a.md:2: /root/..."]);
+    let map = file("A.md", "`Claims::claim`, `Claims::gone`, `Kind::Value`, `claim::flash`");
+    assert_complaints(&stale_functions(&map, |name| name == "claim"), &["`Claims::gone`"]);
+    assert_eq!(headings("# A\n```\n# no\n```\n## 乙 <!-- B -->\n"), ["# A", "## B"]);
 }

@@ -16,8 +16,6 @@ fn layers() -> Vec<String> {
 
 /// Modules that must not use one another although one stands above: two doors don't lead into each other.
 const APART: &[(&str, &str)] = &[("http", "worker")];
-/// Modules of the service that the bench must not use: it comes in by the door.
-const BEHIND_THE_DOOR: &[&str] = &["cli", "http", "worker", "app"];
 
 fn modules(code: &str) -> Vec<String> {
     let declared = code.lines().filter_map(|line| {
@@ -49,40 +47,6 @@ fn a_module_uses_only_modules_declared_below_it() {
     no_complaints(files.iter().flat_map(|file| upward_uses(file, &layers)).collect());
 }
 
-#[test]
-fn the_bench_comes_in_by_the_door() {
-    no_complaints(rust(&["crates/bench/src/"]).iter().flat_map(past_the_door).collect());
-}
-
-fn past_the_door(file: &Rust) -> Vec<String> {
-    let used = uses(&file.code, "flash_sale::").into_iter();
-    let behind = used.filter(|(_, name)| BEHIND_THE_DOOR.contains(name));
-    let complaint = |(at, name): (usize, &str)| {
-        format!("{}: the bench uses `{name}`; a client has the API only", file.place(at))
-    };
-    behind.map(complaint).collect()
-}
-
-#[test]
-fn the_checker_sees_uses_past_the_door() {
-    let text = "use flash_sale::{app, base};\nuse flash_sale::sale::ids;\nfn f() { flash_sale::http::g() }";
-    let complaints = past_the_door(&Rust::new("crates/bench/src/a.rs", text));
-    assert_complaints(
-        &complaints,
-        &["a.rs:1: the bench uses `app`", "a.rs:3: the bench uses `http`"],
-    );
-}
-
-/// Modules that consist of rooms.
-const MAPPED: &[&str] = &["src/", "crates/"];
-
-/// The files of rooms.
-fn mapped() -> Vec<Rust> {
-    let mut files = rust(MAPPED);
-    files.retain(|file| file.path.starts_with("src/") || file.path.contains("/src/"));
-    files
-}
-
 /// Files that are maps: the modules that they declare stand in reading order, and use only modules below.
 fn maps(files: &[Rust]) -> Vec<String> {
     let is_map = |file: &&Rust| {
@@ -95,7 +59,8 @@ fn maps(files: &[Rust]) -> Vec<String> {
 
 #[test]
 fn a_room_uses_only_rooms_declared_below_it() {
-    let files = mapped();
+    let mut files = rust(&["src/", "crates/"]);
+    files.retain(|file| file.path.starts_with("src/") || file.path.contains("/src/"));
     let maps = maps(&files);
     assert!(maps.len() > 15, "{maps:?}: src/sale and the crates consist of rooms");
     let mut complaints = Vec::new();

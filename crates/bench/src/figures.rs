@@ -1,6 +1,14 @@
-//! The arithmetic behind what is printed.
+//! The arithmetic behind what is printed, and words on the way there.
+
+use std::fmt::Display;
+use std::io::IsTerminal;
 
 use serde::Serialize;
+
+/// The run broke its own rules, or the service broke its promises: nothing of it may be believed.
+#[derive(Debug, thiserror::Error)]
+#[error("this run is void: {0}")]
+pub struct Void(pub String);
 
 /// Several measurements of the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -11,22 +19,6 @@ pub struct Spread {
     pub upper_quartile: f64,
     pub max: f64,
     pub count: usize,
-}
-
-/// Little's law (L = λW) on a slice's own numbers: what is in the system at one time is what comes in, times how long each
-/// stays. Both sides are measured apart from each other, so a large difference means that a measurement is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LittlesLaw {
-    /// λ: requests a second.
-    pub arrivals_per_second: f64,
-    /// W: how long a request stays, on average.
-    pub mean_latency_ms: f64,
-    /// L by the law.
-    pub expected_concurrency: f64,
-    /// L as looked at every few milliseconds.
-    pub measured_concurrency: f64,
-    /// measured / expected.
-    pub ratio: f64,
 }
 
 impl Spread {
@@ -60,21 +52,10 @@ pub fn ratios(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).filter(|(a, _)| **a > 0.0).map(|(a, b)| b / a).collect()
 }
 
-impl LittlesLaw {
-    /// Compares both sides; `None` when nothing came in.
-    pub fn check(
-        arrivals_per_second: f64,
-        mean_latency_ms: f64,
-        measured_concurrency: f64,
-    ) -> Option<Self> {
-        let expected_concurrency = arrivals_per_second * mean_latency_ms / 1_000.0;
-        (expected_concurrency > 0.0).then(|| Self {
-            arrivals_per_second,
-            mean_latency_ms,
-            expected_concurrency,
-            measured_concurrency,
-            ratio: measured_concurrency / expected_concurrency,
-        })
+/// Shows the current step on a terminal.
+pub fn say(what: impl Display) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{what} ...");
     }
 }
 
@@ -88,7 +69,6 @@ mod tests {
         assert_eq!((odd.min, odd.median, odd.max, odd.count), (1.0, 3.0, 5.0, 5));
         assert_eq!((odd.lower_quartile, odd.upper_quartile), (2.0, 4.0));
         assert_eq!(Spread::of([4.0, 1.0]).unwrap().median, 2.5);
-        assert_eq!(Spread::of([7.0]).unwrap().upper_quartile, 7.0);
         assert_eq!(Spread::of([]), None);
     }
 
@@ -97,12 +77,5 @@ mod tests {
         // The machine got three times slower for the second pair; the ratio of each pair doesn't show it.
         assert_eq!(ratios(&[300.0, 100.0], &[150.0, 50.0]), [0.5, 0.5]);
         assert_eq!(ratios(&[0.0, 2.0], &[1.0, 1.0]), [0.5]);
-    }
-
-    #[test]
-    fn littles_law_multiplies_arrivals_by_seconds() {
-        let law = LittlesLaw::check(2_000.0, 5.0, 11.0).unwrap();
-        assert_eq!((law.expected_concurrency, law.ratio), (10.0, 1.1));
-        assert_eq!(LittlesLaw::check(0.0, 5.0, 1.0), None);
     }
 }

@@ -3,9 +3,9 @@
 //! # The model
 //!
 //! The service runs in a process of its own, with its own Redis and Postgres, and is spoken to over TCP only. So the
-//! figures are those of a client, and the CPU time of each process is known. `target` starts the service or is told its
-//! address, and prepares a coupon; `load` chooses and sends the requests; `measure` watches a slice of them; `commands`
-//! put slices together; `report` shows the `results`.
+//! figures are those of a client, and the CPU time of each process is known. `service` starts it and judges it; `load`
+//! chooses and sends the requests; `measure` watches a slice of them; `commands` put slices together; `report` shows the
+//! `results`.
 //!
 //! # Two kinds of load, never mixed up
 //!
@@ -19,8 +19,10 @@
 //!
 //! Slices of different scenarios take turns, and the quoted figure is the ratio to the no-op route in the same round:
 //! other work of the machine hits both. CPU time per request stands beside requests per second, because it survives
-//! noise. At the end, every claim that was answered 202 has to be a row in Postgres, by `sale::reconcile::check` among
-//! others. A run where that fails, or where users ran out, is void and ends with exit code 4.
+//! noise. At the end, every claim that was answered 202 has to be a row in Postgres, and `flash-sale reconcile` has to
+//! agree. A run where that fails, or where users ran out, is void and ends with exit code 4.
+
+#![warn(clippy::unwrap_used)]
 
 mod commands;
 
@@ -39,8 +41,6 @@ mod load;
 mod cores;
 
 mod figures;
-
-mod void;
 
 /// The load is made with the allocator of the service.
 #[global_allocator]

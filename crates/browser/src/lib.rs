@@ -3,6 +3,8 @@
 //! The browser has a profile of its own for each session, opens no connection but those of the page, and goes with the
 //! driver that started it. The tests are in `tests/it`.
 
+#![warn(clippy::unwrap_used)]
+
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -5,6 +5,8 @@
 //! An installation of real processes and servers is started ([`world`]), used ([`clients`]), broken and healed ([`run`]).
 //! Its facts ([`facts`]) go to a checker ([`check`]), which is a pure function and has tests of its own.
 
+#![warn(clippy::unwrap_used)]
+
 // The command line: seeds, table, shrinking.
 pub mod commands;
 

@@ -1,14 +1,13 @@
 //! The ladders: every design of the flash-sale tutorials, run, broken and measured on real servers.
 //!
 //! Each ladder is a program in `src/bin`, with an essay in `docs`: `sale_ladder` with `docs/ladder.md`, `id_ladder` with
-//! `docs/ids.md`, `cache_ladder` with `docs/cache.md`. `delay_figures` measures for `docs/delay.md`. This library has the
+//! `docs/ids.md`, `cache_ladder` with `docs/cache.md`. This library has the
 //! parts that they share.
+
+#![warn(clippy::unwrap_used)]
 
 /// This service, in the process of a ladder.
 pub mod service;
-
-/// A client of the service.
-pub mod client;
 
 /// A Redis and a Postgres that are thrown away.
 pub mod servers;
@@ -18,6 +17,3 @@ pub mod cpu;
 
 /// Tables, and their places in an essay.
 pub mod essay;
-
-/// Bars, as SVG.
-pub mod plot;

@@ -92,7 +92,7 @@ impl Service {
         let state = HttpState::new(app.clone(), config, tokens());
         let shutdown = app.shutdown.clone();
         let served =
-            server::run(listener, http::api(&state, true), config.into(), shutdown.clone());
+            server::run(listener, http::api(&state, true), config.connections_max, app.clone());
         shutdown.spawn(served);
         Ok(address)
     }
@@ -119,7 +119,7 @@ impl Service {
             value_cents: 5_000,
             sale: Some(sale),
         };
-        match self.app.coupons.create(new, &Actor::command_line()).await? {
+        match self.app.coupons.create(new, None, &Actor::command_line()).await? {
             Creation::Created(coupon) => Ok(coupon.id),
             refused => Err(refused.into()),
         }

@@ -147,7 +147,7 @@ fn the_course_says_what_its_exercises_do() {
     let script = read(&root().join("scripts/course"));
     for course in ["docs/course.md", "docs/course.zh.md"] {
         let exercises = exercises(course);
-        assert_eq!(exercises.len(), 12, "{course}");
+        assert_eq!(exercises.len(), 10, "{course}");
         for (place, row) in exercises.iter().enumerate() {
             let name = row[1].trim_matches('`');
             let patch = root().join("tests/course").join(format!("{name}.patch"));

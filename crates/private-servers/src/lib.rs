@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![warn(missing_docs)]
+#![warn(missing_docs, clippy::unwrap_used)]
 
 #[cfg(feature = "testing")]
 pub mod testing;

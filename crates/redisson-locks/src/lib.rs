@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![warn(missing_docs, missing_debug_implementations)]
+#![warn(missing_docs, missing_debug_implementations, clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
 //!

@@ -3,6 +3,8 @@
 //!
 //! A payer "pays" by opening the page of the payment, `/pay/{payment_id}`.
 
+#![warn(clippy::unwrap_used)]
+
 // Requests, and callbacks.
 mod server;
 

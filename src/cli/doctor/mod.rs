@@ -30,7 +30,7 @@ use secrecy::ExposeSecret;
 use sqlx::PgPool;
 
 use super::Unwell;
-use super::payments::{self, Judged};
+use super::finding::{self, Finding};
 use super::stores::{NO_TOKEN_SECRET, WAYS_OUT, connect, urls};
 use crate::base::clock::{Clock, apart};
 use crate::base::config::{Config, Role, StoreConfig};
@@ -38,8 +38,7 @@ use crate::base::durability::Level;
 use crate::base::limits;
 use crate::cli::terminal::say;
 use crate::kit;
-use crate::kit::jwt::key_file::KeyFile;
-use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
+use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
 use crate::kit::redis::Redis;
 use crate::sale::board::presence::{self, Word};
 use crate::sale::keys::Keys;
@@ -59,14 +58,6 @@ pub struct DoctorArguments {
     /// Count warnings as failures
     #[arg(long)]
     strict: bool,
-}
-
-/// A finding with its level. The text names the cost and the remedy.
-#[derive(Debug, PartialEq, Eq)]
-enum Finding {
-    Good(String),
-    Warning(String),
-    Failure(String),
 }
 
 #[derive(Default)]
@@ -92,7 +83,9 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     if let Some((redis_url, database_url)) = found {
         let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
         let keys = Keys::new(&config.stores.key_prefix);
-        running = presence::heard(&redis, &keys).await.ok().filter(|running| !running.is_empty());
+        let words = presence::words(&redis, &keys).await.unwrap_or_default();
+        let words: Vec<Word> = words.into_iter().filter_map(|(.., word)| word).collect();
+        running = Some(words).filter(|words| !words.is_empty());
         let level = level(config, running.as_deref());
         let replicas = arguments.redis_replicas_min;
         report.print(redis::examine(&redis, &keys, replicas, level).await);
@@ -108,17 +101,9 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
 impl Report {
     fn print(&mut self, findings: Vec<Finding>) {
         for finding in findings {
-            match finding {
-                Finding::Good(text) => say!("ok    {text}"),
-                Finding::Warning(text) => {
-                    self.warnings += 1;
-                    say!("warn  {text}");
-                }
-                Finding::Failure(text) => {
-                    self.failures += 1;
-                    say!("FAIL  {text}");
-                }
-            }
+            say!("{finding}");
+            self.warnings += usize::from(matches!(finding, Finding::Warning(_)));
+            self.failures += usize::from(matches!(finding, Finding::Failure(_)));
         }
     }
 
@@ -137,23 +122,14 @@ fn counted(number: usize, what: &str) -> String {
 }
 
 fn configured(config: &Config) -> Vec<Finding> {
-    let stores = &config.stores;
-    let lanes = config.lanes.map_or_else(|| "as many as there are".into(), |n| n.to_string());
-    let mut listeners = Vec::new();
-    if config.has_role(Role::Api) {
-        listeners.push(format!("the API on {}", config.listen));
-    }
-    if let Some(address) = config.admin_listen {
-        listeners.push(format!("operations on {address}"));
-    }
-    let roles: Vec<_> =
-        config.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+    let roles: Vec<_> = config.roles.iter().map(|role| format!("{role:?}")).collect();
     let settings = Finding::Good(format!(
-        "Configuration: roles {}; listening: {}; keys begin with {}; lanes: {lanes}; at most {} connections to Postgres",
+        "Configuration: roles {}; the API on {}; operations on {}; keys begin with {}; at most {} connections to Postgres",
         roles.join(" and "),
-        if listeners.is_empty() { "nowhere".into() } else { listeners.join(", ") },
-        stores.key_prefix,
-        stores.database_connections,
+        config.listen,
+        config.admin_listen.unwrap_or(config.listen),
+        config.stores.key_prefix,
+        config.stores.database_connections,
     ));
     vec![settings, token_secret(config)]
 }
@@ -161,8 +137,10 @@ fn configured(config: &Config) -> Vec<Finding> {
 /// What only a running process knows of its settings; without any, this command's own settings are judged in its place.
 fn processes(config: &Config, running: Option<&[Word]>) -> Vec<Finding> {
     let Some(running) = running else {
-        let checkout = config.has_role(Role::Api).then(|| Checkout::of(config));
-        return vec![payments(checkout)];
+        return vec![match config.has_role(Role::Api) {
+            true => finding::payments(Checkout::of(config)),
+            false => Finding::Good("Payments: taken by none without the role api".into()),
+        }];
     };
     let names: Vec<_> =
         running.iter().map(|word| format!("{} ({})", word.name, word.roles.join(", "))).collect();
@@ -180,7 +158,7 @@ fn processes(config: &Config, running: Option<&[Word]>) -> Vec<Finding> {
     let checkouts: Vec<_> = running.iter().filter_map(|word| word.checkout).collect();
     let different =
         checkouts.iter().enumerate().filter(|(at, one)| !checkouts[..*at].contains(one));
-    found.extend(different.map(|(_, checkout)| payments(Some(*checkout))));
+    found.extend(different.map(|(_, checkout)| finding::payments(*checkout)));
     found
 }
 
@@ -189,15 +167,6 @@ fn level(config: &Config, running: Option<&[Word]>) -> Option<Level> {
     let Some(running) = running else { return config.durability };
     let levels = running.iter().filter_map(|word| word.durability.as_ref()?.parse().ok());
     levels.max_by_key(|level: &Level| level.replicas())
-}
-
-fn payments(checkout: Option<Checkout>) -> Finding {
-    match checkout.map(payments::judge) {
-        None => Finding::Good("Payments: taken by none without the role api".into()),
-        Some(Judged::Safe(text)) => Finding::Good(text),
-        Some(Judged::Lacking(text)) => Finding::Warning(text),
-        Some(Judged::Unsafe(text)) => Finding::Failure(text),
-    }
 }
 
 /// Whether `serve` would have a secret. The secret itself is not looked at, and none is made.
@@ -225,13 +194,19 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
         return found;
     }
     if let Some(file) = &config.token_keys {
-        found.push(match KeyFile::read(file) {
-            Ok(read) => Finding::Good(format!("Token keys in {}: {}", file.display(), read.keys())),
-            Err(error) => Finding::Failure(format!("Token keys: --token-keys: {error:#}")),
+        let keys = PublicKeys::in_file(file.clone());
+        found.push(match (keys.look().await, keys.keys()) {
+            (Ok(()), Some(keys)) => {
+                Finding::Good(format!("Token keys in {}: {keys}", file.display()))
+            }
+            (looked, _) => Finding::Failure(format!(
+                "Token keys: --token-keys: {}",
+                looked.err().unwrap_or_default()
+            )),
         });
     }
     if let Some(url) = &config.token_jwks_url {
-        let keys = KeyUrl::new(url.clone(), Pace::default());
+        let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
         let looked = keys.look().await;
         found.push(match (looked, keys.keys()) {
             (Ok(()), Some(keys)) => Finding::Good(format!("Token keys under {url}: {keys}")),
@@ -240,10 +215,10 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
                 looked.err().unwrap_or_default(),
             )),
         });
-        if key_url::is_unprotected(url) {
+        if public_keys::is_unprotected(url) {
             found.push(Finding::Warning(format!(
                 "Token keys under {url}: {}",
-                key_url::UNPROTECTED
+                public_keys::UNPROTECTED
             )));
         }
     }
@@ -252,35 +227,22 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
 
 /// The private servers of a running service, or those that `serve` would start.
 async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, String)> {
-    let folder = dir.display();
-    let (found, urls) = match PrivateServers::look(dir).await {
-        Ok(Sight::Running { redis_url, database_url }) => (
-            vec![Finding::Good(format!("Private servers in {folder}: in use by a live process"))],
-            Some((redis_url, database_url)),
-        ),
-        Ok(Sight::Starting) => (
-            vec![Finding::Warning(format!(
-                "Private servers in {folder}: just being started, so they can't be looked at yet. Call again"
-            ))],
-            None,
-        ),
-        Ok(Sight::Stopped { redis, postgres }) => (
-            vec![
-                Finding::Good(format!(
-                    "Private servers in {folder}: no service runs, so there are none to look at; `flash-sale serve` would start them"
-                )),
-                Finding::Good(format!("Redis: {redis} is installed")),
-                Finding::Good(format!("Postgres: {postgres} is installed")),
-            ],
-            None,
-        ),
-        Err(error) => (
-            vec![Finding::Failure(format!("Private servers in {folder}: {error}. {WAYS_OUT}"))],
-            None,
-        ),
+    let about = |text: String| format!("Private servers in {}: {text}", dir.display());
+    let found = match PrivateServers::look(dir).await {
+        Ok(Sight::Running { redis_url, database_url }) => {
+            report.print(vec![Finding::Good(about("in use by a live process".into()))]);
+            return Some((redis_url, database_url));
+        }
+        Ok(Sight::Starting) => Finding::Warning(about(
+            "just being started, so they can't be looked at yet. Call again".into(),
+        )),
+        Ok(Sight::Stopped { redis, postgres }) => Finding::Good(about(format!(
+            "no service runs, so there are none to look at; `flash-sale serve` would start them ({redis} and {postgres} are installed)"
+        ))),
+        Err(error) => Finding::Failure(about(format!("{error}. {WAYS_OUT}"))),
     };
-    report.print(found);
-    urls
+    report.print(vec![found]);
+    None
 }
 
 /// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.
@@ -327,14 +289,6 @@ fn clock_of(server: &str, apart: TimeDelta) -> Finding {
     Finding::Warning(format!(
         "Clock of {server}: {apart_ms} ms {ahead} this machine's. Sales open and close by Redis's clock, tokens and order ids go by this machine's, rows by that of Postgres: people see sales open early or late, and times that don't fit. Let all of them follow NTP"
     ))
-}
-
-/// The finding that isn't good, if there is one.
-#[cfg(test)]
-fn not_good(mut found: Vec<Finding>) -> Option<Finding> {
-    found.retain(|finding| !matches!(finding, Finding::Good(_)));
-    assert!(found.len() < 2, "{found:?}");
-    found.pop()
 }
 
 #[cfg(test)]

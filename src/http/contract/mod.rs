@@ -1,35 +1,33 @@
-//! The contract: what `/openapi.json` says beyond the attributes of the handlers, and the same rules held against bodies.
-
-// Problems, headers and codes of each operation.
-mod operations;
-
-// Examples of replies.
-mod examples;
-
-// Bodies, held against their schemas.
-pub mod check;
-
-// Bodies as they are read: the rules of JSON that hold for every type.
-pub mod json;
-
-// Schemas, beyond what their types say.
-mod schemas;
+//! The contract: what `/openapi.json` says beyond the attributes of the handlers.
+//!
+//! A handler names the codes of its own refusals (`x-problems`). The others follow from the form of the operation: an id,
+//! a query, a body, a token.
 
 // Paths with a rule of their own.
 pub mod paths;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
+
+use self::paths::{CALLBACK, LIVEZ, METRICS, READYZ};
+use super::problem::PROBLEM_JSON;
+use super::problem::kinds::Kind;
+
+/// Member of an operation with the codes of its own refusals.
+const OWN: &str = "x-problems";
 
 /// The finished document.
 pub fn document(openapi: &OpenApi) -> Value {
     let mut document = serde_json::to_value(openapi).expect("a document is JSON");
     document["components"]["securitySchemes"] = security_schemes();
-    document["components"]["headers"] = operations::headers();
-    operations::complete(&mut document);
-    schemas::complete(&mut document["components"]["schemas"]);
-    schemas::complete_replies(&mut document["components"]["schemas"]);
-    examples::add(&mut document);
+    let paths = document["paths"].as_object_mut().expect("a document has paths");
+    for (path, item) in paths {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            complete(path, method, operation);
+        }
+    }
     document
 }
 
@@ -47,37 +45,99 @@ fn security_schemes() -> Value {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each part of the finished document that no attribute of a handler says.
-    #[test]
-    fn a_document_is_finished_in_all_its_parts() {
-        let reply = json!({"description": "It", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Run"}}}});
-        let operation = json!({"operationId": "getComparison", "responses": {"200": reply}, "x-problems": ["run_not_found"]});
-        let new_coupon = json!({"type": "object", "required": ["kind"], "properties": {}});
-        let run =
-            json!({"type": "object", "properties": {"finished_at": {"type": ["string", "null"]}}});
-        let openapi: OpenApi = serde_json::from_value(json!({
-            "openapi": "3.1.0",
-            "info": {"title": "t", "version": "1"},
-            "paths": {"/v1/runs": {"get": operation}},
-            "components": {"schemas": {"Run": run, "NewCoupon": new_coupon}},
-        }))
-        .expect("a document");
-        let document = document(&openapi);
-        let components = &document["components"];
-        let schemes = components["securitySchemes"].as_object().expect("schemes");
-        let names: Vec<&str> = schemes.keys().map(String::as_str).collect();
-        assert_eq!(names, ["admin", "clerk", "operator", "signature", "user"]);
-        assert_eq!(components["headers"]["RetryAfter"]["schema"]["type"], "integer");
-        assert_eq!(components["schemas"]["NewCoupon"]["discriminator"]["propertyName"], "kind");
-        assert_eq!(components["schemas"]["Run"]["required"], json!(["finished_at"]));
-        assert!(components["responses"]["RunNotFound"].is_object(), "{components}");
-        let operation = &document["paths"]["/v1/runs"]["get"];
-        assert_eq!(operation["security"], json!([]));
-        let example = &operation["responses"]["200"]["content"]["application/json"]["example"];
-        assert!(example["run_id"].is_string(), "{example}");
+fn complete(path: &str, method: &str, operation: &mut Value) {
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
+        // A parameter may be left out, and is never null: the text `null` is another value.
+        if let [kind, Value::String(null)] | [Value::String(null), kind] =
+            parameter["schema"]["type"].as_array().map_or(&[][..], Vec::as_slice)
+            && null == "null"
+        {
+            parameter["schema"]["type"] = kind.clone();
+        }
     }
+    let kinds = kinds(path, operation);
+    let operation = operation.as_object_mut().expect("an operation is an object");
+    operation.remove(OWN);
+    operation.entry("security").or_insert(json!([]));
+    let responses = &mut operation["responses"];
+    if method == "get" && responses["200"]["content"]["application/json"].is_object() {
+        responses["304"] = json!({"description": "The client has this reply (If-None-Match)"});
+    }
+    for (status, kinds) in kinds {
+        let response = &mut responses[status.to_string()];
+        let lines = kinds.iter().map(|kind| format!("* `{}`: {}", kind.code, kind.meaning));
+        let words = lines.collect::<Vec<_>>().join("\n");
+        let own =
+            response["description"].as_str().map(|own| format!("{own}, or a problem:\n{words}"));
+        response["description"] = own.unwrap_or(words).into();
+        response["content"][PROBLEM_JSON] =
+            json!({"schema": {"$ref": "#/components/schemas/Problem"}});
+        for (name, description) in refusal_headers(status) {
+            response["headers"][name] = header(description);
+        }
+    }
+    for (status, response) in responses.as_object_mut().into_iter().flatten() {
+        let headers = &mut response["headers"];
+        headers["x-request-id"] = header("Name of the request in the logs.");
+        if status.as_str() < "400" {
+            headers["ETag"] = header("Tag of a JSON reply; changes with each byte of it.");
+        }
+        if status == "202" {
+            headers["Retry-After"] = header("Seconds after which to ask again.");
+        }
+        if path.ends_with("/claims") {
+            headers["Server-Timing"] = header("Times of a claim that was sent with `X-Trace: 1`.");
+        }
+    }
+}
+
+fn header(description: &str) -> Value {
+    json!({"description": description, "schema": {"type": "string"}})
+}
+
+fn refusal_headers(status: u16) -> &'static [(&'static str, &'static str)] {
+    match status {
+        401 => &[("WWW-Authenticate", "How to authenticate, and the fault of a token (RFC 6750).")],
+        405 => &[("Allow", "Methods of the path.")],
+        409 | 429 | 503 => &[("Retry-After", "Seconds after which to ask again.")],
+        _ => &[],
+    }
+}
+
+/// The kinds of problems of an operation, by status.
+fn kinds(path: &str, operation: &Value) -> BTreeMap<u16, Vec<&'static Kind>> {
+    let own = operation[OWN].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut kinds: BTreeMap<u16, Vec<&'static Kind>> = BTreeMap::new();
+    for kind in own.chain(implied(path, operation)).map(Kind::of) {
+        kinds.entry(kind.status.as_u16()).or_default().push(kind);
+    }
+    kinds
+}
+
+/// Codes that follow from the form of an operation.
+fn implied<'a>(path: &str, operation: &'a Value) -> impl Iterator<Item = &'a str> {
+    let list = |name: &str| operation[name].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |place: &str| list("parameters").iter().any(|parameter| parameter["in"] == place);
+    let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
+    let needs_scope = ["clerk", "operator", "admin"].into_iter().any(needs);
+    let body = operation["requestBody"].is_object();
+    // What a gateway has signed is held if it can't be read.
+    let read = body && !needs("signature");
+    let rules = [
+        (has("path"), "invalid_id"),
+        (has("query"), "invalid_query"),
+        (!matches!(path, LIVEZ | READYZ | METRICS | CALLBACK), "rate_limited"),
+        (read, "malformed_json"),
+        (read, "invalid_body"),
+        (read, "unsupported_media_type"),
+        (body, "body_too_slow"),
+        (needs("user") || needs_scope, "invalid_token"),
+        (needs_scope, "forbidden"),
+        (path != LIVEZ && path != METRICS, "unavailable"),
+        (true, "method_not_allowed"),
+        (true, "body_too_large"),
+        (true, "internal"),
+    ];
+    rules.into_iter().filter(|(holds, _)| *holds).map(|(_, code)| code)
 }

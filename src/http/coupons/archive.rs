@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -63,5 +62,5 @@ fn refused(refusal: &ArchiveRefusal) -> Problem {
         ArchiveRefusal::InFlight(_) => "sale_in_flight",
         ArchiveRefusal::NotSettled(_) => "sale_not_settled",
     };
-    Problem::new(StatusCode::CONFLICT, code, refusal.to_string())
+    Problem::of(code, refusal.to_string())
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -13,18 +12,8 @@ use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::http::words::{Words, in_words};
+use crate::http::words::Because;
 use crate::sale::ids::CouponId;
-
-/// All unpaid orders of a coupon, to be cancelled.
-#[derive(Deserialize, ToSchema, Validate)]
-#[serde(deny_unknown_fields)]
-pub struct CancelUnpaid {
-    /// Reason, for the buyers and for the book of changes: 1 to 1,000 characters, not only spaces.
-    #[schema(value_type = Words)]
-    #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
-    reason: String,
-}
 
 /// Orders whose time to be paid has been ended.
 #[derive(Serialize, ToSchema)]
@@ -40,7 +29,7 @@ pub struct CancelledUnpaid {
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/cancel-unpaid", operation_id = "cancelUnpaidOrders", tag = "coupons", security(("admin" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
-    request_body = CancelUnpaid,
+    request_body = Because,
     responses(
         (status = 200, description = "The number of orders that it concerns", body = CancelledUnpaid),
     ),
@@ -50,7 +39,7 @@ pub async fn cancel_unpaid(
     State(app): State<Arc<App>>,
     Admin(by): Admin,
     Id(coupon): Id<CouponId>,
-    Valid(CancelUnpaid { reason }): Valid<CancelUnpaid>,
+    Valid(Because { reason }): Valid<Because>,
 ) -> Result<Json<CancelledUnpaid>, Problem> {
     let orders = app.order_moves.cancel_unpaid(coupon, reason, &by.actor).await?;
     Ok(Json(CancelledUnpaid { orders: orders.ok_or_else(coupon_not_found)? }))

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 
 use crate::app::App;
@@ -13,8 +12,8 @@ use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid, ValidOrDefault};
 use crate::http::frame::reply::{Unfinished, accepted};
-use crate::http::problem::{Problem, WrongMember};
-use crate::http::tags::{self, IfMatch};
+use crate::http::problem::Problem;
+use crate::http::tags::{self, IfMatch, IfMatchHeader};
 use crate::sale::coupon::changes::ChangeOutcome;
 use crate::sale::coupon::input::{CouponEdit, Move, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};
@@ -29,15 +28,11 @@ type Reply = Result<Response, Problem>;
 /// total of a sale only grows.
 #[utoipa::path(
     patch, path = "/v1/coupons/{id}", operation_id = "editCoupon", tag = "coupons", security(("admin" = [])),
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
-            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon"), IfMatchHeader),
     request_body = CouponEdit,
     responses(
-        (status = 200, description = "The coupon; nothing has changed if it was like this before", body = Coupon, headers(("ETag" = String))),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
+        (status = 200, description = "The coupon; nothing has changed if it was like this before", body = Coupon),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Unfinished<Coupon>),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "revision_conflict", "precondition_failed", "invalid_if_match", "no_sale", "stock_only_grows"]))),
 )]
@@ -57,15 +52,11 @@ pub async fn edit(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
-            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon"), IfMatchHeader),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, paused", body = Coupon, headers(("ETag" = String))),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
+        (status = 200, description = "The coupon, paused", body = Coupon),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Unfinished<Coupon>),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
@@ -85,15 +76,11 @@ pub async fn pause(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
-            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon"), IfMatchHeader),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, active", body = Coupon, headers(("ETag" = String))),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
+        (status = 200, description = "The coupon, active", body = Coupon),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Unfinished<Coupon>),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
@@ -113,15 +100,11 @@ pub async fn resume(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
-            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon"), IfMatchHeader),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, ended", body = Coupon, headers(("ETag" = String))),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
+        (status = 200, description = "The coupon, ended", body = Coupon),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Unfinished<Coupon>),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
@@ -144,8 +127,8 @@ pub async fn end(
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Restock,
     responses(
-        (status = 200, description = "The coupon; nothing was added if the key had been used for as many units", body = Coupon, headers(("ETag" = String))),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
+        (status = 200, description = "The coupon; nothing was added if the key had been used for as many units", body = Coupon),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Unfinished<Coupon>),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "no_sale", "stock_too_large", "restock_key_used"]))),
 )]
@@ -177,7 +160,7 @@ async fn change(
 
 fn refused(refusal: Refusal, if_match: &IfMatch) -> Problem {
     let detail = refusal.to_string();
-    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, detail.clone());
+    let conflict = |code: &str| Problem::of(code, detail.clone());
     match refusal {
         Refusal::NotFound => coupon_not_found(),
         Refusal::InvalidTransition { from, to } => {
@@ -188,10 +171,9 @@ fn refused(refusal: Refusal, if_match: &IfMatch) -> Problem {
         Refusal::NoSale => conflict("no_sale"),
         Refusal::StockOnlyGrows { .. } => conflict("stock_only_grows"),
         Refusal::StockTooLarge => conflict("stock_too_large"),
-        Refusal::EmptyWindow | Refusal::WindowPast => Problem::invalid_body(vec![WrongMember {
-            pointer: "/sale/closes_at".to_owned(),
-            detail,
-        }]),
+        Refusal::EmptyWindow | Refusal::WindowPast => {
+            Problem::wrong_member("/sale/closes_at", detail)
+        }
         Refusal::RestockKeyUsed { .. } => conflict("restock_key_used"),
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
 use crate::http::claims::coupon_not_found;
-use crate::http::events::{self, Watcher};
+use crate::http::events;
 use crate::http::extract::Id;
+use crate::http::frame::caller::Caller;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
 use crate::sale::live::{SaleEvent, Watch, Watching};
@@ -31,15 +31,14 @@ use crate::sale::live::{SaleEvent, Watch, Watching};
 pub async fn live(
     State(app): State<Arc<App>>,
     Id(coupon): Id<CouponId>,
-    client: Option<Extension<Watcher>>,
+    Extension(Caller { client, .. }): Extension<Caller>,
 ) -> Result<Response, Problem> {
-    let client = client.map(|Extension(Watcher(address))| address);
-    match app.live.watch(coupon, client).await? {
+    match app.live.watch(coupon, Some(client)).await? {
         Watch::Watching(watching) => Ok(events::reply(states(watching), app.shutdown.stop_token())),
         Watch::NoCoupon => Err(coupon_not_found()),
         Watch::NoSale => {
             let detail = "a regular coupon has no sale, so its state doesn't change by itself";
-            Err(Problem::new(StatusCode::CONFLICT, "no_sale", detail))
+            Err(Problem::of("no_sale", detail))
         }
         Watch::Full => Err(events::too_many_watchers(
             "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead",

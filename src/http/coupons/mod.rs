@@ -24,13 +24,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
-use crate::http::extract::{Id, Key, Keyed, Params};
+use crate::http::extract::{Id, Key, KeyHeader, Keyed};
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
-use crate::http::problem::{Problem, WrongMember};
+use crate::http::page::{List, PageParams};
+use crate::http::problem::Problem;
 use crate::http::tags;
 use crate::kit::tagged::TaggedJson;
 use crate::sale::coupon::create::Creation;
@@ -52,10 +51,7 @@ pub struct CouponPage {
 /// A flash coupon is on sale at once, within its window. Safe to repeat with the header Idempotency-Key.
 #[utoipa::path(
     post, path = "/v1/coupons", operation_id = "createCoupon", tag = "coupons", security(("admin" = [])),
-    params(
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
-            description = "Name of this creation, of the client's choice. For a day, a repeat under it gets the same coupon"),
-    ),
+    params(KeyHeader),
     request_body = NewCoupon,
     responses(
         (status = 201, description = "The coupon", body = Coupon, headers(("Location" = String))),
@@ -67,21 +63,14 @@ pub async fn create(
     Admin(administrator): Admin,
     Keyed(new, key): Keyed<NewCoupon>,
 ) -> Result<Response, Problem> {
-    let creation = match key {
-        Some(Key { key, body }) => {
-            let key = CreationKey::new(administrator.id.get(), key, &body);
-            app.coupons.create_once(new, key, &administrator.actor).await?
-        }
-        None => app.coupons.create(new, &administrator.actor).await?,
-    };
-    let coupon = match creation {
+    let key = key.map(|Key { key, body }| CreationKey::new(administrator.id.get(), key, &body));
+    let coupon = match app.coupons.create(new, key, &administrator.actor).await? {
         Creation::Created(coupon) => coupon,
         refused @ Creation::KeyReused => {
             return Err(Problem::key_reused(refused.to_string()));
         }
         refused @ Creation::WindowPast => {
-            let (pointer, detail) = ("/sale/closes_at".to_owned(), refused.to_string());
-            return Err(Problem::invalid_body(vec![WrongMember { pointer, detail }]));
+            return Err(Problem::wrong_member("/sale/closes_at", refused.to_string()));
         }
     };
     let location = format!("/v1/coupons/{}", coupon.id);
@@ -99,12 +88,6 @@ pub struct Asked {
     /// Only coupons in this state.
     #[param(inline, nullable = false)]
     state: Option<CouponState>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<CouponId>,
-    /// Items on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 /// Coupons, newest first.
@@ -112,19 +95,18 @@ pub struct Asked {
 /// Ended coupons are listed, too.
 #[utoipa::path(
     get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons",
-    params(Asked),
+    params(Asked, PageParams<CouponId>),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, CouponId>,
 ) -> Result<Response, Problem> {
-    let Asked { kind, state, cursor, limit } = asked;
-    let limit = page_limit(limit, limits::PAGE_COUPONS_MAX)?;
-    let found = app.coupons.list(CouponFilter { kind, state }, cursor, limit + 1).await?;
-    let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
+    let Asked { kind, state } = asked;
+    let found = app.coupons.list(CouponFilter { kind, state }, page.cursor, page.look()).await?;
+    let (coupons, next_cursor) = page.cut(found, |coupon| coupon.id);
     Ok(tags::shared(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
 }
 

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Admin;
-use crate::http::extract::Params;
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
 use crate::sale::audit::{Action, AuditEntry, Filter};
 use crate::sale::ids::{AuditId, SubjectId};
@@ -27,12 +25,6 @@ pub struct Asked {
     /// Only changes of the coupon, order, dead letter, payment, postponed item or comparison with this id.
     #[param(inline, nullable = false)]
     subject: Option<SubjectId>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<AuditId>,
-    /// Entries on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 /// A page of the book of changes, newest first.
@@ -47,7 +39,7 @@ pub struct AuditPage {
 ///
 /// Over HTTP and by commands, each with the values before and after. Kept for `--records-days`.
 #[utoipa::path(
-    get, path = "/v1/audit", operation_id = "listAudit", tag = "operations", params(Asked), security(("admin" = [])),
+    get, path = "/v1/audit", operation_id = "listAudit", tag = "operations", params(Asked, PageParams<AuditId>), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of entries", body = AuditPage),
     ),
@@ -55,12 +47,10 @@ pub struct AuditPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Admin,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, AuditId>,
 ) -> Result<Json<AuditPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
-    let Asked { action, subject, cursor, .. } = asked;
-    let filter = Filter { action, subject };
-    let found = app.audit.list(&filter, cursor, limit + 1).await?;
-    let (entries, next_cursor) = cut_page(found, limit, |entry| entry.id);
+    let Asked { action, subject } = asked;
+    let found = app.audit.list(&Filter { action, subject }, page.cursor, page.look()).await?;
+    let (entries, next_cursor) = page.cut(found, |entry| entry.id);
     Ok(Json(AuditPage { entries, next_cursor }))
 }

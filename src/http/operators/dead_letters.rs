@@ -7,74 +7,17 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
-use crate::sale::order::dead_letter::{Letter, LetterFilter, LetterState, Reason};
+use crate::sale::ids::{DeadLetterId, OrderId};
+use crate::sale::order::dead_letter::{Letter, Reason};
 use crate::sale::order::discard::Discarded;
 use crate::sale::recovery::retry::{Retried, Summary};
-
-/// Filter and position in the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Asked {
-    /// `open` ones, or `closed` ones: the history. Open ones if not given.
-    #[param(inline, nullable = false)]
-    state: Option<LetterState>,
-    /// Only those of this reason.
-    #[param(inline, nullable = false)]
-    reason: Option<Reason>,
-    /// Only claims of this coupon.
-    #[param(inline, nullable = false)]
-    coupon: Option<CouponId>,
-    /// Only claims of this user.
-    #[param(inline, nullable = false)]
-    user: Option<UserId>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<DeadLetterId>,
-    /// Items on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
-}
-
-/// A page of dead letters, newest first.
-#[derive(Serialize, ToSchema)]
-pub struct DeadLetterPage {
-    dead_letters: Vec<Letter>,
-    /// `cursor` of the next page; null on the last.
-    next_cursor: Option<DeadLetterId>,
-}
-
-/// Dead letters, newest first.
-///
-/// A dead letter is an accepted claim that could not become an order. Closed ones are the history.
-#[utoipa::path(
-    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Asked), security(("operator" = [])),
-    responses(
-        (status = 200, description = "A page of dead letters", body = DeadLetterPage),
-    ),
-)]
-pub async fn list(
-    State(app): State<Arc<App>>,
-    _: Operator,
-    Params(asked): Params<Asked>,
-) -> Result<Json<DeadLetterPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_DEAD_LETTERS_MAX)?;
-    let Asked { state, reason, coupon, user, cursor, .. } = asked;
-    let filter = LetterFilter { state: state.unwrap_or_default(), reason, coupon, user };
-    let found = app.dead_letters.list(&filter, cursor, limit + 1).await?;
-    let (dead_letters, next_cursor) = cut_page(found, limit, |letter| letter.id);
-    Ok(Json(DeadLetterPage { dead_letters, next_cursor }))
-}
 
 /// One dead letter, open or closed.
 ///
@@ -116,7 +59,7 @@ pub async fn discard(
         Discarded::NotFound => Err(not_found()),
         Discarded::OrderIdTaken => {
             let detail = "another order has its order id; look at both before anything is changed";
-            Err(Problem::new(StatusCode::CONFLICT, "order_id_taken", detail))
+            Err(Problem::of("order_id_taken", detail))
         }
     }
 }
@@ -154,9 +97,9 @@ pub async fn discard_all(
     Operator(by): Operator,
     Valid(DiscardAll { reason }): Valid<DiscardAll>,
 ) -> Result<Json<DiscardedLetters>, Problem> {
-    let done = app.dead_letters.discard_all(reason, &by.actor).await?;
-    let kept = done.kept().into_iter().filter(|(_, letters)| *letters > 0).collect();
-    Ok(Json(DiscardedLetters { discarded: done.discarded, kept }))
+    let mut kept = app.dead_letters.discard_all(reason, &by.actor).await?;
+    let discarded = kept.remove("discarded").unwrap_or_default();
+    Ok(Json(DiscardedLetters { discarded, kept }))
 }
 
 /// A dead letter that is an order now.
@@ -185,9 +128,7 @@ pub async fn retry(
     match app.retries.retry(letter, &by.actor).await? {
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
-        Retried::Kept(kept) => {
-            Err(Problem::new(StatusCode::CONFLICT, kept.code(), kept.to_string()))
-        }
+        Retried::Kept(kept) => Err(Problem::of(kept.code(), kept.to_string())),
     }
 }
 
@@ -231,5 +172,5 @@ pub async fn retry_all(
 }
 
 fn not_found() -> Problem {
-    Problem::not_found("dead_letter_not_found", "there is no dead letter with this id")
+    Problem::of("dead_letter_not_found", "there is no dead letter with this id")
 }

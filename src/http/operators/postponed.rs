@@ -4,63 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Params};
-use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::PostponedId;
-use crate::sale::pass::Pass;
-use crate::sale::postponed::PostponedItem;
-
-/// Filter and position in the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Filter {
-    /// Only what this pass has postponed; all passes if not given.
-    #[param(inline, nullable = false)]
-    pass: Option<Pass>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<PostponedId>,
-    /// Items on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
-}
-
-/// A page of postponed items, newest first.
-#[derive(Serialize, ToSchema)]
-pub struct PostponedPage {
-    postponed: Vec<PostponedItem>,
-    /// `cursor` of the next page; null on the last.
-    next_cursor: Option<PostponedId>,
-}
-
-/// Postponed items, newest first.
-///
-/// Each with its last error and its remedy.
-#[utoipa::path(
-    get, path = "/v1/postponed", operation_id = "listPostponed", tag = "operations", params(Filter), security(("operator" = [])),
-    responses(
-        (status = 200, description = "A page of postponed items", body = PostponedPage),
-    ),
-)]
-pub async fn list(
-    State(app): State<Arc<App>>,
-    _: Operator,
-    Params(filter): Params<Filter>,
-) -> Result<Json<PostponedPage>, Problem> {
-    let limit = page_limit(filter.limit, limits::PAGE_POSTPONED_MAX)?;
-    let found = app.postponed.list(filter.pass, filter.cursor, limit + 1).await?;
-    let (postponed, next_cursor) = cut_page(found, limit, |item| item.id);
-    Ok(Json(PostponedPage { postponed, next_cursor }))
-}
 
 /// Have a postponed item tried again.
 ///
@@ -82,5 +31,5 @@ pub async fn retry(
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "nothing is postponed under this id; it may have been dealt with";
-    Err(Problem::not_found("postponed_not_found", detail))
+    Err(Problem::of("postponed_not_found", detail))
 }

@@ -3,23 +3,22 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Key, Keyed, Params};
+use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
-use crate::http::page::{Page, cut_page};
+use crate::http::page::{All, List, PageParams};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::pass::Asked;
-use crate::sale::reconcile::runs::{Run, RunKey};
+use crate::sale::reconcile::runs::Run;
 
 /// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]
@@ -40,33 +39,26 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat with the header
-/// Idempotency-Key. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
+/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
-    params(
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
-            description = "Name of this request, of the client's choice. A repeat under it gets the same comparison, for as long as its record is kept"),
-    ),
     request_body = Comparison,
     responses(
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
-        (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
+        (status = 202, description = "It takes longer; its record will tell", body = Unfinished<Run>, headers(("Location" = String))),
     ),
-    extensions(("x-problems" = json!(["comparison_running", "invalid_idempotency_key", "idempotency_key_reused"]))),
+    extensions(("x-problems" = json!(["comparison_running"]))),
 )]
 pub async fn compare(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
-    Keyed(asked, key): Keyed<Comparison>,
+    Valid(asked): Valid<Comparison>,
 ) -> Result<Response, Problem> {
     if asked.repair {
         by.need(Scope::Administrator)?;
     }
-    let key = key.map(|Key { key, body }| RunKey::new(by.id, key, &body));
-    let run = match app.reconciler.ask(key, asked.repair, &by.actor).await? {
+    let run = match app.reconciler.ask(asked.repair, &by.actor).await? {
         Asked::Compared(run) => run,
-        Asked::KeyReused => return Err(Problem::key_reused(KEY_REUSED)),
         Asked::Busy(run) => return Err(comparison_running(run)),
     };
     if run.finished_at.is_some() {
@@ -76,22 +68,19 @@ pub async fn compare(
     Ok(accepted(([(header::LOCATION, location)], Json(Unfinished::new(run)))))
 }
 
-const KEY_REUSED: &str =
-    "this key has begun a comparison by another body; give another request a key of its own";
-
 fn comparison_running(run: Option<RunId>) -> Problem {
     let detail = match run {
         Some(run) => format!("comparison {run} goes on; its record tells its end"),
         None => "another comparison goes on; ask again in a moment".to_owned(),
     };
-    Problem::new(StatusCode::CONFLICT, "comparison_running", detail)
+    Problem::of("comparison_running", detail)
 }
 
 /// Comparisons with their findings, newest first.
 ///
 /// Records are kept for 30 days.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(Page<RunId>), security(("operator" = [])),
+    get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(PageParams<RunId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of comparisons", body = RunPage),
     ),
@@ -99,11 +88,10 @@ fn comparison_running(run: Option<RunId>) -> Problem {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(page): Params<Page<RunId>>,
+    List(All {}, page): List<All, RunId>,
 ) -> Result<Json<RunPage>, Problem> {
-    let limit = page.limit(limits::PAGE_RUNS_MAX)?;
-    let found = app.reconciler.list(page.cursor, limit + 1).await?;
-    let (runs, next_cursor) = cut_page(found, limit, |run| run.run_id);
+    let found = app.reconciler.list(page.cursor, page.look()).await?;
+    let (runs, next_cursor) = page.cut(found, |run| run.run_id);
     Ok(Json(RunPage { runs, next_cursor }))
 }
 
@@ -112,9 +100,7 @@ pub async fn list(
 /// While it runs, `finished_at` is null.
 #[utoipa::path(
     get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("operator" = [])),
-    params(
-        ("id" = RunId, Path, description = "Id of the comparison"),
-    ),
+    params(("id" = RunId, Path, description = "Id of the comparison")),
     responses(
         (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
     ),
@@ -125,6 +111,6 @@ pub async fn show(
     _: Operator,
     Id(run): Id<RunId>,
 ) -> Result<Json<Run>, Problem> {
-    let not_found = || Problem::not_found("run_not_found", "there is no such comparison");
+    let not_found = || Problem::of("run_not_found", "there is no such comparison");
     Ok(Json(app.reconciler.get(run).await?.ok_or_else(not_found)?))
 }

@@ -4,38 +4,18 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use garde::Validate;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::{Admin, Operator};
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{Time, cut_page, page_limit};
+use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
-use crate::http::words::{Words, in_words};
-use crate::sale::fence::ClosureReason;
+use crate::http::words::Noted;
 use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::closures::{RecoveryFilter, RecoveryState};
-use crate::sale::recovery::records::Recovery;
-
-/// Number of a lane in a query.
-#[derive(Clone, Copy, ToSchema)]
-#[schema(value_type = i32, minimum = 0, maximum = 62)]
-pub struct LaneNumber(i32);
-
-impl<'de> Deserialize<'de> for LaneNumber {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = i32::deserialize(from)?;
-        match (0..limits::LANES_MAX).contains(&number) {
-            true => Ok(Self(number)),
-            false => Err(D::Error::custom("no lane has this number")),
-        }
-    }
-}
+use crate::sale::recovery::records::{Recovery, RecoveryFilter, RecoveryState};
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
@@ -43,27 +23,12 @@ impl<'de> Deserialize<'de> for LaneNumber {
 #[into_params(parameter_in = Query)]
 pub struct Asked {
     /// Only closures of the lane with this number.
-    #[param(inline, nullable = false)]
-    lane: Option<LaneNumber>,
+    #[param(nullable = false, minimum = 0)]
+    lane: Option<i32>,
     /// `unfinished`: has not opened its lane. `kept_all`: has opened it and kept all claims. `unsettled`, `settled`: could
     /// not keep some claims, and their buyers have not been told, or have been.
     #[param(inline, nullable = false)]
     state: Option<RecoveryState>,
-    /// Only lanes that were closed for this reason.
-    #[param(inline, nullable = false)]
-    reason: Option<ClosureReason>,
-    /// Only lanes that were closed at this time or later.
-    #[param(inline, nullable = false)]
-    from: Option<Time>,
-    /// Only lanes that were closed before this time.
-    #[param(inline, nullable = false)]
-    to: Option<Time>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false)]
-    cursor: Option<RecoveryId>,
-    /// Recoveries on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 /// A page of recoveries, newest first.
@@ -78,7 +43,7 @@ pub struct RecoveryPage {
 ///
 /// Each with what was kept, built and lost.
 #[utoipa::path(
-    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Asked), security(("operator" = [])),
+    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Asked, PageParams<RecoveryId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of recoveries", body = RecoveryPage),
     ),
@@ -86,26 +51,13 @@ pub struct RecoveryPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, RecoveryId>,
 ) -> Result<Json<RecoveryPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_RECOVERIES_MAX)?;
-    let Asked { lane, state, reason, from, to, cursor, .. } = asked;
-    let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
-    let lane = lane.map(|LaneNumber(lane)| lane);
-    let filter = RecoveryFilter { lane, state, reason, from, to };
-    let found = app.keeper.recoveries(&filter, cursor, limit + 1).await?;
-    let (recoveries, next_cursor) = cut_page(found, limit, |recovery| recovery.id);
+    let Asked { lane, state } = asked;
+    let filter = RecoveryFilter { lane, state };
+    let found = app.keeper.recoveries(filter, page.cursor, page.look()).await?;
+    let (recoveries, next_cursor) = page.cut(found, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
-}
-
-/// End of the matter of a recovery.
-#[derive(Deserialize, ToSchema, Validate)]
-#[serde(deny_unknown_fields)]
-pub struct Settlement {
-    /// Account of what the buyers were told, for the books: 1 to 1,000 characters, not only spaces.
-    #[schema(value_type = Words)]
-    #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
-    note: String,
 }
 
 /// Settle the claims that a recovery could not keep.
@@ -114,7 +66,7 @@ pub struct Settlement {
 #[utoipa::path(
     post, path = "/v1/recoveries/{id}/settle", operation_id = "settleRecovery", tag = "operations", security(("admin" = [])),
     params(("id" = RecoveryId, Path, description = "Id of the recovery")),
-    request_body = Settlement,
+    request_body = Noted,
     responses(
         (status = 204, description = "It is settled: now or before, and then with its first note"),
     ),
@@ -124,26 +76,11 @@ pub async fn settle(
     State(app): State<Arc<App>>,
     Admin(by): Admin,
     Id(recovery): Id<RecoveryId>,
-    Valid(Settlement { note }): Valid<Settlement>,
+    Valid(Noted { note }): Valid<Noted>,
 ) -> Result<StatusCode, Problem> {
     if app.keeper.settle(recovery, &note, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "no recovery with this id has claims that it could not keep";
-    Err(Problem::not_found("recovery_not_found", detail))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_of_a_lane_is_below_the_largest_number_of_lanes() {
-        for (number, is_one) in
-            [(0, true), (1, true), (62, true), (-1, false), (63, false), (64, false)]
-        {
-            let read = serde_json::from_value::<LaneNumber>(number.into());
-            assert_eq!(read.ok().map(|LaneNumber(lane)| lane), is_one.then_some(number));
-        }
-    }
+    Err(Problem::of("recovery_not_found", detail))
 }

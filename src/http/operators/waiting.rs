@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::Params;
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
 use crate::sale::operations::{OpenItem, OpenKind, OpenPlace, OpenPlaceText};
 
@@ -23,12 +21,6 @@ pub struct Asked {
     /// Only what is of this kind.
     #[param(inline, nullable = false)]
     kind: Option<OpenKind>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, value_type = Option<OpenPlaceText>, nullable = false)]
-    cursor: Option<OpenPlace>,
-    /// Things on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 /// A page of what waits, by kind, and within a kind newest first.
@@ -44,7 +36,7 @@ pub struct OpenPage {
 ///
 /// Each thing with its age and advice. What is dealt with leaves the list.
 #[utoipa::path(
-    get, path = "/v1/operations", operation_id = "listOperations", tag = "operations", params(Asked), security(("operator" = [])),
+    get, path = "/v1/operations", operation_id = "listOperations", tag = "operations", params(Asked, PageParams<OpenPlaceText>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of what waits", body = OpenPage),
     ),
@@ -52,10 +44,9 @@ pub struct OpenPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, OpenPlace>,
 ) -> Result<Json<OpenPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_OPEN_MAX)?;
-    let found = app.operations.list(asked.kind, asked.cursor, limit + 1).await?;
-    let (items, next_cursor) = cut_page(found, limit, |item| item.place);
+    let found = app.operations.list(asked.kind, page.cursor, page.look()).await?;
+    let (items, next_cursor) = page.cut(found, |item| item.place);
     Ok(Json(OpenPage { items, next_cursor }))
 }

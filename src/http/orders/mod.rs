@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use garde::Validate;
@@ -26,15 +25,15 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::{Reader, User};
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
-use crate::http::page::{Time, page_limit};
+use crate::http::page::{List, PageParams, Time};
 use crate::http::problem::Problem;
 use crate::sale::coupon::values::Cents;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
-use crate::sale::order::moves::Moved;
+use crate::sale::order::moves::{Asker, Moved};
 use crate::sale::order::read::Listed;
 use crate::sale::payment::Paying;
 use crate::sale::payment::model::ToBePaid;
@@ -67,18 +66,12 @@ pub struct Asked {
     /// For operators: orders that were claimed before this time.
     #[param(inline, nullable = false)]
     to: Option<Time>,
-    /// `next_cursor` of the page before; nothing for the first.
-    #[param(inline, nullable = false, value_type = Option<OrderId>)]
-    cursor: Option<OrderId>,
-    /// Items on a page, 1 to 100; 20 if not given.
-    #[param(nullable = false, minimum = 1, maximum = 100)]
-    limit: Option<u32>,
 }
 
 impl Asked {
     /// The search that an operator asks for, if there is any filter.
     fn search(&self) -> Option<OrderFilter> {
-        let Self { user, coupon, status, from, to, .. } = *self;
+        let Self { user, coupon, status, from, to } = *self;
         let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
         let times = from.is_some() || to.is_some();
         let any = user.is_some() || coupon.is_some() || status.is_some() || times;
@@ -92,7 +85,7 @@ impl Asked {
 /// redemption codes. A page reads twelve months of the history at most: it may have fewer orders, or none, before the last.
 #[utoipa::path(
     get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
-    params(Asked),
+    params(Asked, PageParams<OrderId>),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
     ),
@@ -101,10 +94,9 @@ impl Asked {
 pub async fn list(
     State(app): State<Arc<App>>,
     reader: Reader,
-    Params(asked): Params<Asked>,
+    List(asked, page): List<Asked, OrderId>,
 ) -> Result<Json<OrderPage>, Problem> {
-    let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
-    let behind = asked.cursor;
+    let (behind, limit) = (page.cursor, page.limit());
     let Listed { orders, next } = match asked.search() {
         Some(filter) => {
             reader.need_all()?;
@@ -120,9 +112,7 @@ pub async fn list(
 /// Orders of other users are not found, except by operators and administrators, who aren't told their redemption codes.
 #[utoipa::path(
     get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
-    params(
-        ("id" = OrderId, Path, description = "Id of the order"),
-    ),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order", body = Order),
     ),
@@ -186,7 +176,7 @@ const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gatew
     request_body = Payment,
     responses(
         (status = 200, description = "The order, paid: before, or now by the gateway for trying", body = Order),
-        (status = 202, description = "Send the payer to `pay_url`; the order is paid once the gateway has confirmed", body = PaymentOpened),
+        (status = 202, description = "Send the payer to `pay_url`; the order is paid once the gateway has confirmed", body = Unfinished<PaymentOpened>),
     ),
     extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "price_differs", "payment_refused", "payment_elsewhere", "no_gateway", "too_many_closed_orders"]))),
 )]
@@ -205,15 +195,13 @@ pub async fn pay(
         Paying::Opened(payment) => Ok(opened(order, payment)),
         Paying::Refused(words) => {
             let detail = format!("the payment gateway refuses this payment: {words}");
-            Err(Problem::new(StatusCode::CONFLICT, "payment_refused", detail))
+            Err(Problem::of("payment_refused", detail))
         }
         Paying::PriceDiffers { pay_cents, currency } => {
             Err(Problem::price_differs(pay_cents, currency))
         }
-        Paying::Elsewhere => {
-            Err(Problem::new(StatusCode::CONFLICT, "payment_elsewhere", ELSEWHERE))
-        }
-        Paying::NoGateway => Err(Problem::new(StatusCode::CONFLICT, "no_gateway", NO_GATEWAY)),
+        Paying::Elsewhere => Err(Problem::of("payment_elsewhere", ELSEWHERE)),
+        Paying::NoGateway => Err(Problem::of("no_gateway", NO_GATEWAY)),
     }
 }
 
@@ -241,7 +229,7 @@ pub async fn cancel(
     User(user): User,
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.order_moves.cancel(user, order).await?)
+    reply(app.order_moves.cancel(Asker::Buyer(user), order).await?)
 }
 
 /// Ask for my money back for a paid order.
@@ -261,7 +249,7 @@ pub async fn refund(
     User(user): User,
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.payments.refund(user, order).await?)
+    reply(app.payments.refund(Asker::Buyer(user), order).await?)
 }
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
@@ -279,13 +267,13 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
 }
 
 fn too_many_closed(detail: &'static str, wait: Duration) -> Problem {
-    Problem::new(StatusCode::CONFLICT, "too_many_closed_orders", detail).retry_after(wait)
+    Problem::of("too_many_closed_orders", detail).retry_after(wait)
 }
 
 /// The problem of an order that the user does not have.
 pub fn order_not_found() -> Problem {
     let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
-    Problem::not_found("order_not_found", detail)
+    Problem::of("order_not_found", detail)
 }
 
 #[cfg(test)]
@@ -301,7 +289,7 @@ mod tests {
     /// Each filter alone is a search; a place in the list is none.
     #[test]
     fn a_query_asks_for_a_search_by_any_filter() {
-        for none in [json!({}), json!({"limit": 5}), json!({"cursor": "77"})] {
+        for none in [json!({})] {
             assert!(search(none.clone()).is_none(), "{none}");
         }
         let text = "2030-01-01T00:00:00Z";

@@ -40,10 +40,10 @@ pub async fn list(
     _: Operator,
     Id(order_id): Id<OrderId>,
 ) -> Result<Json<OrderPayments>, Problem> {
-    let payments = app.payments.owed.of_order(order_id, limits::PAGE_PAYMENTS_MAX).await?;
+    let payments = app.payments.owed.of_order(order_id, limits::PAGE_MAX).await?;
     if payments.is_empty() && app.order_moves.find(order_id).await?.is_none() {
         let detail = "there is no order with this id, and no payment for it";
-        return Err(Problem::not_found("order_not_found", detail));
+        return Err(Problem::of("order_not_found", detail));
     }
     Ok(Json(OrderPayments { order_id, payments }))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use qrcode::QrCode;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::order_not_found;
 use crate::app::App;
 use crate::http::auth::{Clerk, Operator, Staff, User};
-use crate::http::extract::{Id, RequestKey, Valid};
+use crate::http::extract::{Id, KeyHeader, RequestKey, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::sale::ids::OrderId;
@@ -44,7 +44,7 @@ pub async fn qr_code(
     let Some(code) = order.redemption_code else {
         let status = order.status.as_str();
         let detail = format!("the order is {status}: only a paid one has a redemption code");
-        return Err(Problem::new(StatusCode::CONFLICT, "no_redemption_code", detail));
+        return Err(Problem::of("no_redemption_code", detail));
     };
     let picture = QrCode::new(code.to_string()).expect("a code is short");
     let picture = picture.render::<svg::Color<'_>>().min_dimensions(PIXELS_MIN, PIXELS_MIN).build();
@@ -58,11 +58,7 @@ pub async fn qr_code(
 /// that the order has been redeemed.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("operator" = [])),
-    params(
-        ("id" = OrderId, Path, description = "Id of the order"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
-            description = "Name of this redemption, of the clerk's choice. A repeat by the same clerk under it gets the same order"),
-    ),
+    params(("id" = OrderId, Path, description = "Id of the order"), KeyHeader),
     responses(
         (status = 200, description = "The order, redeemed by this request", body = Order),
     ),
@@ -92,10 +88,7 @@ pub struct Shown {
 /// As by the id of the order.
 #[utoipa::path(
     post, path = "/v1/redemptions", operation_id = "redeemCode", tag = "orders", security(("clerk" = [])),
-    params(
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
-            description = "Name of this redemption, of the clerk's choice. A repeat by the same clerk under it gets the same order"),
-    ),
+    params(KeyHeader),
     request_body = Shown,
     responses(
         (status = 200, description = "The order, redeemed by this request", body = Order),
@@ -153,5 +146,5 @@ async fn redeem_by(
 fn code_unknown() -> Problem {
     let detail =
         "no order has this code: it has 16 letters and digits, such as 7K3M-Q9TX-2B8D-HV4N";
-    Problem::not_found("redemption_code_unknown", detail)
+    Problem::of("redemption_code_unknown", detail)
 }

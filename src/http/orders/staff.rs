@@ -12,7 +12,7 @@ use crate::http::problem::Problem;
 use crate::http::words::Because;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
-use crate::sale::order::moves::Moved;
+use crate::sale::order::moves::{Asker, Moved};
 
 /// Give up an unpaid order for its buyer.
 ///
@@ -32,7 +32,8 @@ pub async fn cancel(
     Id(order): Id<OrderId>,
     Valid(Because { reason }): Valid<Because>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.order_moves.cancel_for_buyer(order, reason, &by.actor).await?)
+    let asker = Asker::Staff { by: by.actor, reason };
+    reply(app.order_moves.cancel(asker, order).await?)
 }
 
 /// Ask for the money of a paid order, for its buyer.
@@ -53,14 +54,13 @@ pub async fn refund(
     Id(order): Id<OrderId>,
     Valid(Because { reason }): Valid<Because>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.payments.refund_for_buyer(order, reason, &by.actor).await?)
+    let asker = Asker::Staff { by: by.actor, reason };
+    reply(app.payments.refund(asker, order).await?)
 }
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
-        Moved::NotFound => {
-            Err(Problem::not_found("order_not_found", "there is no order with this id"))
-        }
+        Moved::NotFound => Err(Problem::of("order_not_found", "there is no order with this id")),
         moved => super::reply(moved).map(|Json(order)| Json(order.without_code())),
     }
 }

@@ -34,6 +34,6 @@ pub async fn follow(
     let trace = app.traces.follow(order, asker).await?;
     trace.map(Json).ok_or_else(|| {
         let detail = "this process remembers no such claim of yours; a claim is followed if it is sent with `X-Trace: 1`";
-        Problem::not_found("not_traced", detail)
+        Problem::of("not_traced", detail)
     })
 }

@@ -1,11 +1,9 @@
 //! The files of `pages/`, embedded by `build.rs`: each as it is, and compressed.
 
-use axum::Extension;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::http::server::reply::Shared;
 use crate::http::tags::values;
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -61,6 +59,15 @@ pub fn asset(name: &str) -> Option<&'static File> {
 }
 
 impl File {
+    /// A page as text.
+    ///
+    /// # Panics
+    ///
+    /// If it isn't UTF-8: those in `pages/` are.
+    pub fn text(&self) -> &'static str {
+        str::from_utf8(self.plain).expect("pages are UTF-8")
+    }
+
     /// The reply with this file, without its type: compressed for a client that takes that.
     pub fn reply(&self, headers: &HeaderMap, freshness: Freshness) -> Response {
         // Weak, because it stands for both forms.
@@ -75,9 +82,9 @@ impl File {
         );
         if takes_gzip(headers) {
             let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-            return (about, encoding, Extension(Shared), Body::from(self.gzipped)).into_response();
+            return (about, encoding, Body::from(self.gzipped)).into_response();
         }
-        (about, Extension(Shared), Body::from(self.plain)).into_response()
+        (about, Body::from(self.plain)).into_response()
     }
 }
 

@@ -2,9 +2,9 @@
 //! name leads to loopback is refused. `CsrfLayer` refuses pages of other sites.
 
 use axum::extract::FromRequestParts;
+use axum::http::header;
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, header};
 
 use crate::http::problem::Problem;
 use crate::http::state::{Demo, HttpState};
@@ -24,7 +24,7 @@ impl FromRequestParts<HttpState> for Here {
         named.and_then(loopback).map(Self).ok_or_else(|| {
             let detail =
                 "ask for this at http://localhost or http://127.0.0.1, with the port of the demo";
-            Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", detail)
+            Problem::of("wrong_host", detail)
         })
     }
 }
@@ -36,7 +36,7 @@ impl FromRequestParts<HttpState> for Here {
 /// Outside of the demo.
 pub fn demo(http: &HttpState) -> Result<&Demo, Problem> {
     let demo = http.front().demo.as_ref();
-    demo.ok_or_else(|| Problem::not_found("not_found", "only the demo has this"))
+    demo.ok_or_else(|| Problem::of("not_found", "only the demo has this"))
 }
 
 fn loopback(host: &str) -> Option<Authority> {

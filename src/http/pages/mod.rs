@@ -14,6 +14,9 @@ pub mod sessions;
 // Storms of a demo.
 pub mod storms;
 
+// The page of a sale, before its script runs.
+mod first;
+
 // The guard of what only the demo has.
 mod here;
 
@@ -26,17 +29,22 @@ pub mod files;
 use std::future::ready;
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
+use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
+use super::extract::Id;
 use super::frame::reply::Json;
 use super::problem::Problem;
 use super::state::HttpState;
+use super::tags::values;
 use crate::base::config::Page;
+use crate::base::limits;
+use crate::sale::ids::CouponId;
 use files::{File, Freshness};
 
 /// Headers of each page and asset.
@@ -61,6 +69,8 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 const SHOP: &str = "/";
 const BOARD: &str = "/board";
 const STORM: &str = "/storm";
+/// For clerks, who redeem where shoppers buy.
+const REDEEM: &str = "/redeem";
 
 /// Pages that this listener serves: a page links to no other one.
 #[derive(Clone, Serialize)]
@@ -78,6 +88,7 @@ impl Served {
             (SHOP, front.pages.contains(&Page::Shop)),
             (BOARD, has_board),
             (STORM, front.demo.is_some()),
+            (REDEEM, front.pages.contains(&Page::Shop)),
         ];
         Self {
             pages: all.into_iter().filter(|(_, is_here)| *is_here).map(|(path, _)| path).collect(),
@@ -90,10 +101,11 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
     let served = Served::here(http);
     let mut routes = Router::new();
     if served.pages.contains(&SHOP) {
-        routes = routes.route(SHOP, get(shop)).route("/sale/{coupon}", get(shop));
+        routes = routes.route(SHOP, page("shop.html")).route("/sale/{coupon}", get(sale));
+        routes = routes.route(REDEEM, page("redeem.html"));
     }
     if served.pages.contains(&BOARD) {
-        routes = routes.route(BOARD, get(board));
+        routes = routes.route(BOARD, page("board.html"));
     }
     if served.pages.contains(&STORM) {
         routes = routes.merge(demo());
@@ -109,7 +121,7 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
 fn demo() -> Router<HttpState> {
     let another_site = CsrfLayer::new().with_rejection_response(|_| {
         let detail = "a page of another site may not do this";
-        Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response()
+        Problem::of("cross_site", detail).into_response()
     });
     Router::new()
         .route("/demo/shoppers", post(shoppers::enter))
@@ -117,29 +129,56 @@ fn demo() -> Router<HttpState> {
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
         .route("/demo/storms/last", get(storms::last))
-        .route(STORM, get(storm))
-        .route("/claim/{order}", get(trace))
+        .route(STORM, page("storm.html"))
+        .route("/claim/{order}", page("trace.html"))
         .layer(another_site)
 }
 
-async fn storm(headers: HeaderMap) -> Response {
-    let page = files::page("storm.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
+/// The route of a page.
+fn page(name: &'static str) -> MethodRouter<HttpState> {
+    get(move |headers: HeaderMap| {
+        let page = files::page(name);
+        ready(reply(page, page.reply(&headers, Freshness::Asked)))
+    })
 }
 
-async fn trace(headers: HeaderMap) -> Response {
-    let page = files::page("trace.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
-}
-
-async fn shop(headers: HeaderMap) -> Response {
+/// The page with its sale; that of any sale where there is none.
+async fn sale(
+    State(http): State<HttpState>,
+    coupon: Result<Id<CouponId>, Problem>,
+    headers: HeaderMap,
+) -> Response {
     let page = files::page("shop.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
+    let coupon = match coupon {
+        Ok(Id(coupon)) => {
+            let shown = http.app().coupons.cache.show(coupon);
+            timeout(limits::PAGE_WAIT_MAX, shown).await.ok().and_then(Result::ok).flatten()
+        }
+        Err(_) => None,
+    };
+    let tongue = values(&headers, header::ACCEPT_LANGUAGE).next();
+    let in_chinese = tongue.is_some_and(|tongue| tongue.starts_with("zh"));
+    let now = http.app().clock.now();
+    let painted = coupon.and_then(|it| first::painted(page.text(), &it.body, now, in_chinese));
+    let Some(painted) = painted else {
+        return reply(page, page.reply(&headers, Freshness::Asked));
+    };
+    let about = [
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::VARY, HeaderValue::from_static("accept-language")),
+    ];
+    reply(page, (about, painted).into_response())
 }
 
-async fn board(headers: HeaderMap) -> Response {
-    let page = files::page("board.html");
-    reply(page, page.reply(&headers, Freshness::Asked))
+/// The answer at a wrong path: a page for browsers, where there is a shop, and a problem for programs.
+pub async fn nothing_here(State(http): State<HttpState>, headers: HeaderMap) -> Response {
+    let is_browser = values(&headers, header::ACCEPT).any(|kind| kind.starts_with("text/html"));
+    if !is_browser || !http.front().pages.contains(&Page::Shop) {
+        return Problem::nothing_here().into_response();
+    }
+    let page = files::page("shop.html");
+    let page = reply(page, page.reply(&headers, Freshness::Never));
+    (StatusCode::NOT_FOUND, page).into_response()
 }
 
 /// A file under the path of another build is that of this build, kept by no cache: while processes are replaced, the
@@ -149,7 +188,7 @@ async fn asset(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Some(file) = files::asset(&name) else {
-        return Err(Problem::not_found("not_found", "there is no such file"));
+        return Err(Problem::of("not_found", "there is no such file"));
     };
     let freshness = if version == files::version() { Freshness::Forever } else { Freshness::Never };
     Ok(reply(file, file.reply(&headers, freshness)))

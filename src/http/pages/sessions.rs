@@ -3,7 +3,6 @@
 //! to a server and no log shows.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use chrono::TimeDelta;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -45,7 +44,7 @@ pub async fn enter(
 ) -> Result<Json<Session>, Problem> {
     if !demo(&http)?.take_code(&entry.code) {
         let detail = "this link has been used, or is of an earlier start: start the demo again, and open the link that it prints";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_code", detail));
+        return Err(Problem::of("invalid_code", detail));
     }
     let until = http.app().clock.now()
         + TimeDelta::from_std(limits::SESSION_TOKEN_TIME).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Tokens for the shoppers of a demo: each browser tab is a user of its own. Only `demo` serves this, on loopback, with
-//! the guards of `here.rs`.
+//! Tokens for the shoppers of a demo: each browser is a user of its own, for as long as its token lasts. Only `demo` serves
+//! this, on loopback, with the guards of `here.rs`.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

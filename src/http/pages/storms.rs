@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
 
-use super::here::{Here, demo};
+use super::here::Here;
 use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::events;
@@ -18,8 +18,7 @@ use crate::http::extract::Valid;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
-use crate::sale::storm::plan::{Plan, Program};
-use crate::sale::storm::{Frame, Watching};
+use crate::sale::storm::{Frame, Plan, Watching};
 
 /// A storm that has been started.
 #[derive(Serialize)]
@@ -35,20 +34,15 @@ pub async fn start(
     Admin(_): Admin,
     Valid(plan): Valid<Plan>,
 ) -> Result<Response, Problem> {
-    let crowd = demo(&http)?.crowd.as_ref();
-    let Some(crowd) = crowd else {
-        let detail = "this demo has no program that could be a crowd";
-        return Err(Problem::not_found("not_found", detail));
-    };
-    let url = format!("http://{authority}");
-    let program = Program { path: crowd.path.clone(), variables: crowd.variables.clone(), url };
-    let id = http.app().clock.now().timestamp_millis();
-    if !http.app().storms.start(id, program, plan) {
+    let (signer, now) = (http.clone(), http.app().clock.now());
+    let issue = Arc::new(move |grants, until| signer.front().tokens.issue(grants, until));
+    if !http.app().storms.start(&authority, issue, plan, now) {
         let detail =
             "one storm at a time: wait for its verdict, or stop it by DELETE /demo/storms/current";
-        return Err(Problem::new(StatusCode::CONFLICT, "storm_under_way", detail));
+        return Err(Problem::of("storm_under_way", detail));
     }
-    Ok((StatusCode::ACCEPTED, Json(Started { id: id.to_string() })).into_response())
+    Ok((StatusCode::ACCEPTED, Json(Started { id: now.timestamp_millis().to_string() }))
+        .into_response())
 }
 
 /// Stops the storm that is under way.
@@ -57,11 +51,10 @@ pub async fn stop(
     State(http): State<HttpState>,
     Admin(_): Admin,
 ) -> Result<StatusCode, Problem> {
-    demo(&http)?;
     if http.app().storms.stop() {
         return Ok(StatusCode::ACCEPTED);
     }
-    Err(Problem::not_found("no_storm", "no storm is under way"))
+    Err(Problem::of("no_storm", "no storm is under way"))
 }
 
 /// Watches storms: the state of the last one, and each later state.
@@ -70,10 +63,9 @@ pub async fn watch(
     State(http): State<HttpState>,
     Admin(_): Admin,
 ) -> Result<Response, Problem> {
-    demo(&http)?;
     let Some(watching) = http.app().storms.watch() else {
         let detail = "as many pages watch storms as may; ask for /demo/storms/last instead";
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+        let problem = Problem::of("too_many_watchers", detail);
         return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
     };
     Ok(events::reply(states(watching), http.app().shutdown.stop_token()))
@@ -85,7 +77,6 @@ pub async fn last(
     State(http): State<HttpState>,
     Admin(_): Admin,
 ) -> Result<Json<Option<Frame>>, Problem> {
-    demo(&http)?;
     Ok(Json(http.app().storms.last().map(Arc::unwrap_or_clone)))
 }
 

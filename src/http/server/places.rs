@@ -1,11 +1,10 @@
 //! The places of a listener, and what ends a connection that only holds one.
 //!
-//! Requests only note moments, from a clock that one look at all connections sets a few times a second; so they ask no
-//! clock and set no timer. The look compares ([`Notes::overdue`]).
+//! Requests and replies only note when they move, by a clock that one look at all connections sets; so they ask no clock
+//! and set no timer. The look compares ([`Connection::overdue`]).
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,356 +17,239 @@ use crate::base::telemetry::{ConnectionEnd, LogThrottle, Metrics};
 /// The places of one listener.
 pub struct Places {
     metrics: Arc<Metrics>,
-    keep_alive: Duration,
     free: Arc<Semaphore>,
-    open: Mutex<HashMap<u64, Arc<Notes>>>,
-    next: AtomicU64,
-    shared: Arc<Shared>,
-    full_log: Mutex<LogThrottle>,
-}
-
-/// A place, free again when this is dropped.
-pub struct Place {
-    places: Arc<Places>,
-    number: u64,
-    /// What is known of the connection.
-    pub notes: Arc<Notes>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-/// What all connections of a listener share.
-struct Shared {
+    open: Mutex<Vec<Weak<Connection>>>,
     began: Instant,
-    /// Milliseconds since then, as of the last look. Never 0.
+    /// Milliseconds since then, as of the last look.
     now_ms: AtomicU64,
-    /// Bytes of replies that were made for one client each, and that these have not asked for.
-    unread: AtomicUsize,
-}
-
-impl Shared {
-    fn set(&self) {
-        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX) + 1;
-        self.now_ms.store(now_ms, Relaxed);
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.now_ms.load(Relaxed)
-    }
-
-    fn since(&self, moment_ms: u64) -> Duration {
-        Duration::from_millis(self.now_ms().saturating_sub(moment_ms))
-    }
-
-    /// The number of the present turn of [`limits::REPLY_TURN`].
-    fn turn(&self) -> usize {
-        usize::try_from(self.now_ms() / limits::REPLY_TURN_MS).unwrap_or(0)
-    }
+    full_log: Mutex<LogThrottle>,
 }
 
 impl Places {
     /// As many places as that, none of them taken.
-    pub fn new(metrics: Arc<Metrics>, connections_max: usize, keep_alive: Duration) -> Self {
-        Self {
+    pub fn new(metrics: Arc<Metrics>, connections_max: u32) -> Arc<Self> {
+        let places = usize::try_from(connections_max).unwrap_or(usize::MAX);
+        Arc::new(Self {
             metrics,
-            keep_alive,
-            free: Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))),
+            free: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
             open: Mutex::default(),
-            next: AtomicU64::new(0),
-            shared: Arc::new(Shared {
-                began: Instant::now(),
-                now_ms: AtomicU64::new(1),
-                unread: AtomicUsize::default(),
-            }),
+            began: Instant::now(),
+            now_ms: AtomicU64::default(),
             full_log: Mutex::default(),
-        }
+        })
     }
 
     /// A place for a new connection. If there is none, the one that has been quiet for the longest time is closed; while
     /// none is quiet, the new one waits, and others wait in the kernel's queue.
-    pub async fn place(self: &Arc<Self>, end: CancellationToken) -> Place {
+    pub async fn free(&self) -> OwnedSemaphorePermit {
         loop {
-            if let Ok(permit) = self.free.clone().try_acquire_owned() {
-                return self.taken(Some(permit), end);
+            if let Ok(place) = self.free.clone().try_acquire_owned() {
+                return place;
             }
-            if !self.close_quiet() && self.full_log.lock().is_ok_and(|mut log| log.allows()) {
+            if !self.close_quietest() && self.full_log.lock().is_ok_and(|mut log| log.allows()) {
                 tracing::warn!(
                     "all connections have requests under way, and further clients wait; raise --connections-max if the machine has room"
                 );
             }
             let freed = timeout(limits::CONNECTION_LOOK_PERIOD, self.free.clone().acquire_owned());
-            if let Ok(Ok(permit)) = freed.await {
-                return self.taken(Some(permit), end);
+            if let Ok(Ok(place)) = freed.await {
+                return place;
             }
         }
     }
 
-    /// A place beyond the others, for what had been accepted by the kernel before a stop.
-    pub fn extra_place(self: &Arc<Self>, end: CancellationToken) -> Place {
-        self.taken(None, end)
-    }
-
-    fn taken(
+    /// A connection on this place; on none, if the kernel had accepted it before a stop.
+    pub fn connection(
         self: &Arc<Self>,
-        permit: Option<OwnedSemaphorePermit>,
+        place: Option<OwnedSemaphorePermit>,
         end: CancellationToken,
-    ) -> Place {
-        let number = self.next.fetch_add(1, Relaxed);
-        let notes = Arc::new(Notes::new(self.shared.clone(), end));
-        self.open().insert(number, notes.clone());
+    ) -> Arc<Connection> {
+        let connection = Arc::new(Connection {
+            places: self.clone(),
+            _place: place,
+            requests: AtomicU32::default(),
+            replies: Default::default(),
+            moved_at_ms: self.now_ms.load(Relaxed).into(),
+            served: AtomicBool::default(),
+            end,
+        });
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push(Arc::downgrade(&connection));
         self.metrics.connections.increment(1);
         self.metrics.tally.connections.0.add(1);
-        Place { places: self.clone(), number, notes, _permit: permit }
+        connection
     }
 
     /// Looks at all connections again and again, and closes those that are overdue.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
         while stop.run_until_cancelled(looks.tick()).await.is_some() {
-            self.shared.set();
-            self.close_overdue();
-        }
-    }
-
-    fn close_overdue(&self) {
-        let mut open = self.open();
-        let overdue: Vec<(u64, ConnectionEnd)> = open
-            .iter()
-            .filter_map(|(number, notes)| Some((*number, notes.overdue(self.keep_alive)?)))
-            .collect();
-        for (number, reason) in overdue {
-            self.close(&mut open, number, reason);
+            let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.now_ms.store(now_ms, Relaxed);
+            for connection in self.open() {
+                if let Some(reason) = connection.overdue(now_ms) {
+                    connection.close(reason);
+                }
+            }
         }
     }
 
     /// False if none is quiet.
-    fn close_quiet(&self) -> bool {
-        let mut open = self.open();
-        let quiet = open.iter().filter_map(|(number, notes)| Some((notes.may_go()?, *number)));
-        let Some((_, number)) = quiet.max() else { return false };
-        self.close(&mut open, number, ConnectionEnd::Room);
-        true
+    fn close_quietest(&self) -> bool {
+        let now_ms = self.now_ms.load(Relaxed);
+        let may_go = |connection: &Arc<Connection>| {
+            connection.requests.load(Relaxed) == 0
+                && connection.quiet(now_ms) >= limits::EVICTED_AFTER
+        };
+        let quiet = self.open().into_iter().filter(may_go);
+        let quietest = quiet.max_by_key(|connection| connection.quiet(now_ms));
+        quietest.inspect(|connection| connection.close(ConnectionEnd::Room)).is_some()
     }
 
-    /// Takes the connection out of the table at once, and tells its task.
-    fn close(&self, open: &mut HashMap<u64, Arc<Notes>>, number: u64, reason: ConnectionEnd) {
-        if let Some(notes) = open.remove(&number) {
-            self.metrics.count_closed_connection(reason);
-            if reason == ConnectionEnd::Unread || notes.has_untaken() {
-                notes.at_once.store(true, Relaxed);
-            }
-            notes.end.cancel();
-        }
+    /// The connections that have not been told to end.
+    fn open(&self) -> Vec<Arc<Connection>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|connection| connection.strong_count() > 0);
+        let open = open.iter().filter_map(Weak::upgrade);
+        open.filter(|connection| !connection.end.is_cancelled()).collect()
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<Notes>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Place {
-    /// Counts the connection as one whose client doesn't read, unless it has been counted.
-    pub fn close_unread(&self) {
-        self.places.close(&mut self.places.open(), self.number, ConnectionEnd::Unread);
-    }
-
-    /// Ends when the client of a service that stops leaves a stream unread, and nothing else is owed to it.
-    pub async fn left_unread(&self) {
-        loop {
-            tokio::time::sleep(limits::STREAM_STOP_MAX).await;
-            self.places.shared.set();
-            if self.notes.leaves_stream_unread() {
-                return;
-            }
-        }
+    /// The number of the present turn of [`limits::REPLY_TURN_MS`], modulo 3.
+    fn turn(&self) -> usize {
+        usize::try_from(self.now_ms.load(Relaxed) / limits::REPLY_TURN_MS % 3).unwrap_or(0)
     }
 }
 
-impl Drop for Place {
+/// A connection. Its place is free again when this is dropped.
+pub struct Connection {
+    places: Arc<Places>,
+    _place: Option<OwnedSemaphorePermit>,
+    /// Requests whose reply has not begun, and streams that have not ended.
+    requests: AtomicU32,
+    /// Replies of which the client has not taken all, by the turn in which it last took some.
+    replies: [AtomicU32; 3],
+    /// Moment of the last sign that the connection is of use.
+    moved_at_ms: AtomicU64,
+    /// Whether there has been a request.
+    served: AtomicBool,
+    /// Cancelled when the connection has to end.
+    pub end: CancellationToken,
+}
+
+impl Connection {
+    fn moves(&self) {
+        self.moved_at_ms.store(self.places.now_ms.load(Relaxed), Relaxed);
+    }
+
+    fn quiet(&self, now_ms: u64) -> Duration {
+        Duration::from_millis(now_ms.saturating_sub(self.moved_at_ms.load(Relaxed)))
+    }
+
+    /// The reason to close the connection now, if there is one. A request has an answer long before its connection is idle.
+    fn overdue(&self, now_ms: u64) -> Option<ConnectionEnd> {
+        let two_turns_ago = (self.places.turn() + 1) % 3;
+        if self.replies[two_turns_ago].load(Relaxed) > 0 {
+            return Some(ConnectionEnd::Unread);
+        }
+        let served = self.served.load(Relaxed);
+        let kept = if served { limits::KEEP_ALIVE } else { limits::HEADER_READ_TIMEOUT };
+        (self.quiet(now_ms) >= kept).then_some(ConnectionEnd::Idle)
+    }
+
+    fn close(&self, reason: ConnectionEnd) {
+        self.places.metrics.count_closed_connection(reason);
+        self.end.cancel();
+    }
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
-        self.places.open().remove(&self.number);
         self.places.metrics.connections.decrement(1);
         self.places.metrics.tally.connections.1.add(1);
     }
 }
 
-/// What is known of a connection. Moments are those of the coarse clock.
-pub struct Notes {
-    shared: Arc<Shared>,
-    /// Requests whose reply has not begun.
-    requests: AtomicU32,
-    /// Replies of unknown length that have not ended.
-    streams: AtomicU32,
-    /// Replies of which the client has not taken all, by the turn in which it last took some, modulo 3.
-    replies: [AtomicU32; 3],
-    /// Bytes of these replies that have been made for this client and that it has not asked for.
-    unread: AtomicUsize,
-    /// Moment of the last sign that the connection is of use.
-    moved_at: AtomicU64,
-    /// Moment since when the kernel takes no bytes for the client; 0 while it does.
-    blocked_since: AtomicU64,
-    /// Whether there has been a request.
-    served: AtomicBool,
-    /// Whether the last reply was of unknown length.
-    streamed: AtomicBool,
-    /// Whether the connection ends without a word, because its client doesn't read.
-    pub at_once: AtomicBool,
-    /// Cancelled when the connection has to end.
-    pub end: CancellationToken,
+/// A request, and then its reply, until the client has taken all of it.
+pub struct Exchange {
+    connection: Arc<Connection>,
+    /// Whether it counts as a request.
+    is_busy: bool,
+    /// Turn in which the client last took some of the reply.
+    turn: Option<usize>,
 }
 
-impl Notes {
-    fn new(shared: Arc<Shared>, end: CancellationToken) -> Self {
-        Self {
-            moved_at: shared.now_ms().into(),
-            shared,
-            requests: AtomicU32::default(),
-            streams: AtomicU32::default(),
-            replies: Default::default(),
-            unread: AtomicUsize::default(),
-            blocked_since: AtomicU64::default(),
-            served: AtomicBool::default(),
-            streamed: AtomicBool::default(),
-            at_once: AtomicBool::default(),
-            end,
-        }
-    }
-
-    fn moves(&self) {
-        self.moved_at.store(self.shared.now_ms(), Relaxed);
-    }
-
-    fn quiet(&self) -> Duration {
-        self.shared.since(self.moved_at.load(Relaxed))
-    }
-
-    /// Notes whether the kernel takes bytes for the client.
-    pub fn blocked(&self, is_blocked: bool) {
-        let before = self.blocked_since.load(Relaxed) != 0;
-        if before != is_blocked {
-            self.blocked_since.store(if is_blocked { self.shared.now_ms() } else { 0 }, Relaxed);
-        }
-    }
-
-    /// Whether there are replies of which the client has not taken all.
-    fn has_untaken(&self) -> bool {
-        let blocked = self.blocked_since.load(Relaxed) != 0;
-        blocked || self.replies.iter().any(|replies| replies.load(Relaxed) > 0)
-    }
-
-    fn leaves_stream_unread(&self) -> bool {
-        let goes_on = self.streams.load(Relaxed) > 0;
-        let has_ended = self.streamed.load(Relaxed) && self.blocked_since.load(Relaxed) != 0;
-        let idle = self.requests.load(Relaxed) == 0;
-        idle && (goes_on || has_ended) && self.quiet() >= limits::STREAM_STOP_MAX
-    }
-
-    /// Time for which the connection has been of no use to anyone, if it may be closed for a new one: not while a client
-    /// may be about to ask.
-    fn may_go(&self) -> Option<Duration> {
-        let busy = self.requests.load(Relaxed) + self.streams.load(Relaxed) > 0;
-        let served = self.served.load(Relaxed);
-        let enough = if served { limits::EVICTED_AFTER } else { limits::EVICTED_UNUSED_AFTER };
-        Some(self.quiet()).filter(|quiet| !busy && *quiet >= enough)
-    }
-
-    /// The reason to close the connection now, if there is one.
-    fn overdue(&self, keep_alive: Duration) -> Option<ConnectionEnd> {
-        let blocked = self.blocked_since.load(Relaxed);
-        let two_turns_ago = (self.shared.turn() + 1) % 3;
-        if blocked != 0 && self.shared.since(blocked) >= limits::WRITE_TIMEOUT
-            || self.replies[two_turns_ago].load(Relaxed) > 0
-        {
-            return Some(ConnectionEnd::Unread);
-        }
-        if self.requests.load(Relaxed) > 0 || self.has_untaken() {
-            return None;
-        }
-        let quiet = self.quiet();
-        if !self.served.load(Relaxed) && quiet >= limits::HEADER_READ_TIMEOUT {
-            return Some(ConnectionEnd::Head);
-        }
-        (quiet >= keep_alive).then_some(ConnectionEnd::Idle)
-    }
-}
-
-/// A request whose reply has not begun.
-pub struct UnderWay(Arc<Notes>);
-
-impl UnderWay {
+impl Exchange {
     /// A request has come.
-    pub fn begins(notes: &Arc<Notes>) -> Self {
-        notes.requests.fetch_add(1, Relaxed);
-        notes.served.store(true, Relaxed);
-        notes.streamed.store(false, Relaxed);
-        notes.moves();
-        Self(notes.clone())
+    pub fn begins(connection: &Arc<Connection>) -> Self {
+        connection.requests.fetch_add(1, Relaxed);
+        connection.served.store(true, Relaxed);
+        connection.moves();
+        Self { connection: connection.clone(), is_busy: true, turn: None }
+    }
+
+    /// Its reply begins; a stream keeps the connection busy.
+    pub fn is_answered(&mut self, streams: bool) {
+        if !streams {
+            self.is_busy = false;
+            self.connection.requests.fetch_sub(1, Relaxed);
+        }
+        self.moves();
+    }
+
+    /// The client takes a part of the reply.
+    pub fn moves(&mut self) {
+        self.connection.moves();
+        let turn = self.connection.places.turn();
+        if self.turn != Some(turn) {
+            self.connection.replies[turn].fetch_add(1, Relaxed);
+            self.leave_turn();
+            self.turn = Some(turn);
+        }
+    }
+
+    fn leave_turn(&self) {
+        if let Some(turn) = self.turn {
+            self.connection.replies[turn].fetch_sub(1, Relaxed);
+        }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Exchange {
     fn drop(&mut self) {
-        self.0.moves();
-        self.0.requests.fetch_sub(1, Relaxed);
+        self.leave_turn();
+        self.connection.requests.fetch_sub(self.is_busy.into(), Relaxed);
+        self.connection.moves();
     }
 }
 
-/// A reply of which the client has not taken all.
-pub struct Untaken {
-    notes: Arc<Notes>,
-    turn: usize,
-    streams: bool,
-    bytes: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Untaken {
-    /// A reply begins, with so many bytes that were made for it alone; `streams` if its length is unknown.
-    pub fn begins(notes: &Arc<Notes>, bytes: usize, streams: bool) -> Self {
-        let turn = notes.shared.turn() % 3;
-        notes.replies[turn].fetch_add(1, Relaxed);
-        if streams {
-            notes.streams.fetch_add(1, Relaxed);
-            notes.streamed.store(true, Relaxed);
+    /// Nothing moves for so many milliseconds: on a connection without a request, with an answered one, and with a reply
+    /// that isn't taken.
+    #[test]
+    fn a_connection_on_which_nothing_moves_ends() {
+        let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
+        let places = Places::new(Arc::new(metrics), 10);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).expect("a short time");
+        let (head, kept) = (ms(limits::HEADER_READ_TIMEOUT), ms(limits::KEEP_ALIVE));
+        let (unread, idle) = (Some(ConnectionEnd::Unread), Some(ConnectionEnd::Idle));
+        for (what, now_ms, silent, served, untaken) in [
+            ("early", head - 1, None, None, None),
+            ("no head", head, idle, None, None),
+            ("a turn later", 2 * limits::REPLY_TURN_MS - 1, idle, None, None),
+            ("two turns later", 2 * limits::REPLY_TURN_MS, idle, None, unread),
+            ("no other request", kept, idle, idle, unread),
+        ] {
+            places.now_ms.store(0, Relaxed);
+            let connections = [(); 3].map(|()| places.connection(None, CancellationToken::new()));
+            let mut exchanges = connections[1..].iter().map(Exchange::begins).collect::<Vec<_>>();
+            exchanges.iter_mut().for_each(|exchange| exchange.is_answered(false));
+            exchanges.remove(0);
+            places.now_ms.store(now_ms, Relaxed);
+            let ends = connections.map(|connection| connection.overdue(now_ms));
+            assert_eq!(ends, [silent, served, untaken], "{what}");
         }
-        // Short ones, those of claims among them, are not counted: a count of all connections costs each of them.
-        let bytes = if bytes > limits::UNREAD_REPLY_BYTES_MIN { bytes } else { 0 };
-        if bytes > 0 {
-            let own = notes.unread.fetch_add(bytes, Relaxed) + bytes;
-            let all = notes.shared.unread.fetch_add(bytes, Relaxed) + bytes;
-            if all > limits::UNREAD_BYTES_MAX && own > limits::UNREAD_CONNECTION_BYTES_MAX {
-                notes.at_once.store(true, Relaxed);
-                notes.end.cancel();
-            }
-        }
-        Self { notes: notes.clone(), turn, streams, bytes }
-    }
-
-    /// The connection has handed on all so far, and asks for more.
-    pub fn goes_on(&mut self, taken: usize) {
-        let turn = self.notes.shared.turn() % 3;
-        if turn != self.turn {
-            self.notes.replies[turn].fetch_add(1, Relaxed);
-            self.notes.replies[self.turn].fetch_sub(1, Relaxed);
-            self.turn = turn;
-        }
-        self.is_taken(taken.min(self.bytes));
-        self.notes.moves();
-    }
-
-    fn is_taken(&mut self, bytes: usize) {
-        if bytes > 0 {
-            self.bytes -= bytes;
-            self.notes.unread.fetch_sub(bytes, Relaxed);
-            self.notes.shared.unread.fetch_sub(bytes, Relaxed);
-        }
-    }
-}
-
-impl Drop for Untaken {
-    fn drop(&mut self) {
-        self.is_taken(self.bytes);
-        let notes = &self.notes;
-        notes.streams.fetch_sub(self.streams.into(), Relaxed);
-        notes.replies[self.turn].fetch_sub(1, Relaxed);
-        notes.moves();
     }
 }

@@ -5,23 +5,16 @@
 //! section 3.1), so `alg: none` and a public key that is used as a secret fail like any bad signature.
 //!
 //! Several secrets count at one time, so that one can follow another without a user noticing: tokens are signed with
-//! the first, and verified with all. A `kid` that names a key chooses it; without one, all keys of the algorithm are
-//! tried.
+//! the first, and verified with all. A `kid` that names a public key chooses it; without one, all keys of the algorithm
+//! are tried.
 //!
 //! A token exactly like those that are issued here is verified on a short way: one header, one key that is made ready
 //! once, one look at the payload. That way can only accept. About every other token the library decides.
 
-// A key set in a file.
-pub mod key_file;
-
-// A key set under a URL.
-pub mod key_url;
-
-// Public keys.
-mod key_set;
+// Public keys of an issuer.
+pub mod public_keys;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,16 +29,14 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::key_file::KeyFile;
-use self::key_set::Key;
-use self::key_url::KeyUrl;
+use self::public_keys::{Key, PublicKeys};
 use crate::base::config::StoreConfig;
 
 /// Signs tokens with one secret, and verifies them with all keys.
 pub struct Tokens {
     secrets: ArcSwap<Secrets>,
-    key_file: Option<KeyFile>,
-    key_url: Option<Arc<KeyUrl>>,
+    /// Issuers whose tokens are accepted, too.
+    issuers: Vec<Arc<PublicKeys>>,
     /// Issuer and audience that each token has to name.
     issuer: Option<String>,
     audience: Option<String>,
@@ -190,7 +181,7 @@ const OWN_PART_BYTES_MAX: usize = 128;
 impl Tokens {
     /// Signs and verifies with `secret`.
     pub fn new(secret: &SecretString) -> Self {
-        Self::with(Secrets::new(secret, None))
+        Self::with(Secrets::new(secret))
     }
 
     /// As the configuration has it: signs with `secret`, and verifies with the further secrets, too.
@@ -203,7 +194,7 @@ impl Tokens {
 
     fn with(secrets: Secrets) -> Self {
         let secrets = ArcSwap::from_pointee(secrets);
-        Self { secrets, key_file: None, key_url: None, issuer: None, audience: None }
+        Self { secrets, issuers: Vec::new(), issuer: None, audience: None }
     }
 
     /// From now on signs and verifies with the secrets that the configuration has.
@@ -211,31 +202,14 @@ impl Tokens {
         self.secrets.store(Secrets::configured(config, secret).into());
     }
 
-    /// Verifies with the public keys of this file (RFC 7517), too. Returns them in words.
-    ///
-    /// # Errors
-    ///
-    /// When the file can't be read, or has no key for RS256, ES256 or EdDSA.
-    pub fn accept_keys_of(&mut self, file: &Path) -> anyhow::Result<String> {
-        let file = self.key_file.insert(KeyFile::read(file)?);
-        Ok(file.keys().to_string())
+    /// Verifies with the public keys of this issuer, too. The caller runs [`PublicKeys::keep`].
+    pub fn accept(&mut self, issuer: Arc<PublicKeys>) {
+        self.issuers.push(issuer);
     }
 
-    /// Verifies with the public keys under this URL, too. The caller runs [`KeyUrl::keep`].
-    pub fn accept_keys_under(&mut self, url: Arc<KeyUrl>) {
-        self.key_url = Some(url);
-    }
-
-    /// The URL whose keys are accepted, if there is one.
-    pub fn key_url(&self) -> Option<&Arc<KeyUrl>> {
-        self.key_url.as_ref()
-    }
-
-    /// Reads the file of public keys again, if there is one. If that fails, the last keys stay.
-    pub fn read_keys_again(&self) {
-        if let Some(keys) = &self.key_file {
-            keys.read_again();
-        }
+    /// The issuers whose public keys are accepted.
+    pub fn issuers(&self) -> &[Arc<PublicKeys>] {
+        &self.issuers
     }
 
     /// A token with these grants, valid until `expires_at`.
@@ -294,23 +268,22 @@ impl Tokens {
         let kid = header.kid.as_deref();
         if header.alg == Algorithm::HS256 {
             let secrets = self.secrets.load();
-            return self.verify_with(chosen(secrets.verify.iter(), kid), token, header.alg);
+            return self.verify_with(secrets.verify.iter(), token, header.alg);
         }
-        let read = self.key_file.as_ref().map(KeyFile::keys);
-        let fetched = self.key_url.as_ref().and_then(|url| url.keys());
-        let sets = [&read, &fetched].into_iter().flatten();
-        let keys = sets.flat_map(|keys| keys.of(header.alg));
+        let sets: Vec<_> = self.issuers.iter().map(|issuer| issuer.keys()).collect();
+        let keys = sets.iter().flatten().flat_map(|set| &set.0);
+        let keys = keys.filter(|key| key.algorithm == header.alg);
         let verdict = self.verify_with(chosen(keys.clone(), kid), token, header.alg);
-        match &self.key_url {
-            Some(url) if verdict == Err(TokenError::Invalid) && is_public(header.alg) => {
-                let known = keys.map(|key| key.id.as_deref()).any(|id| id == kid);
-                if kid.is_some() && !known {
-                    url.miss();
-                }
-                Err(if fetched.is_some() { TokenError::Invalid } else { TokenError::NoKeys })
-            }
-            _ => verdict,
+        let is_public =
+            matches!(header.alg, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA);
+        if verdict != Err(TokenError::Invalid) || !is_public {
+            return verdict;
         }
+        if kid.is_some() && !keys.map(|key| key.id.as_deref()).any(|id| id == kid) {
+            self.issuers.iter().for_each(|issuer| issuer.miss());
+        }
+        let all_known = sets.iter().all(Option::is_some);
+        Err(if all_known { TokenError::Invalid } else { TokenError::NoKeys })
     }
 
     /// The verdict of the first key that has signed the token.
@@ -377,27 +350,29 @@ fn is_for(audience: Option<&str>, named: &Value) -> bool {
 }
 
 impl Secrets {
-    fn new(secret: &impl ExposeSecret<str>, id: Option<String>) -> Self {
+    fn new(secret: &impl ExposeSecret<str>) -> Self {
         let secret = secret.expose_secret().as_bytes();
-        let header = Header { kid: id.clone(), ..Header::new(Algorithm::HS256) };
+        let header = Header::new(Algorithm::HS256);
         let own_header = serde_json::to_vec(&header).expect("a few short strings are JSON");
         Self {
             sign: EncodingKey::from_secret(secret),
             header,
-            verify: vec![Key { id, verify: DecodingKey::from_secret(secret) }],
+            verify: vec![secret_key(secret)],
             own_header: URL_SAFE_NO_PAD.encode(own_header) + ".",
             own_key: hmac::Key::new(hmac::HMAC_SHA256, secret),
         }
     }
 
     fn configured(config: &StoreConfig, secret: &impl ExposeSecret<str>) -> Self {
-        let mut secrets = Self::new(secret, config.token_secret_id.clone());
-        secrets.verify.extend(config.further_token_secrets.iter().map(|further| Key {
-            id: Some(further.id.clone()),
-            verify: DecodingKey::from_secret(further.secret.expose_secret().as_bytes()),
-        }));
+        let mut secrets = Self::new(secret);
+        let further = config.further_token_secrets.iter();
+        secrets.verify.extend(further.map(|secret| secret_key(secret.expose_secret().as_bytes())));
         secrets
     }
+}
+
+fn secret_key(secret: &[u8]) -> Key {
+    Key { id: None, algorithm: Algorithm::HS256, verify: DecodingKey::from_secret(secret) }
 }
 
 /// The keys that may have signed a token with this `kid`: the ones it names, or else all.
@@ -408,11 +383,6 @@ fn chosen<'a>(
     let is_named = move |key: &&Key| key.id.is_some() && key.id.as_deref() == kid;
     let named = keys.clone().any(|key| is_named(&key));
     keys.filter(move |key| !named || is_named(key))
-}
-
-/// Whether public keys verify tokens with this algorithm.
-fn is_public(algorithm: Algorithm) -> bool {
-    matches!(algorithm, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA)
 }
 
 /// Seconds since 1970.
@@ -448,7 +418,7 @@ mod tests {
 
     use clap::ValueEnum;
 
-    use super::key_set::KeySet;
+    use super::public_keys::KeySet;
     use super::*;
     use crate::base::clock::Clock;
     use crate::base::fuzzing::Fuzz;
@@ -614,15 +584,9 @@ mod tests {
         let later = in_seconds(60);
         let before = configured(&["--token-secret", OLD]);
         // First all processes learn the new secret, then all sign with it, then the old one goes.
-        let learning =
-            configured(&["--token-secret", OLD, "--further-token-secrets", &format!("b={NEW}")]);
-        let further = format!("a={OLD}");
-        let changed = [
-            &["--token-secret", NEW, "--token-secret-id", "b"][..],
-            &["--further-token-secrets", &further],
-        ];
-        let changed = configured(&changed.concat());
-        let after = configured(&["--token-secret", NEW, "--token-secret-id", "b"]);
+        let learning = configured(&["--token-secret", OLD, "--further-token-secrets", NEW]);
+        let changed = configured(&["--token-secret", NEW, "--further-token-secrets", OLD]);
+        let after = configured(&["--token-secret", NEW]);
         for (issuer, verifiers) in [
             (&before, [&before, &learning, &changed]),
             (&learning, [&before, &learning, &changed]),
@@ -635,28 +599,8 @@ mod tests {
         }
         let old = before.issue(grants, later);
         assert_eq!(after.verify(&old), Err(TokenError::Invalid));
-        // The new secret has the short way, with its id in the header.
+        // The new secret has the short way.
         assert_eq!(changed.verify_own(&changed.issue(grants, later)), Some(grants));
-    }
-
-    #[test]
-    fn a_kid_that_names_a_key_chooses_it() {
-        let tokens =
-            configured(&["--token-secret", NEW, "--further-token-secrets", &format!("a={OLD}")]);
-        let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
-        for (secret, kid, granted) in [
-            (OLD, Some("a"), true),
-            (OLD, None, true),
-            (OLD, Some("unknown"), true),
-            (NEW, Some("unknown"), true),
-            (NEW, Some("a"), false),
-            ("a secret of thirty-two bytes, unknown", Some("a"), false),
-        ] {
-            let header = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
-            let key = EncodingKey::from_secret(secret.as_bytes());
-            let token = jsonwebtoken::encode(&header, &payload, &key).unwrap();
-            assert_eq!(tokens.verify(&token).is_ok(), granted, "{secret} {kid:?}");
-        }
     }
 
     #[test]
@@ -742,10 +686,7 @@ mod tests {
         let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
         let words = &["\"kty\":", "\"RSA\"", "\"EC\"", "\"OKP\"", "null", "{}", "[]", "\"\"", ","];
         Fuzz { target: "key-sets", seeds, words }.run(|input| match KeySet::parse(input) {
-            Ok(keys) => {
-                let all = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
-                assert!(all.into_iter().any(|algorithm| !keys.of(algorithm).is_empty()));
-            }
+            Ok(keys) => assert!(!keys.0.is_empty()),
             Err(error) => assert!(!error.to_string().is_empty()),
         });
     }

@@ -24,15 +24,10 @@ mod line;
 // URLs.
 mod url;
 
-// A server for tests.
-#[cfg(test)]
-pub mod fake;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use chrono::{DateTime, TimeDelta, Utc};
 use redis::aio::{AsyncPushSender, ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, InfoDict, Pipeline, RedisError,
@@ -66,8 +61,6 @@ pub struct Owner {
 /// Facts about a server when a connection to it begins.
 struct Identity {
     server: ServerId,
-    /// Start of this life, by the server's clock.
-    started_at: DateTime<Utc>,
     /// Whether the server refuses writes while it has too few replicas.
     needs_replicas: bool,
 }
@@ -138,19 +131,18 @@ impl Redis {
         Ok(Self::of(Place::Server(client), true, timeout))
     }
 
-    /// Names the master `master` of these sentinels. Each server has `timeout` to answer; the first command connects. The
-    /// URL has the name of the master in place of host and port: `redis://user:password@master/0`.
+    /// Names the master of these sentinels. Each server has `timeout` to answer; the first command connects. The URL has
+    /// the name of the master in place of host and port: `redis://user:password@master/0`.
     ///
     /// # Errors
     ///
-    /// When the URL can't be understood, or names another host, or there is no sentinel.
+    /// When the URL can't be understood, or has a port.
     pub fn behind_sentinels(
         url: &str,
         sentinels: &[HostPort],
-        master: &str,
         timeout: Duration,
     ) -> RedisResult<Self> {
-        let sentinels = Sentinels::new(understood(url)?, sentinels, master, timeout)?;
+        let sentinels = Sentinels::new(understood(url)?, sentinels, timeout)?;
         Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
     }
 
@@ -243,8 +235,7 @@ impl Redis {
     ///
     /// As [`query`](Self::query); the other commands may have been executed.
     pub async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> RedisResult<Vec<T>> {
-        let replies = commands.query_async::<Vec<Value>>(&mut self.clone()).await?;
-        replies.into_iter().map(read).collect()
+        self.query_each(commands).await?.into_iter().collect()
     }
 
     /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
@@ -254,10 +245,9 @@ impl Redis {
     /// As [`query`](Self::query), when there is no answer to any.
     pub async fn query_each<T: FromRedisValue>(
         &self,
-        commands: &mut Pipeline,
+        commands: &Pipeline,
     ) -> RedisResult<Vec<RedisResult<T>>> {
-        let sent = commands.ignore_errors().query_async(&mut self.clone()).await;
-        let replies: Vec<RedisResult<Value>> = sent?;
+        let replies = self.link().await?.query_each(commands).await?;
         Ok(replies.into_iter().map(|reply| reply.and_then(read)).collect())
     }
 
@@ -368,10 +358,11 @@ impl Redis {
         match &self.0.place {
             Place::Server(client) => identified(&client.load_full(), &config, owner).await,
             Place::Master(sentinels) => {
-                let word = sentinels.ask().await?;
-                sentinels.enter(&word, line)?;
-                let opened = identified(&sentinels.client(&word)?, &config, owner).await;
-                opened.inspect_err(|_| sentinels.doubt(&word))
+                let place = sentinels.ask().await?;
+                let client = sentinels.client(&place)?;
+                sentinels.enter(place, line);
+                let opened = identified(&client, &config, owner).await;
+                opened.inspect_err(|_| sentinels.doubt())
             }
         }
     }
@@ -389,19 +380,7 @@ impl ConnectionLike for Redis {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(async move {
-            let link = self.link().await?;
-            let mut connection = link.connection.clone();
-            let replies = connection.req_packed_commands(commands, offset, count).await;
-            let replies = replies.inspect_err(|error| link.notice(error))?;
-            link.refuse_late_reply()?;
-            for reply in &replies {
-                if let Value::ServerError(error) = reply {
-                    link.notice(&error.clone().into());
-                }
-            }
-            Ok(replies)
-        })
+        Box::pin(async move { self.link().await?.send(commands, offset, count).await })
     }
 
     fn get_db(&self) -> i64 {
@@ -418,11 +397,6 @@ impl Link {
         &self.identity.server
     }
 
-    /// Start of that life, by the server's clock.
-    pub fn server_started_at(&self) -> DateTime<Utc> {
-        self.identity.started_at
-    }
-
     /// Runs one command.
     ///
     /// # Errors
@@ -436,41 +410,39 @@ impl Link {
         read(reply)
     }
 
-    /// Runs two commands in one round trip, each for itself: the error of one is its own answer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Redis::query`], when there is no answer to either.
-    pub async fn query_both(
-        &self,
-        commands: &Pipeline,
-    ) -> RedisResult<(RedisResult<Value>, RedisResult<Value>)> {
-        self.check()?;
-        let sent = commands.query_async(&mut self.connection.clone()).await;
-        let replies: (RedisResult<Value>, RedisResult<Value>) =
-            sent.inspect_err(|error| self.notice(error))?;
-        self.refuse_late_reply()?;
-        for reply in [&replies.0, &replies.1] {
-            let _ = reply.as_ref().inspect_err(|error| self.notice(error));
-        }
-        Ok(replies)
-    }
-
     /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
     ///
     /// # Errors
     ///
     /// As [`Redis::query`], when there is no answer to any.
-    pub async fn query_each(
+    pub async fn query_each(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let replies = self.send(commands, 0, commands.len()).await?;
+        let each = replies.into_iter().map(|reply| match reply {
+            Value::ServerError(error) => Err(error.into()),
+            reply => Ok(reply),
+        });
+        Ok(each.collect())
+    }
+
+    /// Sends commands, and returns so many of their replies behind the first `offset` ones.
+    async fn send(
         &self,
-        commands: &mut Pipeline,
-    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        commands: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
         self.check()?;
-        let sent = commands.ignore_errors().query_async(&mut self.connection.clone()).await;
-        let replies: Vec<RedisResult<Value>> = sent.inspect_err(|error| self.notice(error))?;
+        let mut connection = self.connection.clone();
+        let replies = connection.req_packed_commands(commands, offset, count).await;
+        let replies = replies.inspect_err(|error| self.notice(error))?;
         self.refuse_late_reply()?;
         for reply in &replies {
-            let _ = reply.as_ref().inspect_err(|error| self.notice(error));
+            if let Value::ServerError(error) = reply {
+                self.notice(&error.clone().into());
+            }
         }
         Ok(replies)
     }
@@ -592,12 +564,8 @@ async fn identify(
         require_owner(connection, owner).await?;
     }
     let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
-    let now = info.get("server_time_usec").and_then(DateTime::from_timestamp_micros);
-    let started_at = now.zip(info.get("uptime_in_seconds"));
-    let started_at = started_at.map(|(now, seconds)| now - TimeDelta::seconds(seconds));
     Ok(Identity {
         server: ServerId(run_id.into()),
-        started_at: started_at.ok_or_else(unreachable)?,
         // Redis has this field only while the setting is in force.
         needs_replicas: info.get::<u32>("min_slaves_good_slaves").is_some(),
     })
@@ -632,19 +600,7 @@ fn unreachable() -> RedisError {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
-    use futures_util::FutureExt;
-    use private_servers::testing::{
-        Bounded, LogLines, bound_this_test, eventually, patience, tries,
-    };
-
-    use super::fake::{Fake, bulk, info};
     use super::*;
-
-    fn server_error(kind: ServerErrorKind) -> RedisError {
-        RedisError::from((ErrorKind::Server(kind), "it says"))
-    }
 
     #[test]
     fn a_server_that_is_unfit_or_in_trouble_is_told_from_others() {
@@ -657,19 +613,14 @@ mod tests {
             (Moved, true, "can't be reached"),
             (NoScript, false, "can't be reached"),
         ] {
-            let error = server_error(kind);
+            let error = RedisError::from((ErrorKind::Server(kind), "it says"));
             assert_eq!((is_unfit_server(&error), trouble(&error)), (is_unfit, words), "{kind:?}");
         }
-        assert_eq!(
-            (is_unfit_server(&unreachable()), trouble(&unreachable())),
-            (false, "can't be reached")
-        );
     }
 
     #[test]
     fn replies_about_the_data_are_known_by_their_code_and_words() {
         for (code, words, is_of_data) in [
-            ("WRONGTYPE", None, true),
             ("WRONGTYPE", Some("Operation against a key"), true),
             ("ERR", None, false),
             ("ERR", Some("user_script:12: attempt to call a nil value"), true),
@@ -684,269 +635,7 @@ mod tests {
 
     #[test]
     fn a_place_is_told_without_user_and_password() {
-        let timeout = Duration::from_secs(3);
-        let sentinel: HostPort = "a:1".parse().expect("host and port");
-        for (redis, place, has_sentinels) in [
-            (Redis::with_timeout("redis://user:secret@host:6380/7", timeout), "host:6380", false),
-            (
-                Redis::behind_sentinels("redis://u:s@main/7", &[sentinel], "main", timeout),
-                "the master main of the sentinels a:1",
-                true,
-            ),
-        ] {
-            let redis = redis.expect("a valid URL");
-            for redis in [redis.another(), redis] {
-                assert_eq!(redis.address(), format!("{place}, database 7"));
-                let known = (redis.has_sentinels(), redis.timeout(), redis.get_db());
-                assert_eq!(known, (has_sentinels, timeout, 7));
-            }
-        }
-        assert_eq!(
-            Redis::new("redis://host").expect("a valid URL").timeout(),
-            limits::REDIS_TIMEOUT
-        );
-    }
-
-    /// Answers GET with a text, and PING.
-    fn answer(command: &str) -> Option<String> {
-        Some(if command.starts_with("GET") { bulk("text") } else { "+PONG\r\n".to_owned() })
-    }
-
-    fn get() -> Cmd {
-        redis::cmd("GET").arg("key").clone()
-    }
-
-    fn pipeline() -> Pipeline {
-        redis::pipe().add_command(get()).cmd("PING").ignore_errors().clone()
-    }
-
-    #[tokio::test]
-    async fn callers_that_connect_at_one_time_share_the_link() {
-        bound_this_test();
-        let server = Fake::master("a", answer).await;
-        let redis = Redis::new(&server.url()).expect("a valid URL");
-        let (one, other) = tokio::join!(redis.link(), redis.link());
-        let [one, other] = [one, other].map(|link| link.expect("a master"));
-        assert!(Arc::ptr_eq(&one, &other));
-        for _ in 0..3 {
-            assert_eq!(redis.query::<String>(&get()).bounded().await.expect("an answer"), "text");
-        }
-        assert_eq!(server.connections(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_live_link_is_taken_at_once_also_while_a_caller_connects() {
-        bound_this_test();
-        let server = Fake::master("a", answer).await;
-        let redis = Redis::new(&server.url()).expect("a valid URL");
-        let link = redis.link().bounded().await.expect("a master");
-        let _connecting = redis.0.connecting.lock().await;
-        let again = redis.link().now_or_never().expect("at once").expect("a master");
-        assert!(Arc::ptr_eq(&link, &again));
-    }
-
-    #[tokio::test]
-    async fn a_failed_attempt_to_connect_is_the_answer_to_all_for_a_moment() {
-        bound_this_test();
-        let server = Fake::start(|_| Some(info("a", "role:slave\r\nloading:0\r\n"))).await;
-        let redis = Redis::new(&server.url()).expect("a valid URL");
-        let fails = async || {
-            let error = redis.link().bounded().await.map(drop).expect_err("it is a replica");
-            assert_eq!(trouble(&error), "is a replica, which takes no writes");
-        };
-        // Until the second attempt comes early enough.
-        for _ in tries() {
-            let (began, before) = (Instant::now(), server.connections());
-            fails().await;
-            assert_eq!(server.connections(), before + 1);
-            fails().await;
-            let is_early = began.elapsed() < limits::REDIS_RECONNECT_PAUSE;
-            let connections = server.connections();
-            tokio::time::pause();
-            tokio::time::advance(limits::REDIS_RECONNECT_PAUSE).await;
-            tokio::time::resume();
-            if is_early {
-                assert_eq!(connections, before + 1);
-                fails().await;
-                assert_eq!(server.connections(), before + 2, "a new attempt");
-                break;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_server_that_loads_its_data_is_no_master_yet() {
-        bound_this_test();
-        let server = Fake::start(|_| Some(info("a", "role:master\r\nloading:1\r\n"))).await;
-        let error = Redis::new(&server.url())
-            .expect("a valid URL")
-            .link()
-            .bounded()
-            .await
-            .map(drop)
-            .expect_err("it is loading");
-        assert_eq!(trouble(&error), "is loading its data");
-    }
-
-    #[tokio::test]
-    async fn a_link_that_has_ended_refuses_queries_at_once() {
-        bound_this_test();
-        let server = Fake::master("a", answer).await;
-        let link = server.link().await;
-        link.line.end();
-        let refused = [
-            link.query::<Value>(&get()).bounded().await.map(drop),
-            link.query_both(&pipeline()).bounded().await.map(drop),
-        ];
-        for refused in refused {
-            assert!(refused.expect_err("the link has ended").is_io_error());
-        }
-        assert_eq!(server.commands("GET").len(), 0, "nothing is sent");
-    }
-
-    #[tokio::test]
-    async fn late_replies_of_a_master_that_was_replaced_are_refused() {
-        bound_this_test();
-        for way in 0..3 {
-            let server = Fake::master("a", answer).await;
-            let redis = Redis::new(&server.url()).expect("a valid URL");
-            let link = redis.link().bounded().await.expect("a master");
-            server.hold(true);
-            let asked = async {
-                match way {
-                    0 => link.query::<Value>(&get()).bounded().await.map(drop),
-                    1 => link.query_both(&pipeline()).bounded().await.map(drop),
-                    _ => redis.query_all::<Value>(&pipeline()).bounded().await.map(drop),
-                }
-            };
-            let replaced = async {
-                let is_asked = async || !server.commands("GET").is_empty();
-                eventually("the server is asked", is_asked).await;
-                link.line.replace();
-                server.hold(false);
-            };
-            let (reply, ()) = tokio::join!(asked, replaced);
-            let error = reply.expect_err("it may be lost").to_string();
-            assert!(error.contains("another master of Redis has taken over"), "{way}: {error}");
-        }
-    }
-
-    /// Of one command, of two, and of a pipeline.
-    #[tokio::test]
-    async fn a_refusal_of_an_unfit_server_ends_the_link_and_no_other_refusal_does() {
-        bound_this_test();
-        for (refusal, is_alive) in [
-            ("-READONLY it is a replica\r\n", false),
-            ("-WRONGTYPE it is a list\r\n", true),
-            ("-ERR no such command\r\n", true),
-        ] {
-            for way in 0..3 {
-                let server = Fake::master("a", |_| Some(refusal.to_owned())).await;
-                let redis = Redis::new(&server.url()).expect("a valid URL");
-                let link = redis.link().bounded().await.expect("a master");
-                match way {
-                    0 => assert!(link.query::<Value>(&get()).bounded().await.is_err()),
-                    1 => {
-                        let both =
-                            link.query_both(&pipeline()).bounded().await.expect("two answers");
-                        assert!(both.0.is_err() && both.1.is_err());
-                    }
-                    _ => {
-                        let each = redis.query_each::<Value>(&mut pipeline()).bounded().await;
-                        assert!(each.expect("two answers").iter().all(Result::is_err));
-                    }
-                }
-                assert_eq!(link.is_alive(), is_alive, "{refusal} {way}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn trouble_on_the_wire_is_noticed_and_ends_the_link() {
-        bound_this_test();
-        let server = Fake::master("a", answer).await;
-        let kind = |kind: ErrorKind| RedisError::from((kind, "it says"));
-        for (error, is_alive) in [
-            (unreachable(), false),
-            (io::Error::from(io::ErrorKind::TimedOut).into(), false),
-            (kind(ErrorKind::Parse), false),
-            (server_error(ServerErrorKind::ReadOnly), false),
-            (server_error(ServerErrorKind::NoScript), true),
-            (kind(ErrorKind::UnexpectedReturnType), true),
-        ] {
-            let link = server.link().await;
-            link.notice(&error);
-            assert_eq!(link.is_alive(), is_alive, "{error:?}");
-        }
-    }
-
-    /// By the connection of the process, whatever has named the server.
-    #[tokio::test]
-    async fn a_new_server_behind_sentinels_is_told_with_a_setting_that_it_lacks() {
-        bound_this_test();
-        const NEW: &str = "Redis has been started anew, or another server answers";
-        const LACKS: &str = "the master of Redis has min-replicas-to-write 0";
-        for (needs_replicas, behind_sentinels, lacks) in
-            [(false, true, 2), (true, true, 0), (false, false, 0)]
-        {
-            let lives = std::sync::atomic::AtomicUsize::new(0);
-            let server = Fake::start(move |_| {
-                let life = lives.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string();
-                let more = if needs_replicas { "min_slaves_good_slaves:1\r\n" } else { "" };
-                Some(info(&life, &format!("role:master\r\nloading:0\r\n{more}")))
-            })
-            .await;
-            let (host, port) = server
-                .place()
-                .split_once(':')
-                .map(|(host, port)| (host.to_owned(), port.to_owned()))
-                .expect("host and port");
-            let named = format!("*2\r\n{}{}", bulk(&host), bulk(&port));
-            let sentinel = Fake::start(move |_| Some(named.clone())).await;
-            let places = [sentinel.place().parse().expect("host and port")];
-            let timeout = Duration::from_secs(10);
-            let redis = match behind_sentinels {
-                true => Redis::behind_sentinels("redis://main", &places, "main", timeout),
-                false => Redis::with_timeout(&server.url(), timeout),
-            };
-            let redis = redis.expect("a valid URL");
-            let lines = LogLines::heard();
-            for news in 0..2 {
-                redis.link().bounded().await.expect("a master").line.end();
-                redis.another().link().bounded().await.expect("a master").line.end();
-                assert_eq!(lines.count(NEW), news, "{behind_sentinels}");
-            }
-            assert_eq!(lines.count(LACKS), lacks, "{needs_replicas} {behind_sentinels}");
-        }
-    }
-
-    #[tokio::test]
-    async fn the_master_is_followed_by_a_task_of_the_service() {
-        bound_this_test();
-        let master = Fake::master("a", answer).await;
-        let (place, next) = (master.place(), std::sync::Mutex::new(1));
-        let sentinel = Fake::start(move |command| {
-            if command.starts_with("SUBSCRIBE") {
-                return Some(fake::subscribed("+switch-master"));
-            }
-            // The first answer names the master, the later ones name another server.
-            let mut left = next.lock().expect("no holder of this lock panics");
-            let (host, port) = place.split_once(':').expect("host and port");
-            let port = if *left > 0 { port } else { "1" };
-            *left -= 1;
-            Some(format!("*2\r\n{}{}", bulk(host), bulk(port)))
-        })
-        .await;
-        let places = [sentinel.place().parse().expect("host and port")];
-        let timeout = Duration::from_secs(10);
-        let redis = Redis::behind_sentinels("redis://main", &places, "main", timeout);
-        let redis = redis.expect("a valid URL");
-        let link = redis.link().bounded().await.expect("a master");
-        assert!(link.is_alive());
-        let shutdown = Shutdown::default();
-        redis.follow_master(&shutdown);
-        eventually("the link ends", async || !link.is_alive()).await;
-        assert!(link.refuse_late_reply().is_err());
-        assert!(shutdown.stop(patience()).await, "the task ends with the service");
+        let redis = Redis::new("redis://user:secret@host:6380/7").expect("a valid URL");
+        assert_eq!(redis.another().address(), "host:6380, database 7");
     }
 }

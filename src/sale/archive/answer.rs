@@ -19,7 +19,7 @@ pub enum ArchiveOutcome {
 pub struct Archived {
     /// The coupon.
     pub coupon_id: CouponId,
-    /// Open dead letters that have been closed with a note.
+    /// Open dead letters that have been discarded.
     pub dead_letters_closed: i64,
     /// Units on their way back that don't come back to Redis any more.
     pub stock_returns_closed: i64,
@@ -50,7 +50,7 @@ pub enum ArchiveRefusal {
     )]
     InFlight(usize),
     /// The sale has open things, and giving them up wasn't accepted.
-    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", in_words(.0))]
+    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`), which gives it up", in_words(.0))]
     NotSettled(Vec<String>),
 }
 

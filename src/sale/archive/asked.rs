@@ -3,7 +3,7 @@
 //!
 //! # Things that are given up
 //!
-//! * An open dead letter is closed with a note. Its claim becomes a cancelled order, and its buyer is told so; a
+//! * An open dead letter is discarded. Its claim becomes a cancelled order, and its buyer is told so; a
 //!   claim whose order id belongs to another order becomes nothing.
 //! * Units on their way back don't come back to Redis any more: the next pass over stock returns closes them.
 //! * The sale and its buyers leave Redis, whatever their faults. A buyer without an order is told that they never
@@ -33,9 +33,7 @@ use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;
 use crate::sale::coupon::stock::{Stage, StoredCoupon, StoredSale};
 use crate::sale::ids::CouponId;
-use crate::sale::order::dead_letter;
-use crate::sale::order::moves;
-use crate::sale::pass::Pass;
+use crate::sale::order::{dead_letter, discard};
 use crate::sale::reconcile::{self, Standing};
 use crate::sale::{Failure, Stores};
 
@@ -92,9 +90,6 @@ impl Archive {
             archived.live_orders = counted.and_then(|sale| i64::try_from(sale.live_orders).ok());
         }
         self.remove(coupon, sale.terms.total).await?;
-        // Their rows, if there are any, have nothing left to do.
-        let passes = [Pass::StockReturns, Pass::Places, Pass::Changes, Pass::Archive];
-        self.postponed.make_due(&passes, coupon.get()).await?;
         Ok(ArchiveOutcome::Archived(archived))
     }
 
@@ -197,8 +192,11 @@ async fn give_up_in(
 ) -> sqlx::Result<(i64, i64)> {
     stock::allow_long_statements(tx).await?;
     let returns = stock::open_of(&mut *tx, coupon).await?.stock_returns;
-    moves::cancel_letters(tx, coupon).await?;
-    let letters = dead_letter::give_up(tx, coupon).await?;
+    let letters = dead_letter::open_letters_of(tx, coupon).await?;
+    for letter in &letters {
+        discard::discard_in(tx, *letter, by).await?;
+    }
+    let letters = i64::try_from(letters.len()).unwrap_or(i64::MAX);
     stock::archive_unsettled(tx, coupon).await?;
     let lost = json!({"archived": true, "accept_loss": true, "dead_letters_closed": letters,
                       "stock_returns_closed": returns});

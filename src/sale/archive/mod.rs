@@ -41,7 +41,6 @@ mod answer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::sale::buyers;
@@ -51,7 +50,7 @@ use crate::sale::coupon::rules::Change;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 use crate::sale::pass::Pass;
-use crate::sale::postponed::{Postponed, Tries};
+use crate::sale::postponed::Postponed;
 use crate::sale::reconcile;
 use crate::sale::reconcile::Disagreement;
 use crate::sale::{Failure, Stores};
@@ -89,48 +88,24 @@ impl Archive {
     ///
     /// When a store doesn't answer; the next pass goes on.
     pub async fn pass(&self) -> Result<usize, Failure> {
+        let pool = &self.stores.pool;
         let mut tries = self.postponed.begin(Pass::Archive).await?;
-        self.end_closed(&mut tries).await?;
-        let archived = self.archive_ended(&mut tries).await?;
-        self.remove_archived(&mut tries).await?;
+        for (coupon, closes_at) in stock::closed(pool, self.after).await? {
+            // The window may be another one by now. The pass over changes tells Redis.
+            let tried = self.changes.decide(coupon, Change::EndClosed(closes_at), None).await;
+            let _ = tries.settle(coupon.get(), tried).await?;
+        }
+        let mut archived = 0;
+        for coupon in stock::ended(pool, self.after).await? {
+            let tried = self.archive_settled(coupon).await;
+            archived += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
+        }
+        for (coupon, total) in stock::archived(pool).await? {
+            let tried = self.remove(coupon, total).await;
+            tries.settle(coupon.get(), tried).await?;
+        }
         tries.end().await?;
         Ok(archived)
-    }
-
-    /// Step 1: ends sales that are over.
-    async fn end_closed(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
-        let pool = &self.stores.pool;
-        let mut after = None;
-        loop {
-            let page = stock::closed(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
-            let Some((last, _)) = page.last().copied() else {
-                return Ok(());
-            };
-            for (coupon, closes_at) in page {
-                // The window may be another one by now. The pass over changes tells Redis.
-                let tried = self.changes.decide(coupon, Change::EndClosed(closes_at), None).await;
-                let _ = tries.settle(coupon.get(), tried).await?;
-            }
-            after = Some(last);
-        }
-    }
-
-    /// Steps 2 and 3: compares and notes. Returns the number of sales archived.
-    async fn archive_ended(&self, tries: &mut Tries<'_>) -> Result<usize, Failure> {
-        let pool = &self.stores.pool;
-        let mut archived = 0;
-        let mut after = None;
-        loop {
-            let page = stock::ended(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
-            let Some(last) = page.last().copied() else {
-                return Ok(archived);
-            };
-            for coupon in page {
-                let tried = self.archive_settled(coupon).await;
-                archived += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
-            }
-            after = Some(last);
-        }
     }
 
     /// False if the sale has to stay for a while.
@@ -147,23 +122,6 @@ impl Archive {
             return Err(Failure::DataLost(coupon));
         }
         Ok(false)
-    }
-
-    /// Step 4: removes the keys.
-    async fn remove_archived(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
-        let pool = &self.stores.pool;
-        let mut after = None;
-        loop {
-            let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
-            let Some((last, _)) = page.last().copied() else {
-                return Ok(());
-            };
-            for (coupon, total) in page {
-                let tried = self.remove(coupon, total).await;
-                tries.settle(coupon.get(), tried).await?;
-            }
-            after = Some(last);
-        }
     }
 
     /// Removes the coupon's hash first, so that no claim finds a sale without its buyers. Of the shards of the load, Redis

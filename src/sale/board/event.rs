@@ -1,22 +1,86 @@
 //! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
 
-use chrono::{DateTime, Utc};
 use serde::Serialize;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::figures::{Point, Process};
 use super::in_postgres::InPostgres;
 use super::in_redis::{InRedis, RedisSaleSeen};
-use super::look::Seen;
+use super::processes::{Process, Rates};
 use super::sources::Sources;
 use crate::base::limits;
+use crate::sale::Failure;
 use crate::sale::coupon::model::Coupon;
 use crate::sale::fence::LaneState;
-use crate::sale::ids::{CouponId, Lane, RunId};
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::numbers::LogNumbers;
 use crate::sale::operations::{OpenCount, OpenItem};
+use crate::sale::reconcile::gauges::Units;
 use crate::sale::reconcile::runs::{Finding, Run};
 use crate::sale::recovery::records::Recovery;
+
+/// Facts of the last looks, and the time that each was made at.
+#[derive(Default)]
+pub struct Seen {
+    /// Of Redis.
+    pub redis: Look<InRedis>,
+    /// Of Postgres.
+    pub postgres: Look<InPostgres>,
+}
+
+/// The last facts of a store.
+pub struct Look<T> {
+    /// The facts of the last look that ended well.
+    pub facts: Option<T>,
+    /// Time of that look, in ms since 1970, and its moment here.
+    at: Option<(i64, Instant)>,
+    /// Whether a look has ended, well or not.
+    pub is_begun: bool,
+    /// Whether the last look failed.
+    has_failed: bool,
+}
+
+impl<T> Default for Look<T> {
+    fn default() -> Self {
+        Self { facts: None, at: None, is_begun: false, has_failed: false }
+    }
+}
+
+impl<T> Look<T> {
+    /// Notes the end of a look at this time.
+    pub fn note(&mut self, looked: Result<T, Failure>, now_ms: i64) {
+        self.is_begun = true;
+        self.has_failed = looked.is_err();
+        match looked {
+            Ok(facts) => (self.facts, self.at) = (Some(facts), Some((now_ms, Instant::now()))),
+            Err(error) => tracing::debug!(%error, "a store of the board can't be read"),
+        }
+    }
+
+    /// Whether the store answers: its last look ended well, not long ago.
+    pub fn is_fresh(&self) -> bool {
+        !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
+    }
+
+    /// Time of the last look that ended well.
+    pub fn at_ms(&self) -> Option<i64> {
+        self.at.map(|(ms, _)| ms)
+    }
+}
+
+/// One second of all processes together.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Point {
+    /// Its time, in ms since 1970.
+    pub t_ms: i64,
+    /// Claims a second.
+    #[serde(flatten)]
+    pub claims: Rates,
+    /// Orders written a second.
+    pub rows: f64,
+    /// Claims that waited to be written; null if it isn't known.
+    pub waiting: Option<u64>,
+}
 
 /// The board.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -24,7 +88,7 @@ pub struct BoardEvent {
     /// Time of the event, in ms since 1970.
     pub now: i64,
     /// The last second.
-    pub point: Point,
+    point: Point,
     /// Half of the claims of the last 10 s were answered within this time; null without any.
     p50_ms: Option<f64>,
     /// 99 of 100 of them were.
@@ -41,8 +105,8 @@ pub struct BoardEvent {
     waits: Option<Vec<OpenCount>>,
     /// The newest of each kind, at most 20.
     waiting: Vec<OpenItem>,
-    /// Comparisons, newest first, at most 30.
-    runs: Vec<RunLine>,
+    /// Comparisons, newest first, at most 30; without their findings.
+    runs: Vec<Run>,
     /// Findings of the last comparison that ended well, at most 20.
     findings: Vec<Finding>,
     /// Recoveries of lanes, newest first, at most 5.
@@ -85,35 +149,10 @@ struct SaleLine {
 struct UnitsLine {
     /// Time of the count, in ms since 1970.
     at: i64,
-    /// Units on offer, by Redis.
-    total: Option<i64>,
-    /// Units left, by Redis, at the same moment.
-    left: Option<i64>,
-    /// Users who hold a unit, by Redis, at the same moment; null for a sale with too many to be counted.
-    buyers: Option<i64>,
-    /// Whether total = left + buyers; null if they weren't counted.
-    conserved: Option<bool>,
-    /// Units sold, by Postgres.
-    sold: Option<i64>,
+    #[serde(flatten)]
+    units: Units,
     /// Claims in review: open dead letters of the sale.
     in_review: Option<usize>,
-}
-
-/// A comparison on the board.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-struct RunLine {
-    run_id: RunId,
-    started_at: DateTime<Utc>,
-    /// Null while it runs, and for ever if its process died.
-    finished_at: Option<DateTime<Utc>>,
-    /// Failure of a store that ended it.
-    failure: Option<String>,
-    /// Sales that were compared.
-    sales: Option<i64>,
-    /// Orders on their way to Postgres.
-    in_flight: Option<i64>,
-    /// Number of disagreements; 0 is the only good number.
-    disagreements: Option<i64>,
 }
 
 /// A lane.
@@ -159,8 +198,6 @@ impl BoardEvent {
         let backlog = log.map(|log| log.pending + log.unread);
         let claims = together.claims;
         let point = Point { t_ms: now, claims, rows: together.rows, waiting: backlog };
-        let runs = postgres.map(|postgres| &postgres.runs[..]).unwrap_or_default();
-        let compared = runs.iter().find(|run| run.disagreements.is_some());
         Self {
             now,
             point,
@@ -172,18 +209,14 @@ impl BoardEvent {
             sales: postgres.map(|postgres| sales(postgres, fresh)).unwrap_or_default(),
             waits: postgres.map(|postgres| postgres.waits.clone()),
             waiting: postgres.map(|postgres| postgres.waiting.clone()).unwrap_or_default(),
-            runs: runs.iter().map(RunLine::from).collect(),
-            findings: compared.map(newest_findings).unwrap_or_default(),
+            runs: postgres.map(|postgres| postgres.runs.clone()).unwrap_or_default(),
+            findings: postgres.map(|postgres| postgres.findings.clone()).unwrap_or_default(),
             recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),
             processes: together.processes,
             lanes: lanes(sources, fresh),
             stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],
         }
     }
-}
-
-fn newest_findings(run: &Run) -> Vec<Finding> {
-    run.findings.iter().take(limits::BOARD_ITEMS_MAX as usize).cloned().collect()
 }
 
 /// All logs together; `None` if one of them can't be read.
@@ -215,8 +248,8 @@ fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Opti
         units: seen.and_then(|seen| units(seen, postgres.in_review.get(id).copied())),
     };
     if let Some(terms) = terms {
-        line.state = terms.state.to_owned();
-        (line.total, line.left) = (terms.total, terms.left);
+        line.state = terms.state.as_str().to_owned();
+        (line.total, line.left) = (terms.total, terms.stock);
         (line.opens_ms, line.closes_ms) = (terms.opens_ms, terms.closes_ms);
         line.is_pending = terms.revision < row.revision;
     }
@@ -225,15 +258,8 @@ fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Opti
 
 fn units(seen: &RedisSaleSeen, in_review: Option<usize>) -> Option<UnitsLine> {
     let (units, at) = seen.units.as_ref()?;
-    Some(UnitsLine {
-        at: *at,
-        total: units.total,
-        left: units.left,
-        buyers: units.buyers,
-        conserved: units.conserved,
-        sold: units.sold,
-        in_review: Some(in_review.unwrap_or_default()),
-    })
+    let in_review = Some(in_review.unwrap_or_default());
+    Some(UnitsLine { at: *at, units: units.clone(), in_review })
 }
 
 fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
@@ -276,24 +302,9 @@ fn store_of_postgres(seen: &Seen, sources: &Sources) -> StoreLine {
     }
 }
 
-impl From<&Run> for RunLine {
-    fn from(run: &Run) -> Self {
-        Self {
-            run_id: run.run_id,
-            started_at: run.started_at,
-            finished_at: run.finished_at,
-            failure: run.failure.clone(),
-            sales: run.sales,
-            in_flight: run.in_flight,
-            disagreements: run.disagreements,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::reconcile::gauges::Units;
 
     #[test]
     fn all_logs_are_added_up_unless_one_cannot_be_read() {
@@ -319,8 +330,7 @@ mod tests {
         };
         let seen = RedisSaleSeen { terms: None, units: Some((counted, 9)) };
         let line = units(&seen, Some(5)).expect("they were counted");
-        assert_eq!((line.at, line.total, line.left, line.buyers), (9, Some(1), Some(2), Some(3)));
-        assert_eq!((line.conserved, line.sold, line.in_review), (Some(false), Some(4), Some(5)));
+        assert_eq!((line.at, line.units.left, line.in_review), (9, Some(2), Some(5)));
         assert_eq!(units(&seen, None).expect("they were counted").in_review, Some(0));
         assert!(units(&RedisSaleSeen { terms: None, units: None }, Some(5)).is_none());
     }

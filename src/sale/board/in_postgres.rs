@@ -14,16 +14,15 @@ use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::operations::{self, OpenCount, OpenItem, OpenKind};
 use crate::sale::order::dead_letter;
-use crate::sale::reconcile::runs::{self, Run};
-use crate::sale::recovery::closures::{self, RecoveryFilter};
-use crate::sale::recovery::records::Recovery;
+use crate::sale::reconcile::runs::{self, Finding, Run};
+use crate::sale::recovery::records::{self, Recovery, RecoveryFilter};
 
 /// Facts of one look.
 #[derive(Clone, Debug)]
 pub struct InPostgres {
     /// Time that Postgres needs to tell the time.
     pub ping: Duration,
-    /// The newest sales that aren't over, and behind them the newest others.
+    /// The newest sales that haven't been ended, and behind them the newest others.
     pub sales: Vec<Coupon>,
     /// Those of them that Redis has to hold.
     pub loaded: Vec<HeldSale>,
@@ -33,8 +32,10 @@ pub struct InPostgres {
     pub waits: Vec<OpenCount>,
     /// The newest of each kind.
     pub waiting: Vec<OpenItem>,
-    /// Comparisons, newest first.
+    /// Comparisons, newest first, without their findings.
     pub runs: Vec<Run>,
+    /// Findings of the last comparison that ended well.
+    pub findings: Vec<Finding>,
     /// Recoveries, newest first.
     pub recoveries: Vec<Recovery>,
 }
@@ -44,11 +45,11 @@ impl InPostgres {
     pub async fn look(sources: &Sources) -> Result<Self, Failure> {
         let pool = &sources.stores.pool;
         let began = Instant::now();
-        let now = postgres::time(pool).await?;
+        postgres::time(pool).await?;
         let ping = began.elapsed();
         let waits = operations::count(pool).await?;
         let waiting = operations::newest(pool, &waits, limits::BOARD_ITEMS_MAX).await?;
-        let sales = sources.coupons.newest_sales(now, limits::BOARD_SALES_MAX).await?;
+        let sales = sources.coupons.newest_sales(limits::BOARD_SALES_MAX).await?;
         let ids: Vec<CouponId> = sales.iter().map(|coupon| coupon.id).collect();
         let loaded = stock::loaded_of(pool, &ids).await?;
         let mut in_review = HashMap::new();
@@ -58,6 +59,13 @@ impl InPostgres {
                 in_review.insert(*coupon, open);
             }
         }
+        let mut runs = runs::list(pool, None, limits::BOARD_RUNS_MAX).await?;
+        let compared = runs.iter_mut().find(|run| run.disagreements.is_some());
+        let mut findings = compared.map(|run| std::mem::take(&mut run.findings.0));
+        findings.iter_mut().for_each(|all| all.truncate(limits::BOARD_ITEMS_MAX as usize));
+        for run in &mut runs {
+            (run.findings.0, run.repairs.0) = Default::default();
+        }
         Ok(Self {
             ping,
             sales,
@@ -65,10 +73,11 @@ impl InPostgres {
             in_review,
             waits,
             waiting,
-            runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
-            recoveries: closures::list(
+            runs,
+            findings: findings.unwrap_or_default(),
+            recoveries: records::list(
                 pool,
-                &RecoveryFilter::default(),
+                RecoveryFilter::default(),
                 None,
                 limits::BOARD_RECOVERIES_MAX,
             )

@@ -22,9 +22,6 @@
 // Events for the watchers.
 pub mod event;
 
-// The last looks at both stores.
-mod look;
-
 // Facts that Redis has.
 mod in_redis;
 
@@ -37,13 +34,9 @@ mod processes;
 // Counts of a process, told to the others.
 pub mod presence;
 
-// Figures of all processes together, and of each.
-pub mod figures;
-
 // Capabilities that the board reads.
-pub mod sources;
+mod sources;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,12 +47,10 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::sale::Failure;
 use crate::sale::live::places::{Place, Places};
-use event::BoardEvent;
-use figures::{Past, Point};
+use event::{BoardEvent, Seen};
 use in_postgres::InPostgres;
 use in_redis::RedisLooks;
-use look::Seen;
-use sources::Sources;
+pub use sources::Sources;
 
 /// Hands out the board. Clones share the producer.
 #[derive(Clone)]
@@ -80,10 +71,9 @@ struct Producer {
     asked: Option<Instant>,
 }
 
-/// The last event, and the seconds before it; `None` until Redis has told them.
+/// The last event.
 #[derive(Clone, Default)]
 struct Sent {
-    past: Option<Arc<Past>>,
     board: Option<Arc<BoardEvent>>,
     /// False for the first event: it knows counts, and not yet how fast they grow.
     has_rates: bool,
@@ -193,29 +183,13 @@ impl Shared {
         // Without a store's first look, the first event says that nothing is known of the store yet.
         let _ = timeout(limits::BOARD_FIRST_LOOK_MAX, both_begun).await;
         let mut ticks = every(limits::BOARD_PERIOD);
-        let mut past: Option<VecDeque<Point>> = None;
         let mut has_rates = false;
         while self.is_watched() {
             ticks.tick().await;
             let now = self.now_ms();
-            let event = with(seen, |seen| {
-                if past.is_none() {
-                    past = seen.redis.facts.as_ref().map(|facts| facts.past.clone().into());
-                }
-                BoardEvent::of(now, seen, &self.sources)
-            });
-            let told = |points: &VecDeque<Point>| Past { points: points.iter().cloned().collect() };
-            sender.send_replace(Sent {
-                past: past.as_ref().map(|points| Arc::new(told(points))),
-                board: Some(Arc::new(event.clone())),
-                has_rates: std::mem::replace(&mut has_rates, true),
-            });
-            if let Some(points) = &mut past {
-                points.push_back(event.point);
-                while points.len() > limits::BOARD_PAST_POINTS {
-                    points.pop_front();
-                }
-            }
+            let event = with(seen, |seen| BoardEvent::of(now, seen, &self.sources));
+            sender.send_replace(Sent { board: Some(Arc::new(event)), has_rates });
+            has_rates = true;
         }
     }
 
@@ -252,14 +226,12 @@ fn every(period: Duration) -> tokio::time::Interval {
 }
 
 impl Watching {
-    /// The next event that this watcher hasn't seen: the newest one, with the seconds before it if they are known. `None`
-    /// when there will be no further one.
-    pub async fn next(&mut self) -> Option<(Option<Arc<Past>>, Arc<BoardEvent>)> {
+    /// The next event that this watcher hasn't seen: the newest one. `None` when there will be no further one.
+    pub async fn next(&mut self) -> Option<Arc<BoardEvent>> {
         loop {
             self.sent.changed().await.ok()?;
-            let sent = self.sent.borrow_and_update();
-            if let Some(board) = &sent.board {
-                return Some((sent.past.clone(), board.clone()));
+            if let Some(board) = &self.sent.borrow_and_update().board {
+                return Some(board.clone());
             }
         }
     }

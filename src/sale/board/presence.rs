@@ -21,7 +21,6 @@ use crate::base::usage;
 use crate::kit::redis::Redis;
 use crate::sale::Stores;
 use crate::sale::keys::Keys;
-use crate::sale::log::backlog::Backlog;
 use crate::sale::payment::gateway::Checkout;
 
 /// Claims by kind of answer.
@@ -65,8 +64,6 @@ pub struct Word {
     pub claims: ClaimCounts,
     /// Rows that it has written.
     pub rows: u64,
-    /// Claims that waited to be written at its last look.
-    pub waiting: u64,
     /// Time of the processor that it has used.
     pub cpu_ms: Option<u64>,
     /// Bytes in memory.
@@ -77,10 +74,6 @@ pub struct Word {
     pub claims_to_rows: Counts,
 }
 
-/// The counts of one second, as they stand in the list of the last minutes: time, claims, rows, claims that waited.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Second(pub i64, pub ClaimCounts, pub u64, pub u64);
-
 /// Tells the counts of this process.
 pub struct Presence {
     redis: Redis,
@@ -90,7 +83,6 @@ pub struct Presence {
     /// What stays the same: roles and settings.
     about: Word,
     started_at: DateTime<Utc>,
-    backlog: Arc<Backlog>,
     metrics: Arc<Metrics>,
     clock: Clock,
     shutdown: Shutdown,
@@ -101,39 +93,27 @@ impl Presence {
     pub fn new(
         stores: &Stores,
         about: Word,
-        (backlog, metrics): (&Arc<Backlog>, &Arc<Metrics>),
+        metrics: Arc<Metrics>,
         clock: Clock,
         shutdown: Shutdown,
     ) -> Self {
         let Stores { redis, keys, .. } = stores.clone();
         let id = Uuid::new_v4().simple().to_string();
-        let (backlog, metrics) = (backlog.clone(), metrics.clone());
         let started_at = clock.now();
-        Self { redis, keys, id, about, started_at, backlog, metrics, clock, shutdown }
+        Self { redis, keys, id, about, started_at, metrics, clock, shutdown }
     }
 
     /// Tells the counts now.
     pub async fn pass(&self) -> RedisResult<()> {
         let word = self.word();
-        let second = Second(word.at_ms, word.claims, word.rows, word.waiting);
-        let [word_text, second] = [serde_json::to_string(&word), serde_json::to_string(&second)]
-            .map(|text| text.expect("counts can be written as JSON"));
+        let text = serde_json::to_string(&word).expect("counts can be written as JSON");
         let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let (names, past) = (self.keys.processes(), self.keys.process_past(&self.id));
-        let points = isize::try_from(limits::BOARD_PAST_POINTS).unwrap_or(isize::MAX);
-        let kept = ms(limits::BOARD_SILENT_KEPT);
+        let (names, kept) = (self.keys.processes(), ms(limits::BOARD_SILENT_KEPT));
+        let heard = redis::SetExpiry::PX(ms(limits::BOARD_HEARD_MAX).unsigned_abs());
+        let expires = redis::SetOptions::default().with_expiration(heard);
         let mut commands = redis::pipe();
         commands
-            .set_options(
-                self.keys.process(&self.id),
-                word_text,
-                redis::SetOptions::default().with_expiration(redis::SetExpiry::PX(
-                    ms(limits::BOARD_HEARD_MAX).unsigned_abs(),
-                )),
-            )
-            .rpush(&past, second)
-            .ltrim(&past, -points, -1)
-            .pexpire(&past, kept)
+            .set_options(self.keys.process(&self.id), text, expires)
             .zadd(&names, &self.id, word.at_ms)
             .zrembyscore(&names, "-inf", word.at_ms - kept)
             .pexpire(&names, kept);
@@ -160,7 +140,6 @@ impl Presence {
             connections: opened.get().saturating_sub(closed.get()),
             claims: ClaimCounts::of(self.metrics.claims()),
             rows: tally.rows.get(),
-            waiting: self.backlog.orders(),
             cpu_ms,
             memory_bytes: usage::memory_bytes(),
             answers: tally.answers.counts(),
@@ -170,17 +149,19 @@ impl Presence {
     }
 }
 
-/// The last words of all processes that have told any of late.
-pub async fn heard(redis: &Redis, keys: &Keys) -> RedisResult<Vec<Word>> {
+/// Each process that has told anything of late: its id, the time of its last word, and that word, unless it is silent now.
+pub async fn words(redis: &Redis, keys: &Keys) -> RedisResult<Vec<(String, i64, Option<Word>)>> {
     let mut command = redis::cmd("ZRANGE");
-    let names: Vec<String> = redis.query(command.arg(keys.processes()).arg(0).arg(-1)).await?;
-    let mut words = redis::pipe();
-    for name in &names {
-        words.get(keys.process(name));
+    command.arg(keys.processes()).arg(0).arg(-1).arg("WITHSCORES");
+    let names: Vec<(String, f64)> = redis.query(&command).await?;
+    let mut commands = redis::pipe();
+    for (id, _) in &names {
+        commands.get(keys.process(id));
     }
-    let words: Vec<Option<String>> = redis.query_all(&words).await?;
-    let words = words.into_iter().flatten();
-    Ok(words.filter_map(|word| serde_json::from_str(&word).ok()).collect())
+    let texts: Vec<Option<String>> = redis.query_all(&commands).await?;
+    let word = |text: Option<String>| serde_json::from_str(&text?).ok();
+    let words = names.into_iter().zip(texts);
+    Ok(words.map(|((id, at), text)| (id, at as i64, word(text))).collect())
 }
 
 impl ClaimCounts {

@@ -1,11 +1,55 @@
 //! Sums and rates over all processes, from their words.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use super::figures::{Point, Process, Rates};
-use super::presence::{ClaimCounts, Second, Word};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::presence::{ClaimCounts, Word};
 use crate::base::limits;
 use crate::base::tally::{Counts, quantile_ms};
+
+/// Claims a second, by kind of answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct Rates {
+    /// A unit, or an order.
+    pub accepted: f64,
+    /// Told that no unit is left.
+    pub sold_out: f64,
+    /// Told the order of an earlier claim.
+    pub repeats: f64,
+    /// Sent away to come again: overloaded, or the outcome is unknown.
+    pub shed: f64,
+    /// All other answers.
+    pub others: f64,
+}
+
+/// A process of the installation.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct Process {
+    /// Host and process number; the beginning of its id if it has not been heard by this board.
+    pub name: String,
+    /// Its roles.
+    pub roles: Vec<String>,
+    /// Whether it was heard within the last 5 s. A process that ends well is not listed.
+    pub is_heard: bool,
+    /// Time of its last word, in ms since 1970.
+    pub heard_ms: i64,
+    /// Whether it stops soon.
+    pub is_stopping: bool,
+    /// Its start, in ms since 1970.
+    pub started_ms: Option<i64>,
+    /// Requests a second.
+    pub requests: Option<f64>,
+    /// Orders written a second.
+    pub rows: Option<f64>,
+    /// Connections of clients that are open.
+    pub connections: Option<u64>,
+    /// Share of one processor.
+    pub cpu: Option<f64>,
+    /// Bytes in memory.
+    pub memory_bytes: Option<u64>,
+}
 
 /// Remembers the words of the processes, to tell how fast their counts grow.
 #[derive(Default)]
@@ -147,30 +191,6 @@ fn grow(sum: &mut Counts, before: &Counts, now: &Counts) {
     }
 }
 
-/// The last minutes of all processes together, one point for each second that any of them has counted.
-pub fn past(of_processes: &[Vec<Second>]) -> Vec<Point> {
-    let mut points: BTreeMap<i64, Point> = BTreeMap::new();
-    for seconds in of_processes {
-        for pair in seconds.windows(2) {
-            let [Second(then, before, rows_before, _), Second(at, claims, rows, waiting)] = pair
-            else {
-                continue;
-            };
-            let took = (at - then) as f64 / 1_000.0;
-            if took <= 0.0 {
-                continue;
-            }
-            let second = at / 1_000 * 1_000;
-            let point = points.entry(second).or_insert_with(|| Point::at(second));
-            point.claims.add(&Rates::between(before, claims, took));
-            point.rows += rows.saturating_sub(*rows_before) as f64 / took;
-            point.waiting = point.waiting.max(Some(*waiting));
-        }
-    }
-    let skipped = points.len().saturating_sub(limits::BOARD_PAST_POINTS);
-    points.into_values().skip(skipped).collect()
-}
-
 impl Rates {
     /// Growth a second between two counts.
     fn between(before: &ClaimCounts, now: &ClaimCounts, seconds: f64) -> Self {
@@ -254,26 +274,6 @@ mod tests {
         assert_eq!((&*process.name, process.is_heard, process.heard_ms), ("a", false, 2_000));
     }
 
-    #[test]
-    fn the_past_has_the_newest_three_hundred_seconds() {
-        let second = |at| Second(at, ClaimCounts::default(), 0, 0);
-        let points = past(&[(0..=400).map(|number| second(1_000 * number)).collect()]);
-        let ends = [points[0].t_ms, points[299].t_ms];
-        assert_eq!((points.len(), ends), (300, [101_000, 400_000]));
-    }
-
-    #[test]
-    fn the_past_of_all_processes_is_added_up_by_the_second() {
-        let claims = |accepted| ClaimCounts { accepted, ..ClaimCounts::default() };
-        let second = |at, accepted, rows| Second(at, claims(accepted), rows, 3);
-        let a = vec![second(1_100, 0, 0), second(2_100, 4, 0), second(3_100, 4, 0)];
-        let b = vec![second(1_600, 7, 1), second(2_600, 9, 2)];
-        let points = past(&[a, b]);
-        let found: Vec<_> =
-            points.iter().map(|it| (it.t_ms, it.claims.accepted, it.rows, it.waiting)).collect();
-        assert_eq!(found, [(2_000, 6.0, 1.0, Some(3)), (3_000, 0.0, 0.0, Some(3))]);
-    }
-
     /// Two words of a process, two seconds apart.
     #[test]
     fn the_speed_of_a_process_is_the_growth_of_each_count_by_the_second() {
@@ -312,75 +312,5 @@ mod tests {
         // A process that has begun anew under its name counts from 0.
         let again = heard_at(&mut processes, 4_000, &[told(4_000, 0)]);
         assert_eq!((again.claims, again.rows), (Rates::default(), 0.0));
-    }
-
-    #[test]
-    fn a_process_that_was_never_heard_has_the_beginning_of_its_id_and_no_start() {
-        let mut processes = Processes::default();
-        let started = Word { started_ms: 1, ..word("named", 1_000, 0, 0) };
-        let words = vec![("first".into(), 1_000, Some(started)), ("0123456789".into(), 500, None)];
-        processes.hear(words, 1_000);
-        let silent = |id: &str| (id.to_owned(), 500, None);
-        let told =
-            processes.hear(vec![silent("first"), silent("0123456789"), silent("second")], 2_000);
-        let told: Vec<_> = told
-            .processes
-            .iter()
-            .map(|it| (&*it.name, it.started_ms, it.heard_ms, it.is_heard))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                ("01234567", None, 500, false),
-                ("named", Some(1), 500, false),
-                ("second", None, 500, false)
-            ]
-        );
-        // One that has left the list is forgotten.
-        processes.hear(vec![silent("second")], 3_000);
-        let told = processes.hear(vec![silent("first")], 4_000);
-        assert_eq!((&*told.processes[0].name, told.processes[0].started_ms), ("first", None));
-    }
-
-    #[test]
-    fn silent_processes_stand_in_front_and_others_in_the_order_of_their_names() {
-        let mut processes = Processes::default();
-        let heard = |name: &str| (name.to_owned(), 1_000, Some(word(name, 1_000, 0, 0)));
-        let words =
-            vec![heard("c"), ("d".into(), 1_000, None), heard("a"), ("b".into(), 1_000, None)];
-        let told = processes.hear(words, 1_000);
-        let names: Vec<_> = told.processes.iter().map(|it| &*it.name).collect();
-        assert_eq!(names, ["b", "d", "a", "c"]);
-    }
-
-    #[test]
-    fn quantiles_are_of_the_last_seconds_only() {
-        let mut processes = Processes::default();
-        let told =
-            |at_ms, count| Word { answers: Counts::from([(8, count)]), ..word("a", at_ms, 0, 0) };
-        let mut found = Vec::new();
-        heard_at(&mut processes, 0, &[told(0, 1)]);
-        heard_at(&mut processes, 1_000, &[told(1_000, 2)]);
-        for second in 1..=limits::BOARD_QUANTILE_SECONDS {
-            let at_ms = 1_000 + 1_000 * i64::try_from(second).expect("a few");
-            found.push(heard_at(&mut processes, at_ms, &[told(at_ms, 2)]).p50_ms.is_some());
-        }
-        let (last, before) = found.split_last().expect("some");
-        assert!(before.iter().all(|is_there| *is_there) && !last, "{found:?}");
-    }
-
-    #[test]
-    fn the_past_skips_seconds_without_a_length_and_keeps_the_largest_number_that_waits() {
-        let second = |at, rows, waiting| Second(at, ClaimCounts::default(), rows, waiting);
-        let a = vec![
-            second(1_000, 0, 9),
-            second(3_000, 8, 2),
-            second(3_000, 99, 7),
-            second(2_500, 99, 7),
-        ];
-        let b = vec![second(1_500, 5, 9), second(3_500, 1, 5)];
-        let points = past(&[a, b]);
-        let found: Vec<_> = points.iter().map(|it| (it.t_ms, it.rows, it.waiting)).collect();
-        assert_eq!(found, [(3_000, 4.0, Some(5))], "a count that has fallen is no growth");
     }
 }

@@ -6,12 +6,13 @@ use redisson_locks::ReentrantLocks;
 use sqlx::PgPool;
 
 use crate::base::limits;
-use crate::sale::coupon::model::CouponState;
+use crate::sale::coupon::model::{CouponKind, CouponState};
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
+use crate::sale::order::closed::ClosedOrders;
 use crate::sale::order::model::Order;
-use crate::sale::order::write::{ClosedOrders, Orders};
+use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores, repeated};
 
 /// The answer to a claim on a regular coupon.
@@ -85,7 +86,8 @@ impl RegularClaims {
                 Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
                 Some(CouponState::Active) | None => {}
             }
-            let wait = self.orders.closed_orders_wait(coupon, user, self.closed).await?;
+            let of = (coupon, user);
+            let wait = self.closed.wait(&self.pool, of, CouponKind::Regular, false).await?;
             if let Some(wait) = wait {
                 return Ok(RegularOutcome::TooManyClosed(wait));
             }

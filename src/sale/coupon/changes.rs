@@ -16,9 +16,8 @@
 //!
 //! * A process that dies between the two stores leaves a coupon whose `applied_revision` is behind;
 //!   [`CouponChanges::pass`] finds it and applies it.
-//! * Redis goes back in time, and has an older revision than Postgres noted: [`CouponChanges::catch_up_pass`] looks at all
-//!   sales when a new life of Redis answers, and every [`limits::REVISIONS_PERIOD`], and applies the newest revision.
-//!   Until then the sale goes by the older one.
+//! * Redis goes back in time, and has an older revision than Postgres noted: its lanes are closed, and the recovery builds
+//!   such a sale anew (`sale/recovery`).
 //! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
 //! * The sale can't be changed in Redis (a field that is no number): it is postponed
@@ -31,16 +30,13 @@
 //! A change may be answered before it is in force everywhere: a process that remembers a sale as sold out goes on
 //! refusing for as long as it would have anyway.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use redis::RedisResult;
 use sqlx::{PgConnection, PgPool};
-use tokio::time::Instant;
 
-use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
-use crate::kit::redis::{Redis, ServerId, is_data_error};
+use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 use crate::sale::audit::{self, Actor, Event};
 use crate::sale::coupon::create::Coupons;
@@ -77,8 +73,6 @@ pub struct CouponChanges {
     postponed: Postponed,
     apply: Script<2>,
     lanes: Arc<LaneStates>,
-    /// Time and life of Redis of the last look that found the newest revision in all sales.
-    caught_up: Mutex<Option<(ServerId, Instant)>>,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
@@ -95,8 +89,7 @@ impl CouponChanges {
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../../lua/apply_coupon.lua"));
-        let caught_up = Mutex::default();
-        Self { pool, redis, keys, coupons, loader, lanes, postponed, apply, caught_up, shutdown }
+        Self { pool, redis, keys, coupons, loader, lanes, postponed, apply, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -123,7 +116,7 @@ impl CouponChanges {
             }
         };
         // The units left may be others now.
-        self.coupons.cache.forget();
+        self.coupons.cache.forget(coupon).await;
         let coupon = self.coupons.get(coupon).await?.ok_or(sqlx::Error::RowNotFound)?;
         Ok(match applied {
             true => ChangeOutcome::Changed(coupon),
@@ -148,7 +141,7 @@ impl CouponChanges {
                 Ok(Ok(())) => {
                     let committed = tx.commit().await;
                     // Also if the answer got lost: the change may hold.
-                    cache.changed(coupon);
+                    cache.forget(coupon).await;
                     committed?;
                 }
                 _ => tx.rollback().await?,
@@ -226,114 +219,18 @@ impl CouponChanges {
         }
     }
 
-    /// Applies the newest revision to sales of which Redis has an older one, whatever Postgres has noted: all are
-    /// looked at in each new life of Redis, and now and then. Returns the number of such sales.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer; the next pass looks at all of them.
-    pub async fn catch_up_pass(&self) -> Result<usize, Failure> {
-        let server = self.redis.link().await?.server().clone();
-        let last = self.caught_up.lock().expect("no holder of this lock panics").clone();
-        let is_current = |(life, at): &(ServerId, Instant)| {
-            *life == server && at.elapsed() < limits::REVISIONS_PERIOD
-        };
-        if last.as_ref().is_some_and(is_current) {
-            return Ok(0);
-        }
-        let caught_up = self.catch_up().await?;
-        *self.caught_up.lock().expect("no holder of this lock panics") =
-            Some((server, Instant::now()));
-        Ok(caught_up)
-    }
-
-    /// Applies the newest revision to every sale of which Redis has an older one. Returns the number of such sales.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other:
-    /// the comparison finds losses and unreadable values, and the pass over changes tries the others again.
-    pub async fn catch_up(&self) -> Result<usize, Failure> {
-        let mut behind = 0;
-        let mut after = None;
-        loop {
-            let page = stock::revisions(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
-            let Some((last, _)) = page.last() else {
-                return Ok(behind);
-            };
-            after = Some(*last);
-            let coupons = page.iter().map(|(coupon, _)| *coupon);
-            let in_redis = revisions(&self.redis, &self.keys, coupons).await?;
-            for ((coupon, revision), in_redis) in page.into_iter().zip(in_redis) {
-                if let Some(in_redis) = in_redis.filter(|in_redis| *in_redis < revision) {
-                    behind += 1;
-                    self.catch_up_with(coupon, in_redis).await?;
-                }
-            }
-        }
-    }
-
-    async fn catch_up_with(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
-        match self.apply(coupon).await {
-            Ok(true) => {
-                tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
-                Ok(())
-            }
-            Ok(false) | Err(Failure::DataLost(_) | Failure::Recovering(..)) => Ok(()),
-            Err(failure) if failure.is_of_item() => self.note_behind(coupon, in_redis).await,
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Has the pass over changes try this coupon. Should Postgres refuse the note, the next look finds the coupon
-    /// again.
-    async fn note_behind(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
-        match stock::note_behind(&self.pool, coupon, in_redis).await.map_err(Failure::from) {
-            Err(failure) if failure.is_of_item() => {
-                tracing::error!(%coupon, error = %failure, "Redis has an older revision of this coupon, and that can't be noted");
-                Ok(())
-            }
-            noted => noted.map(drop),
-        }
-    }
-
     /// Applies decided changes that Redis doesn't have. Returns the number of coupons. A coupon whose change can't be
     /// applied is postponed.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Changes).await?;
         let mut applied = 0;
-        let mut after = None;
-        loop {
-            let page = stock::unapplied(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
-            let Some(last) = page.last().copied() else {
-                tries.end().await?;
-                return Ok(applied);
-            };
-            for coupon in page {
-                let tried = self.apply(coupon).await;
-                applied += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
-            }
-            after = Some(last);
+        for coupon in stock::unapplied(&self.pool).await? {
+            let tried = self.apply(coupon).await;
+            applied += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
         }
+        tries.end().await?;
+        Ok(applied)
     }
-}
-
-/// Revisions of sales in Redis, without missing and unreadable ones.
-async fn revisions(
-    redis: &Redis,
-    keys: &Keys,
-    coupons: impl Iterator<Item = CouponId>,
-) -> RedisResult<Vec<Option<i64>>> {
-    let mut commands = redis::pipe();
-    for coupon in coupons {
-        commands.cmd("HGET").arg(keys.coupon(coupon)).arg("revision");
-    }
-    let replies: Vec<RedisResult<Option<i64>>> = redis.query_each(&mut commands).await?;
-    let readable = |reply| match reply {
-        Err(error) if is_data_error(&error) => Ok(None),
-        reply => reply,
-    };
-    replies.into_iter().map(readable).collect()
 }
 
 async fn decide_in(

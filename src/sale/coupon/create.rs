@@ -51,42 +51,23 @@ impl Coupons {
     pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
         let pool = stores.pool.clone();
         let stored = CouponReader::new(stores);
-        let cache = CouponCache::new(stores, stored.clone(), shutdown.clone());
+        let cache = CouponCache::new(stored.clone());
         Self { pool, stored, cache, loader, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
-    /// same, and its first claim loads it.
-    pub async fn create(&self, new: NewCoupon, by: &Actor) -> Result<Creation, Failure> {
-        self.create_under(new, None, by).await
-    }
-
-    /// The same, once for a key: a repeat gets the coupon that is there.
-    pub async fn create_once(
-        &self,
-        new: NewCoupon,
-        key: CreationKey,
-        by: &Actor,
-    ) -> Result<Creation, Failure> {
-        if let Some(former) = creation_keys::former(&self.pool, &key).await? {
-            return self.repeated(former).await;
-        }
-        self.create_under(new, Some(key), by).await
-    }
-
-    async fn repeated(&self, former: Former) -> Result<Creation, Failure> {
-        match former {
-            Former::Same(id) => Ok(Creation::Created(Box::new(self.created(id).await?))),
-            Former::Other => Ok(Creation::KeyReused),
-        }
-    }
-
-    async fn create_under(
+    /// same, and its first claim loads it. Under a key once: a repeat gets the coupon that is there.
+    pub async fn create(
         &self,
         new: NewCoupon,
         key: Option<CreationKey>,
         by: &Actor,
     ) -> Result<Creation, Failure> {
+        if let Some(key) = &key
+            && let Some(former) = creation_keys::former(&self.pool, key).await?
+        {
+            return self.repeated(former).await;
+        }
         if let Some(sale) = &new.sale
             && self.has_passed(sale.closes_at).await?
         {
@@ -98,7 +79,7 @@ impl Coupons {
         let inserted = self.shutdown.spawn(async move {
             let inserted = insert(&pool, &new, key, &by).await;
             if let Ok(Ok(coupon)) = &inserted {
-                cache.changed(*coupon);
+                cache.forget(*coupon).await;
             }
             inserted
         });
@@ -112,6 +93,13 @@ impl Coupons {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
         Ok(Creation::Created(Box::new(self.created(id).await?)))
+    }
+
+    async fn repeated(&self, former: Former) -> Result<Creation, Failure> {
+        match former {
+            Former::Same(id) => Ok(Creation::Created(Box::new(self.created(id).await?))),
+            Former::Other => Ok(Creation::KeyReused),
+        }
     }
 
     /// By the clock of Postgres, which ends sales.
@@ -138,10 +126,10 @@ impl Coupons {
         self.stored.list(filter, before, limit).await
     }
 
-    /// The newest sales that aren't over at this time, and behind them the newest others; as Postgres has them: Redis
-    /// isn't asked for the units left.
-    pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
-        self.stored.newest_sales(now, limit).await
+    /// The newest sales that haven't been ended, and behind them the newest others; as Postgres has them: Redis isn't asked
+    /// for the units left.
+    pub async fn newest_sales(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        self.stored.newest_sales(limit).await
     }
 }
 

@@ -135,19 +135,12 @@ impl Loader {
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Load).await?;
         let mut loaded = 0;
-        let mut after = None;
-        loop {
-            let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
-            let Some(last) = page.last().copied() else {
-                tries.end().await?;
-                return Ok(loaded);
-            };
-            for coupon in page {
-                let tried = self.resolve_now(coupon).await;
-                loaded += usize::from(tries.settle(coupon.get(), tried).await?.is_some());
-            }
-            after = Some(last);
+        for coupon in stock::to_load(&self.pool, ahead).await? {
+            let tried = self.resolve_now(coupon).await;
+            loaded += usize::from(tries.settle(coupon.get(), tried).await?.is_some());
         }
+        tries.end().await?;
+        Ok(loaded)
     }
 
     /// Tells why a sale isn't in Redis that was there by Postgres: it has been archived since Postgres was asked, or

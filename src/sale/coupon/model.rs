@@ -154,16 +154,3 @@ impl<'a> Values<'a> {
         Self { row, sale }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::ValueEnum;
-
-    use super::*;
-
-    #[test]
-    fn all_kinds_and_states_are_listed() {
-        assert_eq!(CouponKind::ALL, CouponKind::value_variants());
-        assert_eq!(CouponState::ALL, CouponState::value_variants());
-    }
-}

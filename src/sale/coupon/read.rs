@@ -1,13 +1,11 @@
-//! Reads coupons from the stores, each time anew. `sale/coupon/cache` keeps what shoppers read.
+//! Reads coupons from the stores, each time anew. `sale/coupon/cache.rs` keeps what shoppers read.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use redis::RedisResult;
 use sqlx::PgPool;
 
-use crate::base::limits;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::model::{
     Coupon, CouponFilter, CouponKind, CouponRow, CouponState, Sale, SaleTerms,
@@ -44,55 +42,24 @@ impl CouponReader {
         before: Option<CouponId>,
         limit: u32,
     ) -> Result<Vec<Coupon>, Failure> {
-        let rows = match filter {
-            CouponFilter { kind: None, state: None } => self.rows(before, limit).await?,
-            filter => self.rows_of(filter, before, limit).await?,
-        };
+        let rows = self.rows(filter, before, limit).await?;
         Ok(self.with_left(rows).await)
     }
 
-    /// The newest sales that aren't over at this time, and behind them the newest others; as Postgres has them: Redis
-    /// isn't asked for the units left.
-    pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
-        let mut sales = self.lasting(CouponState::Active, now, limit).await?;
-        sales.extend(self.lasting(CouponState::Paused, now, limit).await?);
+    /// The newest sales that haven't been ended, and behind them the newest others; as Postgres has them: Redis isn't asked
+    /// for the units left.
+    pub async fn newest_sales(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        let flash = |state| CouponFilter { kind: Some(CouponKind::Flash), state: Some(state) };
+        let mut sales = self.rows(flash(CouponState::Active), None, limit).await?;
+        sales.extend(self.rows(flash(CouponState::Paused), None, limit).await?);
         sales.sort_by_key(|row| Reverse(row.id));
+        sales.extend(self.rows(flash(CouponState::Ended), None, limit).await?);
         sales.truncate(limit as usize);
-        if sales.len() < limit as usize {
-            // Among so many are enough that are not among the sales already.
-            let flash = CouponFilter { kind: Some(CouponKind::Flash), state: None };
-            let newest = self.rows_of(flash, None, 2 * limit).await?;
-            let known: HashSet<CouponId> = sales.iter().map(|row| row.id).collect();
-            sales.extend(newest.into_iter().filter(|row| !known.contains(&row.id)));
-            sales.truncate(limit as usize);
-        }
         Ok(sales.into_iter().map(|row| row.coupon(None)).collect())
     }
 
-    /// The newest sales in this state whose window has not passed at this time. The workers end a sale some days after its
-    /// window, so few in such a state are over; no more than some pages are looked through.
-    async fn lasting(
-        &self,
-        state: CouponState,
-        now: DateTime<Utc>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<StoredRow>> {
-        let filter = CouponFilter { kind: Some(CouponKind::Flash), state: Some(state) };
-        let (mut found, mut before) = (Vec::new(), None);
-        for _ in 0..limits::NEWEST_SALES_PAGES_MAX {
-            let page = self.rows_of(filter, before, limits::PAGE_COUPONS_MAX).await?;
-            let is_last = page.len() < limits::PAGE_COUPONS_MAX as usize;
-            before = page.last().map(|row| row.id);
-            found.extend(page.into_iter().filter(|row| row.closes_at.is_some_and(|at| at > now)));
-            if is_last || found.len() >= limit as usize {
-                break;
-            }
-        }
-        Ok(found)
-    }
-
     /// One coupon as Postgres has it.
-    pub(super) async fn row(&self, coupon: CouponId) -> sqlx::Result<Option<StoredRow>> {
+    async fn row(&self, coupon: CouponId) -> sqlx::Result<Option<StoredRow>> {
         sqlx::query_as!(
             StoredRow,
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
@@ -107,42 +74,8 @@ impl CouponReader {
         .await
     }
 
-    /// The newest coupon, and the number of lanes: no other id can be a coupon's (`CouponId::is_composed`).
-    pub(super) async fn newest(&self) -> sqlx::Result<Newest> {
-        sqlx::query_as!(
-            Newest,
-            r#"SELECT (SELECT max(id) FROM coupons) AS "coupon: CouponId", lanes FROM settings"#
-        )
-        .fetch_one(&self.pool)
-        .await
-    }
-
-    /// Units left of a sale and the revision of its coupon, by Redis, which sells them.
-    pub(super) async fn in_redis(&self, coupon: CouponId) -> RedisResult<InRedis> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.coupon(coupon)).arg("stock").arg("revision");
-        let (left, revision) = self.redis.query(&command).await?;
-        Ok(InRedis { left, revision })
-    }
-
-    async fn rows(&self, before: Option<CouponId>, limit: u32) -> sqlx::Result<Vec<StoredRow>> {
-        sqlx::query_as!(
-            StoredRow,
-            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
-                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
-               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
-               WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
-            before.map(CouponId::get),
-            i64::from(limit),
-        )
-        .fetch_all(&self.pool)
-        .await
-    }
-
     /// Reads a page of each kind and state by an index, and takes the newest of all.
-    async fn rows_of(
+    async fn rows(
         &self,
         filter: CouponFilter,
         before: Option<CouponId>,
@@ -209,8 +142,7 @@ impl CouponReader {
 }
 
 /// A coupon with its sale, as they stand in Postgres.
-#[derive(Clone)]
-pub(super) struct StoredRow {
+struct StoredRow {
     id: CouponId,
     kind: CouponKind,
     title: String,
@@ -220,20 +152,19 @@ pub(super) struct StoredRow {
     currency: String,
     value_cents: i64,
     state: CouponState,
-    /// Revision of these values.
-    pub(super) revision: i64,
+    revision: i64,
     /// Units on offer; none for a regular coupon.
-    pub(super) total: Option<i64>,
+    total: Option<i64>,
     sold: Option<i64>,
     opens_at: Option<DateTime<Utc>>,
     closes_at: Option<DateTime<Utc>>,
     /// Whether Redis has to hold the sale.
-    pub(super) in_redis: bool,
+    in_redis: bool,
 }
 
 impl StoredRow {
     /// The coupon, with the units left by Redis. They count only while Redis has to hold the sale.
-    pub(super) fn coupon(self, left_in_redis: Option<i64>) -> Coupon {
+    fn coupon(self, left_in_redis: Option<i64>) -> Coupon {
         let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
             (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
                 let left = if self.in_redis { left_in_redis } else { Some(total - sold) };
@@ -256,29 +187,14 @@ impl StoredRow {
     }
 }
 
-/// Facts of Redis about a sale; none of them if the sale isn't there.
-pub(super) struct InRedis {
-    /// Units left.
-    pub(super) left: Option<i64>,
-    /// Revision of the coupon.
-    pub(super) revision: Option<i64>,
-}
-
-/// Bounds on the ids of coupons.
-#[derive(Clone, Copy)]
-pub(super) struct Newest {
-    /// The newest coupon; none if there is no coupon.
-    pub(super) coupon: Option<CouponId>,
-    /// Lanes, which only grow.
-    pub(super) lanes: i32,
-}
-
 #[cfg(test)]
-impl StoredRow {
+mod tests {
+    use super::*;
+
     /// A sale of which one unit is sold, or a regular coupon.
-    pub(super) fn example(total: Option<i64>, in_redis: bool, revision: i64) -> Self {
+    fn example(total: Option<i64>, in_redis: bool) -> StoredRow {
         let time = total.map(|_| DateTime::UNIX_EPOCH);
-        Self {
+        StoredRow {
             id: CouponId::compose(1, 1),
             kind: if total.is_some() { CouponKind::Flash } else { CouponKind::Regular },
             title: "t".to_owned(),
@@ -288,7 +204,7 @@ impl StoredRow {
             currency: "CNY".to_owned(),
             value_cents: 2,
             state: CouponState::Active,
-            revision,
+            revision: 3,
             total,
             sold: total.map(|_| 1),
             opens_at: time,
@@ -296,11 +212,6 @@ impl StoredRow {
             in_redis,
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn units_left_are_those_of_redis_while_it_holds_the_sale_and_of_postgres_otherwise() {
@@ -310,11 +221,10 @@ mod tests {
             (Some(10), false, Some(7), Some(Some(9))),
             (None, false, Some(7), None),
         ] {
-            let coupon = StoredRow::example(total, in_redis, 3).coupon(in_redis_left);
+            let coupon = example(total, in_redis).coupon(in_redis_left);
             let sale = coupon.sale.as_ref();
             assert_eq!(sale.map(|sale| sale.left), left, "{total:?} {in_redis}");
             assert_eq!(sale.map(|sale| sale.total), total);
-            assert_eq!((coupon.row.revision, coupon.row.title.as_str()), (3, "t"));
         }
     }
 }

@@ -101,7 +101,7 @@ pub async fn look(
         commands.cmd("HMGET").arg(keys.lane(*lane)).arg(&FIELDS);
         commands.cmd("TYPE").arg(keys.log(*lane));
     }
-    let mut replies = redis.query_each::<Value>(&mut commands).await?.into_iter();
+    let mut replies = redis.query_each::<Value>(&commands).await?.into_iter();
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let (seconds, micros): (i64, u32) = from_redis_value(next()?)?;
     let info: InfoDict = from_redis_value(next()?)?;

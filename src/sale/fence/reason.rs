@@ -1,12 +1,7 @@
 //! Reasons for which lanes are closed.
 
-use serde::Deserialize;
-use utoipa::ToSchema;
-
 /// Reason for which a lane is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosureReason {
     /// Redis has another replication ID than the approved one: it was started anew, synchronised anew or promoted.
     OtherReplicationId,

@@ -1,9 +1,5 @@
-//! Owner of the tables `lanes` and `lane_keeper`.
+//! Owner of the table `lanes`.
 
-use std::time::Duration;
-
-use chrono::{DateTime, Utc};
-use serde::Serialize;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::reason::ClosureReason;
@@ -33,23 +29,6 @@ pub struct StoredLane {
     pub has_begun: bool,
     /// The store that an operator believes in the next recovery; `None` while no operator has had to decide.
     pub trusts: Option<Trust>,
-}
-
-/// Values of a lane, for the book of changes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LaneValues {
-    /// Number of the lane.
-    pub lane: i32,
-    /// Number of its approved state.
-    pub epoch: i64,
-    /// `open` or `recovering`.
-    pub state: String,
-    /// Time of the last closure, if there was one.
-    pub closed_at: Option<DateTime<Utc>>,
-    /// Reason of the last closure.
-    pub reason: Option<String>,
-    /// The store that is believed in the next recovery, if an operator has decided.
-    pub trusts: Option<String>,
 }
 
 /// Adds the lanes that aren't there yet.
@@ -110,47 +89,25 @@ pub async fn raise(
 }
 
 /// Closes a lane on an operator's word, under an epoch that is at least this one: the recovery that follows raises it
-/// above all epochs of both stores. Returns the lane before and after; `None` for a lane that has never been begun.
+/// above all epochs of both stores. Returns the new epoch; `None` for a lane that has never been begun.
 pub async fn close_by_hand(
     tx: &mut PgConnection,
     lane: Lane,
     epoch: i64,
     trusts: Trust,
     reason: ClosureReason,
-) -> sqlx::Result<Option<(LaneValues, LaneValues)>> {
-    let closed = sqlx::query!(
-        "WITH was AS (SELECT lane, epoch, state, closed_at, reason, trusts FROM lanes WHERE lane = $1 FOR UPDATE)
-         UPDATE lanes SET epoch = greatest(lanes.epoch, $2) + 1, state = 'recovering', trusts = $3,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "UPDATE lanes SET epoch = greatest(epoch, $2) + 1, state = 'recovering', trusts = $3,
              closed_at = now(), reason = $4, updated_at = now()
-         FROM was WHERE lanes.lane = was.lane
-         RETURNING was.epoch AS epoch_before, was.state AS state_before, was.closed_at AS closed_before,
-                   was.reason AS reason_before, was.trusts AS trusted_before, lanes.epoch, lanes.closed_at",
+         WHERE lane = $1 RETURNING epoch",
         lane.get(),
         epoch,
         trusts as Trust,
         reason.sentence(),
     )
     .fetch_optional(tx)
-    .await?;
-    Ok(closed.map(|row| {
-        let before = LaneValues {
-            lane: lane.get(),
-            epoch: row.epoch_before,
-            state: row.state_before,
-            closed_at: row.closed_before,
-            reason: row.reason_before,
-            trusts: row.trusted_before,
-        };
-        let after = LaneValues {
-            lane: lane.get(),
-            epoch: row.epoch,
-            state: "recovering".to_owned(),
-            closed_at: row.closed_at,
-            reason: Some(reason.sentence().to_owned()),
-            trusts: Some(format!("{trusts:?}").to_lowercase()),
-        };
-        (before, after)
-    }))
+    .await
 }
 
 /// Closes all lanes, those that are named under epochs above these.
@@ -225,28 +182,4 @@ pub async fn epoch(pool: &PgPool, lane: Lane) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1", lane.get())
         .fetch_optional(pool)
         .await
-}
-
-/// Keeps the lanes for `time`, if no other process does. Saves work only: two keepers do no harm.
-pub async fn keep(pool: &PgPool, process: &str, time: Duration) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "UPDATE lane_keeper SET process = $1, until = now() + $2 * interval '1 second'
-         WHERE process = $1 OR until < now()",
-        process,
-        time.as_secs_f64(),
-    )
-    .execute(pool)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Lets another process keep the lanes.
-pub async fn give_up(pool: &PgPool, process: &str) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z' WHERE process = $1",
-        process
-    )
-    .execute(pool)
-    .await?;
-    Ok(())
 }

@@ -170,13 +170,6 @@ impl CouponId {
         self.0 >> LANE_BITS
     }
 
-    /// Whether a coupon can have this id in an installation that has had up to `lanes_max` lanes.
-    pub fn is_composed(self, lanes_max: i32) -> bool {
-        let lane = i64::from(self.lane().get());
-        self.sequence() > 0
-            && (1..=lanes_max).any(|lanes| self.sequence() % i64::from(lanes) == lane)
-    }
-
     /// The lane of this coupon's keys.
     pub fn lane(self) -> Lane {
         let lane = self.0 & ((1 << LANE_BITS) - 1);
@@ -203,20 +196,6 @@ mod tests {
                 let lane = CouponId::compose(sequence, lanes).lane();
                 assert_eq!(i64::from(lane.get()), sequence % i64::from(lanes));
             }
-        }
-    }
-
-    #[test]
-    fn an_id_that_was_made_up_is_not_composed() {
-        let lanes_of =
-            |id: i64| (1..=4).filter(|lanes| CouponId(id).is_composed(*lanes)).collect::<Vec<_>>();
-        assert_eq!(lanes_of(7 << 10), [1, 2, 3, 4]);
-        assert_eq!(lanes_of(7 << 10 | 1), [2, 3, 4]);
-        assert_eq!(lanes_of(7 << 10 | 3), [4]);
-        // The first coupon.
-        assert_eq!((lanes_of(1 << 10), lanes_of(1 << 10 | 1)), (vec![1, 2, 3, 4], vec![2, 3, 4]));
-        for made_up in [1, 1023, 7 << 10 | 2, 7 << 10 | 4, 7 << 10 | 1023] {
-            assert_eq!(lanes_of(made_up), [0_i32; 0], "{made_up}");
         }
     }
 

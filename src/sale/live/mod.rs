@@ -341,7 +341,7 @@ impl Known {
 }
 
 /// The fields of a sale that decide claims.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sale) struct RedisSale {
     /// Whether it can be claimed.
     pub state: CouponState,

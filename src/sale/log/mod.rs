@@ -57,6 +57,26 @@ pub struct OrderLog {
     trim: Script<2>,
 }
 
+/// Entries that Redis has handed out, and what the same server said of the lane right after.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Epoch of the lane.
+    pub epoch: Option<i64>,
+    /// The order that was acknowledged last, and its coupon.
+    pub last: Option<(i64, i64)>,
+}
+
+/// Entries that were handed out and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Their number.
+    pub entries: usize,
+    /// Whether some are under another name than [`CONSUMER`].
+    pub of_others: bool,
+}
+
 /// Reply to XREADGROUP: for each stream its entries, an entry being an id and, unless the log has
 /// lost it, its fields.
 type ReadReply = Option<BTreeMap<String, Entries>>;
@@ -100,42 +120,63 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer. Entries may have been delivered then: read
     /// [pending ones](Self::read_pending) next.
-    pub async fn read_new(&self, count: usize, patience: Duration) -> RedisResult<Vec<Entry>> {
+    pub async fn read_new(&self, count: usize, patience: Duration) -> RedisResult<Delivered> {
         // The wait ends before the connection times out.
         self.read(count, ">", patience.min(self.reader.timeout() / 2)).await
     }
 
     /// Up to `count` entries that were delivered and not acknowledged, with ids above `after`.
-    pub async fn read_pending(&self, count: usize, after: EntryId) -> RedisResult<Vec<Entry>> {
+    pub async fn read_pending(&self, count: usize, after: EntryId) -> RedisResult<Delivered> {
         self.read(count, &after.to_string(), Duration::ZERO).await
     }
 
-    async fn read(&self, count: usize, after: &str, patience: Duration) -> RedisResult<Vec<Entry>> {
-        let mut command = redis::cmd("XREADGROUP");
+    /// The lane's hash is read behind the entries, on the same connection: another server may answer on another one.
+    async fn read(&self, count: usize, after: &str, patience: Duration) -> RedisResult<Delivered> {
+        let mut commands = redis::pipe();
+        let command = commands.cmd("XREADGROUP");
         command.arg("GROUP").arg(GROUP).arg(CONSUMER).arg("COUNT").arg(count);
         if !patience.is_zero() {
             command.arg("BLOCK").arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
         }
         command.arg("STREAMS").arg(&self.key).arg(after);
-        let reply: ReadReply = self.reader.query(&command).await?;
-        Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries.0).collect())
+        commands.cmd("HMGET").arg(&self.lane_key).arg("epoch").arg("last").arg("last_of");
+        let mut replies = self.reader.query_all::<Value>(&commands).await?.into_iter();
+        let mut next = || replies.next().unwrap_or(Value::Nil);
+        let entries: ReadReply = redis::from_redis_value(next())?;
+        let entries = entries.into_iter().flatten().flat_map(|(_, entries)| entries.0).collect();
+        let (epoch, last, of): (_, Option<i64>, Option<i64>) = redis::from_redis_value(next())?;
+        Ok(Delivered { entries, epoch, last: last.zip(of) })
     }
 
-    /// Number of entries that were delivered and not acknowledged.
+    /// What was delivered and not acknowledged.
     ///
     /// # Errors
     ///
     /// Also when there is no group.
-    pub async fn pending(&self) -> RedisResult<usize> {
+    pub async fn pending(&self) -> RedisResult<Pending> {
         let mut command = redis::cmd("XPENDING");
-        let summary: (usize, Value, Value, Value) =
+        let (entries, _, _, consumers): (_, Value, Value, Option<Vec<(String, Value)>>) =
             self.redis.query(command.arg(&self.key).arg(GROUP)).await?;
-        Ok(summary.0)
+        let of_others = consumers.into_iter().flatten().any(|(name, _)| name != CONSUMER);
+        Ok(Pending { entries, of_others })
     }
 
-    /// Epoch of the lane, as Redis has it.
-    pub async fn epoch(&self) -> RedisResult<Option<i64>> {
-        self.redis.query(redis::cmd("HGET").arg(&self.lane_key).arg("epoch")).await
+    /// Takes over all pending entries of other consumers: no process reads under another name. Returns those that the
+    /// log doesn't have any more, which are no longer pending.
+    pub async fn take_over(&self) -> RedisResult<Vec<Entry>> {
+        let mut from = "0-0".to_owned();
+        let mut lost = Vec::new();
+        loop {
+            let mut command = redis::cmd("XAUTOCLAIM");
+            command.arg(&self.key).arg(GROUP).arg(CONSUMER).arg(0).arg(&from);
+            command.arg("COUNT").arg(limits::ENTRIES_AT_A_TIME).arg("JUSTID");
+            let (next, _, gone): (String, Value, Vec<String>) = self.redis.query(&command).await?;
+            lost.extend(gone.iter().filter_map(|id| Some(Entry::decode(id.parse().ok()?, None))));
+            if next == "0-0" {
+                return Ok(lost);
+            }
+            from = next;
+        }
     }
 
     /// Takes entries off the pending list, each with the number of its orders that the lane has counted. Only for

@@ -1,15 +1,7 @@
-//! Entries that wait in the order log, and the age of the oldest.
-//!
-//! The age of an entry is the time of Redis's clock past the entry's own. A clock that was set back shows too little,
-//! or nothing, so the age is at least the time for which this process has seen the same entry wait.
-
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::Duration;
+//! Entries that wait in the order log, and the age of the oldest by Redis's clock.
 
 use redis::RedisResult;
 use serde::Serialize;
-use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::kit::redis::Redis;
@@ -28,10 +20,6 @@ pub struct LogNumbers {
     pub oldest_entry_ms: u64,
 }
 
-/// Remembers the oldest entry of each log, and since when it has waited.
-#[derive(Default)]
-pub struct Oldest(Mutex<HashMap<Lane, (EntryId, Instant)>>);
-
 impl LogNumbers {
     /// Looks at the log of a lane, which is in this state.
     pub async fn look(
@@ -39,7 +27,6 @@ impl LogNumbers {
         keys: &Keys,
         lane: Lane,
         state: &LogState,
-        oldest: &Oldest,
     ) -> RedisResult<Self> {
         let key = keys.log(lane);
         let first_unread = match state.has_unread() {
@@ -54,14 +41,12 @@ impl LogNumbers {
             0 => first_unread.map(|entry| entry.id),
             _ => first_pending(redis, &key).await?,
         };
-        let seen = oldest.note(lane, first);
         let Some(id) = first else {
             return Ok(Self { pending, unread, oldest_entry_ms: 0 });
         };
         let (seconds, micros): (u64, u64) = redis.query(&redis::cmd("TIME")).await?;
-        let by_redis = (seconds * 1_000 + micros / 1_000).saturating_sub(id.ms);
-        let by_us = u64::try_from(seen.as_millis()).unwrap_or(u64::MAX);
-        Ok(Self { pending, unread, oldest_entry_ms: by_redis.max(by_us) })
+        let oldest_entry_ms = (seconds * 1_000 + micros / 1_000).saturating_sub(id.ms);
+        Ok(Self { pending, unread, oldest_entry_ms })
     }
 
     /// The waiting orders of two lanes together.
@@ -71,22 +56,6 @@ impl LogNumbers {
             unread: self.unread + other.unread,
             oldest_entry_ms: self.oldest_entry_ms.max(other.oldest_entry_ms),
         }
-    }
-}
-
-impl Oldest {
-    /// Time for which this entry has been the oldest of its log here.
-    fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
-        let mut seen = self.0.lock().expect("no holder of this lock panics");
-        let Some(id) = first else {
-            seen.remove(&lane);
-            return Duration::ZERO;
-        };
-        let (of, since) = seen.entry(lane).or_insert_with(|| (id, Instant::now()));
-        if *of != id {
-            (*of, *since) = (id, Instant::now());
-        }
-        since.elapsed()
     }
 }
 
@@ -103,27 +72,4 @@ async fn first_unread(redis: &Redis, key: &str, state: &LogState) -> RedisResult
     command.arg(key).arg(from).arg("+").arg("COUNT").arg(1);
     let first: Entries = redis.query(&command).await?;
     Ok(first.0.into_iter().next())
-}
-
-#[cfg(test)]
-mod tests {
-    use private_servers::testing::bound_this_test;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_entry_grows_old_by_our_clock_too() {
-        bound_this_test();
-        let oldest = Oldest::default();
-        let log = Lane::numbered(0);
-        let first = EntryId { ms: u64::MAX, sequence: 0 };
-        assert_eq!(oldest.note(log, Some(first)), Duration::ZERO);
-        tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(oldest.note(log, Some(first)), Duration::from_secs(7));
-        let next = EntryId { sequence: 1, ..first };
-        assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "another entry");
-        tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(oldest.note(log, None), Duration::ZERO);
-        assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "nothing waited in between");
-    }
 }

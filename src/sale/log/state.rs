@@ -52,7 +52,7 @@ impl LogState {
         }
         let replies: Vec<RedisResult<Value>> = match lanes {
             [] => Vec::new(),
-            _ => redis.query_each(&mut commands).await?,
+            _ => redis.query_each(&commands).await?,
         };
         replies.chunks_exact(3).map(Self::read).collect()
     }
@@ -114,7 +114,7 @@ pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Option<Progress>>
     commands.cmd("XINFO").arg("STREAM").arg(log);
     commands.cmd("XINFO").arg("GROUPS").arg(log);
     commands.cmd("XPENDING").arg(log).arg(GROUP);
-    let replies = redis.query_each::<Value>(&mut commands).await?;
+    let replies = redis.query_each::<Value>(&commands).await?;
     let [stream, groups, pending] = &replies[..] else {
         return Err((redis::ErrorKind::Client, "three answers were expected").into());
     };

@@ -22,9 +22,8 @@ use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId, order_id};
 use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
 
 /// Reason why an entry became a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
 pub enum Reason {
     /// The entry doesn't name coupon, user and order id.
     Undecodable,
@@ -117,100 +116,46 @@ pub struct Letter {
     pub closed_at: Option<DateTime<Utc>>,
 }
 
-/// Whether dead letters are open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
-pub enum LetterState {
-    /// Waits for an operator.
-    #[default]
-    Open,
-    /// Discarded, or became its order, or given up.
-    Closed,
-}
-
-/// Dead letters that are looked for; each part narrows them down.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LetterFilter {
-    /// Open or closed ones.
-    pub state: LetterState,
-    /// Of this reason.
-    pub reason: Option<Reason>,
-    /// Of this coupon.
-    pub coupon: Option<CouponId>,
-    /// Of this buyer.
-    pub user: Option<UserId>,
-}
-
-/// A dead letter, for its retry.
-#[derive(Debug)]
-pub struct Stored {
-    /// True for a letter that waits for an operator.
-    pub is_open: bool,
-    /// The claim, if the entry could be read: with the revision of its entry.
-    pub claim: Option<LoggedClaim>,
-    /// The order that has its order id.
-    pub order: Option<Namesake>,
-}
-
-/// An order under the order id of a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Namesake {
-    /// True for an order of the same coupon and user.
-    pub is_same_claim: bool,
-    /// True for a live order.
-    pub is_live: bool,
-}
-
-/// This letter, open or closed.
-pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
+/// Whether this letter waits for an operator, and its claim, if the entry could be read: with the revision of its entry.
+/// Until the transaction ends, nobody else retries or discards it.
+pub async fn hold(
+    tx: &mut PgConnection,
+    letter: DeadLetterId,
+) -> sqlx::Result<Option<(bool, Option<LoggedClaim>)>> {
     let row = sqlx::query!(
-        r#"SELECT resolved_at IS NULL AS "is_open!", payload, letter.coupon_id AS "coupon_id: CouponId",
-                  letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
-                  (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
-                  is_live(orders.status) AS is_live
-           FROM dead_letters AS letter LEFT JOIN orders ON orders.id = letter.order_id
-           WHERE letter.id = $1"#,
+        r#"SELECT resolved_at IS NULL AS "is_open!", payload, coupon_id AS "coupon_id: CouponId",
+                  user_id AS "user_id: UserId", order_id AS "order_id: OrderId"
+           FROM dead_letters WHERE id = $1 FOR UPDATE"#,
         letter.get(),
     )
-    .fetch_optional(pool)
+    .fetch_optional(tx)
     .await?;
-    Ok(row.map(|row| Stored {
-        is_open: row.is_open,
-        claim: match (row.coupon_id, row.user_id, row.order_id) {
-            (Some(coupon), Some(user), Some(order)) => {
-                Some(LoggedClaim::without_entry(coupon, user, order).of_letter(&row.payload))
-            }
-            _ => None,
-        },
-        order: row
-            .is_same_claim
-            .map(|is_same_claim| Namesake { is_same_claim, is_live: row.is_live.unwrap_or(false) }),
+    Ok(row.map(|row| {
+        let ids = row.coupon_id.zip(row.user_id).zip(row.order_id);
+        let claim = ids.map(|((coupon, user), order)| {
+            LoggedClaim::without_entry(coupon, user, order).of_letter(&row.payload)
+        });
+        (row.is_open, claim)
     }))
 }
 
-/// Open letters behind `after`, of this reason if one is given, oldest first.
-pub async fn open_page(
-    pool: &PgPool,
-    reason: Option<Reason>,
-    after: Option<DeadLetterId>,
-    limit: i64,
-) -> sqlx::Result<Vec<DeadLetterId>> {
+/// Open letters, of this reason if one is given, oldest first.
+pub async fn open_ids(pool: &PgPool, reason: Option<Reason>) -> sqlx::Result<Vec<DeadLetterId>> {
     sqlx::query_scalar!(
         r#"SELECT id AS "id: DeadLetterId" FROM dead_letters
-           WHERE resolved_at IS NULL AND id > $1 AND reason = coalesce($2, reason)
-           ORDER BY id LIMIT $3"#,
-        after.map_or(0, DeadLetterId::get),
+           WHERE resolved_at IS NULL AND reason = coalesce($1, reason) ORDER BY id"#,
         reason.map(|reason| reason.to_string()),
-        limit,
     )
     .fetch_all(pool)
     .await
 }
 
 /// Closes a letter whose claim is an order after all.
-pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<()> {
-    let mut tx = postgres::begin(pool).await?;
+pub async fn became_order(
+    tx: &mut PgConnection,
+    letter: DeadLetterId,
+    by: &Actor,
+) -> sqlx::Result<()> {
     let letter_was = sqlx::query!(
         r#"UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
                   resolved_at = now(), updated_at = now()
@@ -224,31 +169,28 @@ pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sq
         let event = Event::of(Action::RetryDeadLetter, letter.get())
             .before(json!({ "state": "open", "reason": was.reason }))
             .after(json!({ "state": "closed", "order_id": was.order_id }));
-        audit::note(&mut tx, by, event).await?;
+        audit::note(&mut *tx, by, event).await?;
     }
-    tx.commit().await
+    Ok(())
 }
 
-/// Closes the open letters of a coupon, with a note. Returns their number.
-pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
-    let done = sqlx::query!(
-        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
-                detail = detail || '; given up by an operator, who has archived the sale'
-         WHERE coupon_id = $1 AND resolved_at IS NULL",
+/// The open letters of this coupon, oldest first.
+pub async fn open_letters_of(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+) -> sqlx::Result<Vec<DeadLetterId>> {
+    sqlx::query_scalar!(
+        r#"SELECT id AS "id: DeadLetterId" FROM dead_letters
+           WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY id"#,
         coupon.get(),
     )
-    .execute(tx)
-    .await?;
-    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+    .fetch_all(tx)
+    .await
 }
 
-/// Makes a dead letter of a position. A repeat changes nothing and returns false.
-pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter) -> sqlx::Result<bool> {
-    Ok(insert_all(executor, std::slice::from_ref(letter)).await? == 1)
-}
-
-/// Makes dead letters of positions, all or none. Returns the number of new ones. A letter is there already only if its
-/// payload is the same: a Redis that went back in time may give the id of an entry to another one.
+/// Makes dead letters of positions, all or none. Returns the number of new ones. A letter is there already if its entry
+/// and payload are the same (a Redis that went back in time may give the id of an entry to another one), or if it is open
+/// and of the same claim.
 pub async fn insert_all(
     executor: impl PgExecutor<'_>,
     letters: &[DeadLetter],
@@ -270,6 +212,9 @@ pub async fn insert_all(
          FROM UNNEST($1::integer[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
                      $8::bigint[], $9::bigint[], $10::bigint[])
               AS letter (lane, epoch, entry_id, position, payload, reason, detail, coupon_id, user_id, order_id)
+         WHERE NOT EXISTS (SELECT FROM dead_letters AS open WHERE open.order_id = letter.order_id
+                           AND open.coupon_id = letter.coupon_id AND open.user_id = letter.user_id
+                           AND open.resolved_at IS NULL)
          ORDER BY lane, epoch, entry_id, position
          ON CONFLICT ON CONSTRAINT dead_letters_entry DO NOTHING",
         &column(letters, |letter| letter.lane.get()),
@@ -473,14 +418,5 @@ mod tests {
         assert_eq!((letter.claim, letter.entry()), (Some(claim), claim.place.entry));
         assert_eq!((letter.reason(), letter.detail()), (Reason::Oversold, "no unit"));
         assert_eq!(letter.payload, claim.payload());
-    }
-
-    #[test]
-    fn reasons_are_written_as_they_are_read() {
-        use clap::ValueEnum;
-        for reason in Reason::value_variants() {
-            let word = json!(reason.to_string());
-            assert_eq!(serde_json::from_value::<Reason>(word).expect("a reason"), *reason);
-        }
     }
 }

@@ -1,16 +1,15 @@
-//! Dead letters, for the operator who looks for them and discards them.
+//! Dead letters, for the operator who reads them and discards them. `sale/operations.rs` lists them.
 
-use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
-use super::dead_letter::{self, Letter, LetterFilter, LetterState, Reason};
+use super::dead_letter::{self, Letter, Reason};
 use super::moves::{self, OrderMoves};
-use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
-use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::{Failure, repeated};
 
 /// Outcome of discarding a dead letter.
@@ -24,25 +23,10 @@ pub enum Discarded {
     OrderIdTaken,
 }
 
-/// Result of discarding all dead letters of a reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiscardedAll {
-    /// Letters that are discarded.
-    pub discarded: u64,
-    /// Letters that stay, because another order has the order id.
-    pub order_ids_taken: u64,
-    /// Letters that stay, because Postgres refuses to close them.
-    pub failed: u64,
-}
+/// Result of discarding all dead letters of a reason: letters by the code of what became of them.
+pub type DiscardedAll = BTreeMap<&'static str, u64>;
 
-impl DiscardedAll {
-    /// Letters that stay, by the code of the reason.
-    pub fn kept(&self) -> [(&'static str, u64); 2] {
-        [("order_id_taken", self.order_ids_taken), ("failed", self.failed)]
-    }
-}
-
-/// Lists and discards dead letters. Clones share the pool.
+/// Reads and discards dead letters. Clones share the pool.
 #[derive(Clone)]
 pub struct DeadLetters {
     pool: PgPool,
@@ -60,43 +44,9 @@ impl DeadLetters {
         dead_letter::is_open(&self.pool, order).await
     }
 
-    /// Dead letters that fit, newest first, from before the given one on.
-    pub async fn list(
-        &self,
-        filter: &LetterFilter,
-        before: Option<DeadLetterId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Letter>> {
-        // Each combination of parts has an index of its own, which a plan that knows no values can't choose.
-        let mut tx = postgres::begin_planning(&self.pool).await?;
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, position, payload, reason, detail,
-                      coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
-                      order_id AS "order_id: OrderId", created_at, resolved_at
-               FROM dead_letters
-               WHERE ($1 AND resolved_at IS NULL OR NOT $1 AND resolved_at IS NOT NULL)
-                 AND ($2::text IS NULL OR reason = $2)
-                 AND ($3::bigint IS NULL OR coupon_id = $3) AND ($4::bigint IS NULL OR user_id = $4)
-                 AND id < coalesce($5, 9223372036854775807)
-               ORDER BY id DESC LIMIT $6"#,
-            filter.state == LetterState::Open,
-            filter.reason.map(|reason| reason.to_string()),
-            filter.coupon.map(CouponId::get),
-            filter.user.map(UserId::get),
-            before.map(DeadLetterId::get),
-            i64::from(limit),
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        tx.commit().await?;
-        Ok(rows.into_iter().map(Letter::from).collect())
-    }
-
     /// One dead letter, open or closed.
     pub async fn get(&self, letter: DeadLetterId) -> sqlx::Result<Option<Letter>> {
-        let row = sqlx::query_as!(
-            Row,
+        let row = sqlx::query!(
             r#"SELECT id AS "id: DeadLetterId", lane, entry_id, position, payload, reason, detail,
                       coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
                       order_id AS "order_id: OrderId", created_at, resolved_at
@@ -105,7 +55,21 @@ impl DeadLetters {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(Letter::from))
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(row.map(|row| Letter {
+            id: row.id,
+            lane: row.lane,
+            entry_id: row.entry_id,
+            position: row.position,
+            entry: row.payload.into_iter().map(text).collect(),
+            reason: row.reason,
+            detail: row.detail,
+            coupon_id: row.coupon_id,
+            user_id: row.user_id,
+            order_id: row.order_id,
+            created_at: row.created_at,
+            closed_at: row.resolved_at,
+        }))
     }
 
     /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
@@ -121,67 +85,37 @@ impl DeadLetters {
     ///
     /// When Postgres doesn't answer; the letters before are discarded.
     pub async fn discard_all(&self, reason: Reason, by: &Actor) -> Result<DiscardedAll, Failure> {
-        let mut done = DiscardedAll::default();
-        let mut after = None;
-        loop {
-            let page =
-                dead_letter::open_page(&self.pool, Some(reason), after, limits::LETTERS_AT_A_TIME)
-                    .await?;
-            let Some(last) = page.last().copied() else {
-                return Ok(done);
+        let mut done = DiscardedAll::new();
+        for letter in dead_letter::open_ids(&self.pool, Some(reason)).await? {
+            let code = match self.discard(letter, by).await {
+                Ok(Discarded::Done) => "discarded",
+                Ok(Discarded::OrderIdTaken) => "order_id_taken",
+                Ok(Discarded::NotFound) => continue,
+                Err(failure) if failure.is_of_item() => "failed",
+                Err(failure) => return Err(failure),
             };
-            after = Some(last);
-            for letter in page {
-                match self.discard(letter, by).await {
-                    Ok(Discarded::Done) => done.discarded += 1,
-                    Ok(Discarded::OrderIdTaken) => done.order_ids_taken += 1,
-                    Ok(Discarded::NotFound) => {}
-                    Err(failure) if failure.is_of_item() => done.failed += 1,
-                    Err(failure) => return Err(failure),
-                }
-            }
+            *done.entry(code).or_default() += 1;
         }
-    }
-}
-
-/// A dead letter, as its row.
-struct Row {
-    id: DeadLetterId,
-    lane: i32,
-    entry_id: String,
-    position: i32,
-    payload: Vec<Vec<u8>>,
-    reason: String,
-    detail: String,
-    coupon_id: Option<CouponId>,
-    user_id: Option<UserId>,
-    order_id: Option<OrderId>,
-    created_at: DateTime<Utc>,
-    resolved_at: Option<DateTime<Utc>>,
-}
-
-impl From<Row> for Letter {
-    fn from(row: Row) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self {
-            id: row.id,
-            lane: row.lane,
-            entry_id: row.entry_id,
-            position: row.position,
-            entry: row.payload.into_iter().map(text).collect(),
-            reason: row.reason,
-            detail: row.detail,
-            coupon_id: row.coupon_id,
-            user_id: row.user_id,
-            order_id: row.order_id,
-            created_at: row.created_at,
-            closed_at: row.resolved_at,
-        }
+        Ok(done)
     }
 }
 
 async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<Discarded> {
     let mut tx = postgres::begin(pool).await?;
+    let discarded = discard_in(&mut tx, letter, by).await?;
+    match discarded {
+        Discarded::Done => tx.commit().await?,
+        Discarded::NotFound | Discarded::OrderIdTaken => tx.rollback().await?,
+    }
+    Ok(discarded)
+}
+
+/// Closes a letter, whatever becomes of its claim.
+pub(in crate::sale) async fn discard_in(
+    tx: &mut PgConnection,
+    letter: DeadLetterId,
+    by: &Actor,
+) -> sqlx::Result<Discarded> {
     let found = sqlx::query!(
         r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
            RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
@@ -193,14 +127,11 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
     let Some(found) = found else {
         return Ok(Discarded::NotFound);
     };
-    if let (Some(coupon_id), Some(user_id), Some(order_id)) =
+    if let (Some(coupon), Some(user), Some(order)) =
         (found.coupon_id, found.user_id, found.order_id)
+        && !moves::cancel_unwritten(&mut *tx, (order, coupon, user)).await?
     {
-        let claim = StockReturn { order_id, coupon_id, user_id };
-        if !moves::cancel_unwritten(&mut tx, claim).await? {
-            tx.rollback().await?;
-            return Ok(Discarded::OrderIdTaken);
-        }
+        return Ok(Discarded::OrderIdTaken);
     }
     if found.is_new {
         let order =
@@ -208,8 +139,7 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
         let event = Event::of(Action::DiscardDeadLetter, letter.get())
             .before(json!({"state": "open", "reason": found.reason}))
             .after(order);
-        audit::note(&mut tx, by, event).await?;
+        audit::note(tx, by, event).await?;
     }
-    tx.commit().await?;
     Ok(Discarded::Done)
 }

@@ -9,24 +9,24 @@
 //! An order whose time is over stays unpaid until the pass closes it, and may still be paid until then. The first of
 //! the two wins (`sale/order/moves/mod.rs`).
 //!
-//! # An order that can't be closed
+//! # What each failure does
 //!
-//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and its culprits are
-//! postponed (`sale/order/moves/in_parts.rs`); the others are closed in the same pass.
-//!
-//! # A sale that another session keeps locked
-//!
-//! A batch with an order of it waits in vain for the row of the sale. The pass leaves out all orders of the sale then, as
-//! long as its row is locked: a look tells that without a wait. Its first order is postponed, so that operators see it.
+//! * Postgres refuses to close an order (its sale counts fewer orders as sold than there are, say): the orders of the coupon
+//!   are halved until the culprits stand alone, and these are postponed (`sale/postponed.rs`).
+//! * Another session keeps an order locked: the order is skipped, and is due again in the next run.
+//! * Another session keeps the row of a sale locked: a statement waits for it in vain, once in each run. An alarm names the
+//!   session, and the run leaves out that sale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId};
-use crate::sale::order::moves::OrderMoves;
+use crate::sale::order::moves::{self, OrderMoves};
 use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::Postponed;
 
@@ -34,117 +34,111 @@ use crate::sale::postponed::Postponed;
 pub struct Expiry {
     moves: OrderMoves,
     postponed: Postponed,
-    /// Sales whose rows another session kept locked, at the last look.
-    locked: Mutex<BTreeSet<CouponId>>,
-}
-
-/// Result of one batch.
-struct Batch {
-    /// Orders closed.
-    closed: usize,
-    /// Whether more orders may be due.
-    is_full: bool,
+    /// Each run finds a locked sale anew; an operator needs one line.
+    throttle: Mutex<LogThrottle>,
 }
 
 impl Expiry {
     /// Expiry of these orders.
     pub fn new(moves: OrderMoves, postponed: Postponed) -> Self {
-        Self { moves, postponed, locked: Mutex::default() }
+        Self { moves, postponed, throttle: Mutex::default() }
     }
 
-    /// Closes due orders, oldest first, up to [`limits::PASS_BATCHES_MAX`] batches; then tries postponed ones again that
-    /// are due.
+    /// Tries postponed orders again that are due; then closes due orders, oldest first, up to
+    /// [`limits::PASS_BATCHES_MAX`] batches.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer; batches before that are closed.
     pub async fn pass(&self) -> Result<Ran, Failure> {
-        let locked = stock::locked_among(self.moves.pool(), self.locked()).await?;
-        self.set_locked(locked);
         let mut ran = Ran { items: 0, goes_on: true };
+        let mut tries = self.postponed.begin(Pass::Expiry).await?;
+        for item in tries.due() {
+            let order: Vec<OrderId> = OrderId::new(item).into_iter().collect();
+            let tried = moves::close(self.moves.pool(), &order).await.map_err(Failure::from);
+            ran.items += tries.settle(item, tried).await?.unwrap_or(0);
+        }
+        let mut locked = BTreeSet::new();
         for _ in 0..limits::PASS_BATCHES_MAX {
-            let batch = self.batch().await?;
-            ran.items += batch.closed;
-            ran.goes_on = batch.is_full;
-            if !batch.is_full {
+            let due = self.due(&locked).await?;
+            ran.goes_on =
+                due.values().map(Vec::len).sum::<usize>() >= limits::EXPIRY_BATCH as usize;
+            for (coupon, orders) in due {
+                match self.close_of(coupon, orders).await? {
+                    Some(closed) => ran.items += closed,
+                    None => _ = locked.insert(coupon),
+                }
+            }
+            if !ran.goes_on {
                 break;
             }
         }
-        let mut tries = self.postponed.begin(Pass::Expiry).await?;
-        for item in tries.due() {
-            let tried = match OrderId::new(item) {
-                Ok(order) => {
-                    let closed = self.moves.close_these(&[order]).await;
-                    closed.map_err(Failure::from)
-                }
-                Err(_) => Ok(0),
-            };
-            ran.items += tries.settle(item, tried).await?.unwrap_or(0);
-        }
+        // Locked orders and sales are due all the time.
+        ran.goes_on &= ran.items > 0;
         Ok(ran)
     }
 
-    async fn batch(&self) -> Result<Batch, Failure> {
-        let limit = limits::EXPIRY_BATCH as usize;
-        match self.moves.expire(&self.locked(), limits::EXPIRY_BATCH).await.map_err(Failure::from) {
-            // Locked orders are skipped, so a longer batch may follow a short one: in the next pass.
-            Ok(closed) => Ok(Batch { closed, is_full: closed >= limit }),
-            Err(failure) if failure.is_of_lock() && self.leaves_out_locked(&failure).await? => {
-                Ok(Batch { closed: 0, is_full: true })
-            }
-            Err(failure) if self.postponed.is_of_item(&failure).await? => {
-                self.batch_by_coupon().await
-            }
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Closes a batch of which Postgres has refused a part.
-    async fn batch_by_coupon(&self) -> Result<Batch, Failure> {
-        let due = self.due().await?;
-        let is_full = due.values().map(Vec::len).sum::<usize>() >= limits::EXPIRY_BATCH as usize;
-        let mut closed = 0;
-        for (coupon, orders) in due {
-            match self.moves.close_what_can_be(&self.postponed, coupon, &orders).await {
-                Ok(now) => closed += now,
-                Err(failure)
-                    if failure.is_of_lock() && self.leaves_out_locked(&failure).await? => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(Batch { closed, is_full })
-    }
-
-    /// The orders of the next batch, oldest first, by coupon.
-    async fn due(&self) -> sqlx::Result<BTreeMap<CouponId, Vec<OrderId>>> {
-        let limit = limits::EXPIRY_BATCH;
+    /// The next orders that are due, oldest first, by coupon; without postponed ones, and those of the coupons in `but`.
+    async fn due(
+        &self,
+        but: &BTreeSet<CouponId>,
+    ) -> sqlx::Result<BTreeMap<CouponId, Vec<OrderId>>> {
+        let but: Vec<i64> = but.iter().map(|coupon| coupon.get()).collect();
+        let mut tx = postgres::begin_by_index(self.moves.pool()).await?;
+        let rows = sqlx::query!(
+            r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId" FROM orders
+               WHERE status = 'unpaid' AND pay_by < now() AND coupon_id <> ALL($2)
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+               ORDER BY pay_by LIMIT $1 FOR UPDATE SKIP LOCKED"#,
+            i64::from(limits::EXPIRY_BATCH),
+            &but,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.rollback().await?;
         let mut by_coupon: BTreeMap<CouponId, Vec<OrderId>> = BTreeMap::new();
-        for (order, coupon) in self.moves.due(&self.locked(), limit).await? {
-            by_coupon.entry(coupon).or_default().push(order);
+        for row in rows {
+            by_coupon.entry(row.coupon).or_default().push(row.order);
         }
         Ok(by_coupon)
     }
 
-    /// Leaves out the sales of the next batch that are locked, from now on, and postpones the first order of each.
-    /// Returns whether there are any.
-    async fn leaves_out_locked(&self, failure: &Failure) -> Result<bool, Failure> {
-        let due = self.due().await?;
-        let found = stock::locked_among(self.moves.pool(), due.keys().copied()).await?;
-        let first = found.iter().filter_map(|coupon| due.get(coupon)?.first());
-        let items: Vec<i64> = first.map(|order| order.get()).collect();
-        if items.is_empty() {
-            return Ok(false);
+    /// Closes orders of one coupon, and postpones those that Postgres refuses to close. Returns the number closed; `None` if
+    /// another session keeps the row of the sale locked.
+    async fn close_of(
+        &self,
+        coupon: CouponId,
+        orders: Vec<OrderId>,
+    ) -> Result<Option<usize>, Failure> {
+        let pool = self.moves.pool();
+        let mut closed = 0;
+        let mut parts = vec![orders];
+        while let Some(part) = parts.pop() {
+            let failure = match moves::close(pool, &part).await.map_err(Failure::from) {
+                Ok(now) => {
+                    closed += now;
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            if failure.is_of_lock()
+                && let Some(session) = stock::lock_holder(pool, coupon).await?
+            {
+                if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+                    tracing::error!(%coupon, session, "ALARM: another session keeps the row of a sale locked in Postgres; its unpaid orders can't be closed, and all others go on (docs/operate.md)");
+                }
+                return Ok(None);
+            }
+            if !failure.is_of_item() {
+                return Err(failure);
+            }
+            if let [order] = part[..] {
+                self.postponed.note(Pass::Expiry, &[order.get()], &failure.to_string()).await?;
+                continue;
+            }
+            let (first, second) = part.split_at(part.len() / 2);
+            parts.extend([second, first].map(<[_]>::to_vec));
         }
-        self.postponed.note(Pass::Expiry, &items, &failure.to_string()).await?;
-        self.set_locked(&self.locked() | &found);
-        Ok(true)
-    }
-
-    fn locked(&self) -> BTreeSet<CouponId> {
-        self.locked.lock().expect("no holder of this lock panics").clone()
-    }
-
-    fn set_locked(&self, sales: BTreeSet<CouponId>) {
-        *self.locked.lock().expect("no holder of this lock panics") = sales;
+        Ok(Some(closed))
     }
 }

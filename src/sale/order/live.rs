@@ -18,16 +18,7 @@ pub const SNAPSHOT_PAGE: i64 = 10_000;
 /// An unpaid order of a flash coupon.
 pub struct Unpaid {
     pub order: OrderId,
-    pub coupon: CouponId,
     pub user: UserId,
-    claimed_at: DateTime<Utc>,
-}
-
-impl Unpaid {
-    /// Its place among the unpaid orders, oldest first.
-    pub fn position(&self) -> (DateTime<Utc>, OrderId) {
-        (self.claimed_at, self.order)
-    }
 }
 
 /// Live orders of a flash coupon by user, after `after`.
@@ -51,22 +42,21 @@ pub async fn live_page(
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
 }
 
-/// Unpaid orders of flash coupons in all lanes after this position, oldest first.
+/// Unpaid orders of flash coupons in this lane behind this one, oldest first.
 pub async fn unpaid_page(
     executor: impl PgExecutor<'_>,
-    after: Option<(DateTime<Utc>, OrderId)>,
+    lane: Lane,
+    behind: Option<OrderId>,
 ) -> sqlx::Result<Vec<Unpaid>> {
     sqlx::query_as!(
         Unpaid,
-        r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
-                  user_id AS "user: UserId", claimed_at
-           FROM orders
-           WHERE status = 'unpaid' AND kind = 'flash'
-             AND (claimed_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
-           ORDER BY claimed_at, id LIMIT $3"#,
-        after.map(|(claimed_at, _)| claimed_at),
-        after.map_or(0, |(_, order)| order.get()),
+        r#"SELECT id AS "order: OrderId", user_id AS "user: UserId" FROM orders
+           WHERE (status, id) > ('unpaid', $1) AND (status, id) <= ('unpaid', 9223372036854775807) AND kind = 'flash'
+             AND (coupon_id & 1023)::integer = $3
+           ORDER BY status, id LIMIT $2"#,
+        behind.map_or(0, OrderId::get),
         i64::try_from(PAGE).unwrap_or(i64::MAX),
+        lane.get(),
     )
     .fetch_all(executor)
     .await

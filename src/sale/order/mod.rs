@@ -22,14 +22,11 @@ pub mod read;
 // Batches of claims become rows.
 pub mod write;
 
-// Batches with more claims than units.
-mod overflow;
-
-// Rows of claims.
+// Rows of claims, with their price and deadline.
 pub mod insert;
 
-// Price and deadline of a new order.
-mod terms;
+// The bound on orders that are closed to claim anew.
+pub mod closed;
 
 // Live orders, and whether Redis knows their buyers.
 pub mod live;

@@ -10,12 +10,9 @@ use utoipa::ToSchema;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
 pub enum OrderStatus {
     /// Waits for payment.
     Unpaid,
@@ -188,6 +185,11 @@ impl OrderStatus {
         Self::Refunded,
     ];
 
+    /// Whether an order in this status holds a unit; as the function `is_live` in Postgres.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Unpaid | Self::Paid | Self::Redeemed | Self::Refunding)
+    }
+
     /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -203,40 +205,32 @@ impl OrderStatus {
 }
 
 #[cfg(test)]
-impl Order {
-    /// A plain order of this user.
-    pub(in crate::sale::order) fn example(order: i64, user: i64, status: OrderStatus) -> Self {
-        Self {
-            order_id: OrderId::new(order).expect("an id"),
-            coupon_id: CouponId::compose(1, 1),
-            user_id: UserId::new(user).expect("an id"),
-            status,
-            pay_method: None,
-            pay_cents: 1,
-            currency: "CNY".to_owned(),
-            pay_by: DateTime::UNIX_EPOCH,
-            claimed_at: DateTime::UNIX_EPOCH,
-            paid_at: None,
-            redeemed_at: None,
-            cancelled_at: None,
-            cancel_reason: None,
-            expired_at: None,
-            refunding_at: None,
-            refunded_at: None,
-            redemption_code: None,
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
-    use clap::ValueEnum;
-
     use super::*;
 
-    #[test]
-    fn all_statuses_are_listed() {
-        assert_eq!(OrderStatus::ALL, OrderStatus::value_variants());
+    impl Order {
+        /// A plain order of this user.
+        pub(in crate::sale::order) fn example(order: i64, user: i64, status: OrderStatus) -> Self {
+            Self {
+                order_id: OrderId::new(order).expect("an id"),
+                coupon_id: CouponId::compose(1, 1),
+                user_id: UserId::new(user).expect("an id"),
+                status,
+                pay_method: None,
+                pay_cents: 1,
+                currency: "CNY".to_owned(),
+                pay_by: DateTime::UNIX_EPOCH,
+                claimed_at: DateTime::UNIX_EPOCH,
+                paid_at: None,
+                redeemed_at: None,
+                cancelled_at: None,
+                cancel_reason: None,
+                expired_at: None,
+                refunding_at: None,
+                refunded_at: None,
+                redemption_code: None,
+            }
+        }
     }
 
     #[test]

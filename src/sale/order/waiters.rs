@@ -205,8 +205,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-    use private_servers::testing::{Bounded, bound_this_test, bounded};
+    use private_servers::testing::{Bounded, bound_this_test};
 
     use super::*;
     use crate::sale::order::model::OrderStatus;
@@ -231,12 +230,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn written_orders_are_not_gone_through_while_no_request_waits() {
-        bound_this_test();
-        waiters().written(std::iter::from_fn(|| -> Option<OrderId> { unreachable!("an order") }));
-    }
-
-    #[tokio::test]
     async fn an_order_is_handed_to_each_request_of_its_buyer_and_to_no_other() {
         bound_this_test();
         let waiters = waiters();
@@ -258,27 +251,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_tells_of_orders_for_which_requests_wait_and_of_no_others() {
-        bound_this_test();
-        let waiters = waiters();
-        let told = |orders: &[i64]| {
-            waiters.written(orders.iter().map(|id| order(*id)));
-            waiters.0.written.notified().now_or_never().is_some()
-        };
-        assert!(!told(&[7]), "no request waits");
-        let (place, _told) = waiters.enter(user(1), order(7)).expect("a place");
-        for (orders, is_told) in
-            [(&[][..], false), (&[6], false), (&[8, 9], false), (&[7], true), (&[6, 7, 8], true)]
-        {
-            assert_eq!(told(orders), is_told, "{orders:?}");
-        }
-        drop(place);
-        assert!(!told(&[7]));
-        assert_eq!(waiters.0.sought(), None);
-        assert!(!waiters.0.lock().is_looked_for);
-    }
-
-    #[tokio::test]
     async fn so_many_requests_wait_and_none_while_the_service_stops() {
         bound_this_test();
         let waiters = waiters();
@@ -292,121 +264,5 @@ mod tests {
         let patience = Duration::from_secs(3_600);
         assert_eq!(waiters.wait(user(1), order(7), patience).bounded().await, None);
         assert_eq!(waiters.count(), 0);
-    }
-
-    /// Requests whose looks meet a server that takes connections and never answers.
-    struct Silent {
-        waiters: OrderWaiters,
-        metrics: Metrics,
-        shutdown: Shutdown,
-        _server: std::net::TcpListener,
-    }
-
-    impl Silent {
-        fn new() -> Self {
-            let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let url = format!("postgres://{}/none", server.local_addr().expect("it is bound"));
-            let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy(&url);
-            let hour = Duration::from_secs(3_600);
-            let orders = Orders::new(pool.expect("a valid URL"), hour, hour);
-            let metrics = Metrics::new(std::iter::empty(), std::iter::empty()).expect("metrics");
-            let shutdown = Shutdown::default();
-            let waiters = OrderWaiters::new(orders, &metrics, shutdown.clone());
-            Self { waiters, metrics, shutdown, _server: server }
-        }
-
-        /// Looks so far.
-        fn looks(&self) -> u32 {
-            let page = self.metrics.page();
-            let line =
-                page.lines().find_map(|line| line.strip_prefix("flash_sale_order_looks_total "));
-            line.and_then(|looks| looks.parse().ok()).expect("it is on the page")
-        }
-
-        /// Stops the service. Returns the time that its looking task takes to end.
-        async fn stop(&self) -> Duration {
-            let began = Instant::now();
-            assert!(self.shutdown.stop(Duration::from_secs(3_600)).bounded().await);
-            began.elapsed()
-        }
-    }
-
-    /// Lets the looking task go on as far as it comes without waiting.
-    async fn let_it_go_on() {
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_that_enter_share_one_looking_task_which_ends_with_the_last() {
-        bound_this_test();
-        let silent = Silent::new();
-        for _ in 0..2 {
-            let one = silent.waiters.enter(user(1), order(7)).expect("a place");
-            let two = silent.waiters.enter(user(2), order(8)).expect("a place");
-            assert_eq!(silent.shutdown.tracker().len(), 1);
-            let_it_go_on().await;
-            drop((one, two));
-            sleep(2 * limits::PREFER_LOOK_PERIOD).await;
-            assert_eq!((silent.shutdown.tracker().len(), silent.looks()), (0, 0));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_looking_task_stops_at_once_while_it_pauses_and_while_it_looks() {
-        bound_this_test();
-        for looks in [0, 1] {
-            let silent = Silent::new();
-            let _place = silent.waiters.enter(user(1), order(7)).expect("a place");
-            if looks > 0 {
-                silent.waiters.written([order(7)].into_iter());
-            }
-            let_it_go_on().await;
-            assert_eq!(silent.looks(), looks);
-            assert_eq!(silent.stop().await, Duration::ZERO, "after {looks} looks");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_long_look_is_followed_by_a_long_pause_which_a_written_order_ends() {
-        bound_this_test();
-        let silent = Silent::new();
-        let _place = silent.waiters.enter(user(1), order(7)).expect("a place");
-        let began = Instant::now();
-        // A look ends after three seconds without an answer. Nine times that are more than the longest pause.
-        for (at_ms, looks) in [(8, 0), (12, 1), (3_005, 1), (4_005, 1), (4_020, 2), (7_500, 2)] {
-            tokio::time::sleep_until(began + Duration::from_millis(at_ms)).await;
-            let_it_go_on().await;
-            assert_eq!(silent.looks(), looks, "after {at_ms} ms");
-        }
-        silent.waiters.written([order(6)].into_iter());
-        let_it_go_on().await;
-        assert_eq!(silent.looks(), 2, "no request waits for that one");
-        silent.waiters.written([order(7)].into_iter());
-        let_it_go_on().await;
-        assert_eq!(silent.looks(), 3);
-        silent.stop().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_waits_until_it_is_told_or_its_patience_ends() {
-        bound_this_test();
-        let silent = Silent::new();
-        let waiters = &silent.waiters;
-        let began = Instant::now();
-        assert_eq!(waiters.wait(user(1), order(7), Duration::from_secs(5)).bounded().await, None);
-        assert!((5_000..=5_002).contains(&began.elapsed().as_millis()));
-        assert_eq!(waiters.count(), 0);
-        let written = Order::example(7, 1, OrderStatus::Unpaid);
-        let telling = async {
-            let_it_go_on().await;
-            waiters.0.tell(vec![written.clone()]);
-        };
-        let waiting = waiters.wait(user(1), order(7), Duration::from_secs(3_600));
-        let both = async { tokio::join!(waiting, telling) };
-        let (told, ()) = bounded("a word", both).await;
-        assert_eq!((told, waiters.count()), (Some(written), 0));
-        silent.stop().await;
     }
 }

@@ -1,10 +1,13 @@
-//! Batches of accepted claims become rows. The queries stand in `insert.rs`; `overflow.rs` writes batches with more
-//! claims than units.
+//! Batches of accepted claims become rows.
 //!
 //! Constraints settle every race here: the primary key (an order id is used once), the partial unique indexes (one
 //! live order for each buyer) and `sold + n <= total`. Locks only spare double work.
+//!
+//! The first try assumes that each claim is new and has a unit: looking before each row would cost Postgres a fifth more.
+//! Where that is wrong (a worker has died, an older Redis has sold more), the second try locks the rows of the sales, so
+//! that units and archiving stay as they are read, and decides claim by claim.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -12,50 +15,16 @@ use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::closed::ClosedOrders;
+use super::dead_letter::{self, DeadLetter, Reason};
+use super::insert::{NotWritten, Terms, Written, insert_all};
 use crate::base::limits;
-use crate::kit::postgres::Unfinished;
+use crate::kit::postgres::{self, Unfinished};
 use crate::sale::coupon::stock;
-use crate::sale::coupon::stock::Sold;
+use crate::sale::coupon::stock::LockedSale;
 use crate::sale::fence;
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId, order_id};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
-use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
-
-use super::insert::{
-    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_aside,
-};
-use super::overflow;
-use super::terms::Terms;
-
-/// Part of a batch that has to be written.
-#[derive(Clone, Copy)]
-enum Amount {
-    All,
-    WhatFits,
-}
-
-/// Bound on the closed orders that one user leaves of one coupon within [`limits::CLOSED_ORDERS_TIME`], by the
-/// seconds in their ids.
-#[derive(Clone, Copy, Debug)]
-pub struct ClosedOrders {
-    /// The number; 0 for no bound.
-    pub most: u32,
-}
-
-impl ClosedOrders {
-    /// The order id behind which closed orders count at this time.
-    pub(super) fn counted_behind(self, now: DateTime<Utc>) -> i64 {
-        order_id::first_at(now - limits::CLOSED_ORDERS_TIME)
-    }
-
-    /// Time until the oldest of as many closed orders as may be counts no more.
-    pub(super) fn wait(self, now: DateTime<Utc>, oldest: i64) -> Duration {
-        let age = now - order_id::time_of(oldest);
-        // A second more, because ids tell seconds only.
-        let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
-        rest.saturating_sub(age.to_std().unwrap_or_default())
-    }
-}
 
 /// Reads and writes orders. Clones share the pool.
 #[derive(Clone)]
@@ -108,38 +77,8 @@ impl Orders {
         .await
     }
 
-    /// Time after which the user may claim this regular coupon again, if as many orders as may be have been closed.
-    pub async fn closed_orders_wait(
-        &self,
-        coupon: CouponId,
-        user: UserId,
-        closed: ClosedOrders,
-    ) -> sqlx::Result<Option<Duration>> {
-        if closed.most == 0 {
-            return Ok(None);
-        }
-        let oldest = sqlx::query!(
-            r#"SELECT id, now() AS "now!" FROM orders
-               WHERE user_id = $1 AND id > (floor(extract(epoch FROM now()))::bigint - 1640995200 - $2) << 32
-                 AND coupon_id = $3 AND NOT is_live(status)
-               ORDER BY id DESC OFFSET $4 LIMIT 1"#,
-            user.get(),
-            limits::CLOSED_ORDERS_TIME.as_secs().cast_signed(),
-            coupon.get(),
-            i64::from(closed.most) - 1,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(oldest.map(|oldest| closed.wait(oldest.now, oldest.id)))
-    }
-
-    /// Whether there is a sale of this coupon.
-    pub async fn has_sale(&self, coupon: CouponId) -> sqlx::Result<bool> {
-        stock::exists(&mut *self.pool.acquire().await?, coupon).await
-    }
-
-    /// Writes a batch of claims in one transaction: rows, dead letters for conflicts, units
-    /// sold. Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
+    /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
+    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
     ///
     /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
     /// the locks mustn't be held for ever.
@@ -153,35 +92,10 @@ impl Orders {
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
-        self.write_amount(Amount::All, lane, claims, locks_lost).await
-    }
-
-    /// Writes as many of these claims, all of one coupon, as it has units for, in the given order; the others become
-    /// dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write); [`NotWritten::Poison`] also when units came back meanwhile.
-    pub async fn write_what_fits(
-        &self,
-        lane: (Lane, i64),
-        claims: &[LoggedClaim],
-        locks_lost: &CancellationToken,
-    ) -> Result<Written, NotWritten> {
-        self.write_amount(Amount::WhatFits, lane, claims, locks_lost).await
-    }
-
-    async fn write_amount(
-        &self,
-        amount: Amount,
-        lane: (Lane, i64),
-        claims: &[LoggedClaim],
-        locks_lost: &CancellationToken,
-    ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
         let acquired = timeout_at(deadline, Unfinished::acquire(&self.pool)).await;
         let mut unfinished = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
-        let writing = write_on(unfinished.connection(), amount, lane, claims, &self.terms);
+        let writing = write_on(unfinished.connection(), lane, claims, &self.terms);
         let written = tokio::select! {
             biased;
             () = locks_lost.cancelled() => return Err(NotWritten::LocksLost),
@@ -196,53 +110,24 @@ impl Orders {
 
 async fn write_on(
     connection: &mut PgConnection,
-    amount: Amount,
     (lane, epoch): (Lane, i64),
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Written, NotWritten> {
     let mut tx = begin_in(connection, lane, epoch).await?;
-    if let Amount::WhatFits = amount {
-        let written = overflow::write(&mut tx, lane, claims, terms).await;
-        return end(tx, written).await;
+    let mut written = insert_counted(&mut tx, claims, terms).await;
+    while let Ok(None) = written {
+        tx.rollback().await?;
+        tx = begin_in(connection, lane, epoch).await?;
+        written = write_each(&mut tx, lane, claims, terms).await;
     }
-    // Rows are there already only after a worker has died, or an operator has written by hand. So the first try
-    // assumes that there are none: looking before each row costs Postgres a fifth more.
-    match insert_counted(&mut tx, claims, terms).await {
-        Ok(true) => {
-            let written = Written { inserted: claims.len(), ..Written::default() };
-            end(tx, Ok(written)).await
-        }
-        Ok(false) => {
-            tx.rollback().await?;
-            loop {
-                tx = begin_in(connection, lane, epoch).await?;
-                match write_missing(&mut tx, lane, claims, terms).await {
-                    // Once for each sale at most: it stays archived.
-                    Ok(None) => tx.rollback().await?,
-                    Ok(Some(written)) => return end(tx, Ok(written)).await,
-                    Err(error) => return end(tx, Err(error)).await,
-                }
-            }
-        }
-        Err(error) => end(tx, Err(error)).await,
+    // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
+    // the next try, on another connection.
+    match written {
+        Ok(_) => tx.commit().await?,
+        Err(_) => tx.rollback().await?,
     }
-}
-
-/// Inserts all claims, and counts them as sold. False if one of them is there already, or its sale is archived; then the
-/// transaction is of no more use.
-///
-/// A sale can't be archived between the count and the commit, because counting locks its row.
-async fn insert_counted(
-    tx: &mut Transaction<'_, Postgres>,
-    claims: &[LoggedClaim],
-    terms: &Terms,
-) -> Result<bool, NotWritten> {
-    if !insert_new(tx, claims, terms).await? {
-        return Ok(false);
-    }
-    let coupons = claims.iter().map(|claim| claim.coupon_id);
-    Ok(count_sold(tx, coupons).await? == Sold::Counted)
+    written.map(Option::unwrap_or_default)
 }
 
 /// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end.
@@ -259,96 +144,213 @@ async fn begin_in(
     Ok(tx)
 }
 
-async fn end(
-    tx: Transaction<'_, Postgres>,
-    written: Result<Written, NotWritten>,
-) -> Result<Written, NotWritten> {
-    // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
-    // the next try, on another connection.
-    match written {
-        Ok(_) => tx.commit().await?,
-        Err(_) => tx.rollback().await?,
+/// Inserts all claims, and counts them as sold. `None` if one of them is there already, or has no unit; then the
+/// transaction is of no more use.
+async fn insert_counted(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[LoggedClaim],
+    terms: &Terms,
+) -> Result<Option<Written>, NotWritten> {
+    if !insert_all(tx, claims, terms).await? {
+        return Ok(None);
     }
-    written
+    // In coupon order, so that two workers never wait for each other in a circle.
+    let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for claim in claims {
+        *sold.entry(claim.coupon_id).or_default() += 1;
+    }
+    for (coupon, orders) in sold {
+        if !stock::add_sold(&mut *tx, coupon, orders).await? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Written { inserted: claims.len(), ..Written::default() }))
 }
 
-/// Writes claims of which some may be there already, in these or in other orders. `None` if one of their sales has been
-/// archived meanwhile; then the transaction is of no more use.
-async fn write_missing(
+/// Writes each claim that can become a row, as far as there are units, and makes dead letters of the others. Of claims that
+/// contradict each other the earlier one in the log wins. `None` if rows have come in between; then the transaction is of
+/// no more use.
+async fn write_each(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Option<Written>, NotWritten> {
-    let aside = set_aside(tx, lane, claims).await?;
-    let (claims, mut written) = (&aside.rest[..], aside.written);
-    let inserted = insert_missing(tx, claims, terms).await?;
-    written.inserted = inserted.len();
-    let rows = existing(tx, claims).await?;
-    let mut conflicts = Vec::new();
-    for claim in claims {
-        if rows.get(&claim.order_id).is_some_and(|owner| owner.is_of(claim)) {
-            continue;
-        }
-        conflicts.push(DeadLetter::of_claim(lane, claim, Reason::Conflict, CONFLICT));
-    }
-    let new_conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
-    written.conflicts += new_conflicts;
-    written.repeated += claims.len() - written.inserted - new_conflicts;
-    let counted = count_sold(tx, inserted.into_values()).await?;
-    Ok((counted == Sold::Counted).then_some(written))
-}
-
-/// Counts a unit of each of these coupons as sold. Tells whether one of their sales is archived.
-async fn count_sold(
-    tx: &mut Transaction<'_, Postgres>,
-    coupons: impl Iterator<Item = CouponId>,
-) -> Result<Sold, NotWritten> {
-    // In coupon order, so that two workers never wait for each other in a circle.
-    let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
-    for coupon in coupons {
-        *sold.entry(coupon).or_default() += 1;
-    }
-    let mut counted = Sold::Counted;
-    for (coupon, orders) in sold {
-        match stock::add_sold(&mut *tx, coupon, orders).await? {
-            Sold::Counted => {}
-            Sold::CountedInArchive => counted = Sold::CountedInArchive,
-            Sold::NoUnits => return Err(no_units(tx, coupon, orders).await?),
-        }
-    }
-    Ok(counted)
-}
-
-async fn no_units(
-    tx: &mut Transaction<'_, Postgres>,
-    coupon: CouponId,
-    orders: i64,
-) -> sqlx::Result<NotWritten> {
-    let (reason, detail) = if stock::exists(&mut *tx, coupon).await? {
-        (Reason::Oversold, format!("coupon {coupon} hasn't {orders} more units to sell"))
-    } else {
-        (Reason::Invalid, format!("there is no flash coupon {coupon}"))
+    postgres::plan_for_values(&mut *tx).await?;
+    let mut known = Known {
+        sales: stock::lock(&mut *tx, claims.iter().map(|claim| claim.coupon_id)).await?,
+        rows: rows(tx, claims).await?,
+        holders: holders(tx, claims).await?,
+        latest: postgres::time(&mut **tx).await? + limits::ORDER_AHEAD_MAX,
     };
-    Ok(NotWritten::Poison(reason, detail))
+    let mut written = Written::default();
+    let (mut new, mut letters) = (Vec::new(), Vec::new());
+    for claim in claims {
+        match known.fate(claim) {
+            Fate::Row => new.push(*claim),
+            Fate::Repeat => written.repeated += 1,
+            Fate::Letter(reason, detail) => {
+                letters.push(DeadLetter::of_claim(lane, claim, reason, detail));
+            }
+        }
+    }
+    written.inserted = new.len();
+    if !new.is_empty() && insert_counted(tx, &new, terms).await?.is_none() {
+        return Ok(None);
+    }
+    let mut by_reason: BTreeMap<Reason, Vec<DeadLetter>> = BTreeMap::new();
+    for letter in letters {
+        by_reason.entry(letter.reason()).or_default().push(letter);
+    }
+    for (reason, letters) in by_reason {
+        let new = dead_letter::insert_all(&mut **tx, &letters).await?;
+        written.repeated += letters.len() - new;
+        written.dead_letters.push((reason, new));
+    }
+    Ok(Some(written))
+}
+
+/// Facts by which a batch is decided claim by claim.
+struct Known {
+    /// The sales, whose rows are locked.
+    sales: BTreeMap<CouponId, LockedSale>,
+    /// Coupon and buyer of the rows under the order ids of these claims, in any status.
+    rows: HashMap<OrderId, (CouponId, UserId)>,
+    /// Buyers who have a live order.
+    holders: HashSet<(CouponId, UserId)>,
+    /// The latest time that a claim may have.
+    latest: DateTime<Utc>,
+}
+
+/// What becomes of a claim.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Row,
+    Repeat,
+    Letter(Reason, &'static str),
+}
+
+impl Known {
+    /// Decides about a claim, which takes its unit and its buyer's place if it becomes a row.
+    fn fate(&mut self, claim: &LoggedClaim) -> Fate {
+        const CONFLICT: Fate = Fate::Letter(
+            Reason::Conflict,
+            "its order id, or its buyer's place, belongs to another order",
+        );
+        let &LoggedClaim { order_id, coupon_id, user_id, claimed_at, .. } = claim;
+        let buyer = (coupon_id, user_id);
+        if let Some(owner) = self.rows.get(&order_id) {
+            return if *owner == buyer { Fate::Repeat } else { CONFLICT };
+        }
+        if claimed_at > self.latest {
+            // It would move all later ids.
+            return Fate::Letter(
+                Reason::Invalid,
+                "ALARM: its order id carries a time more than a day ahead of Postgres's clock: set the clock of Redis, and have the lane recovered",
+            );
+        }
+        match self.sales.get_mut(&coupon_id) {
+            None => Fate::Letter(Reason::Invalid, "there is no flash coupon with its coupon's id"),
+            // A sale is archived when each of its claims is a row, so this one comes from an older log.
+            Some(sale) if sale.is_archived => Fate::Letter(
+                Reason::Archived,
+                "its sale is archived, so it may have been an order that was deleted since",
+            ),
+            _ if self.holders.contains(&buyer) => CONFLICT,
+            Some(sale) if sale.left <= 0 => {
+                Fate::Letter(Reason::Oversold, "its sale has no unit left to sell")
+            }
+            Some(sale) => {
+                sale.left -= 1;
+                self.holders.insert(buyer);
+                self.rows.insert(order_id, buyer);
+                Fate::Row
+            }
+        }
+    }
+}
+
+/// Coupon and buyer of the rows under these order ids, in any status.
+async fn rows(
+    tx: &mut PgConnection,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<HashMap<OrderId, (CouponId, UserId)>> {
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, (row.coupon, row.user))).collect())
+}
+
+/// The buyers of these claims who have a live order.
+async fn holders(
+    tx: &mut PgConnection,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<HashSet<(CouponId, UserId)>> {
+    let coupons: Vec<i64> = claims.iter().map(|claim| claim.coupon_id.get()).collect();
+    let users: Vec<i64> = claims.iter().map(|claim| claim.user_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon: CouponId", orders.user_id AS "user: UserId"
+           FROM UNNEST($1::bigint[], $2::bigint[]) AS claim (coupon, buyer)
+           JOIN orders ON coupon_id = claim.coupon AND orders.user_id = claim.buyer
+           WHERE kind = 'flash' AND is_live(status)"#,
+        &coupons,
+        &users,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon, row.user)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn claim(order: i64, coupon: i64, user: i64) -> LoggedClaim {
+        let (user, order) =
+            (UserId::new(user).expect("an id"), OrderId::new(order).expect("an id"));
+        LoggedClaim::without_entry(CouponId::compose(coupon, 1), user, order)
+    }
+
     #[test]
-    fn a_closed_order_counts_for_an_hour_and_a_second_from_the_second_in_its_id() {
-        let closed = ClosedOrders { most: 3 };
-        let id = order_id::first_at("2026-11-21T12:00:00Z".parse().expect("a time"));
-        let time = order_id::time_of(id);
-        for (age, rest) in [(0, 3_601), (1, 3_600), (3_600, 1), (3_601, 0), (4_000, 0), (-5, 3_601)]
-        {
-            let now = time + chrono::TimeDelta::seconds(age);
-            assert_eq!(closed.wait(now, id + 77), Duration::from_secs(rest), "after {age} s");
+    fn a_claim_becomes_a_row_if_nothing_speaks_against_it() {
+        let sale = |left, is_archived| LockedSale { left, is_archived };
+        let coupon = |number| CouponId::compose(number, 1);
+        let user = |number| UserId::new(number).expect("an id");
+        let mut known = Known {
+            sales: [(coupon(1), sale(2, false)), (coupon(2), sale(5, true))].into(),
+            rows: [(OrderId::new(10).expect("an id"), (coupon(1), user(10)))].into(),
+            holders: [(coupon(1), user(10))].into(),
+            latest: claim(1 << 33, 1, 1).claimed_at,
+        };
+        let row = None;
+        for (order, coupon, user, expected) in [
+            (10, 1, 11, Some(Reason::Conflict)),
+            (11, 1, 10, Some(Reason::Conflict)),
+            (11, 1, 11, row),
+            // Both of the batch itself.
+            (11, 1, 12, Some(Reason::Conflict)),
+            (12, 1, 11, Some(Reason::Conflict)),
+            (13, 1, 13, row),
+            (14, 1, 14, Some(Reason::Oversold)),
+            (15, 2, 15, Some(Reason::Archived)),
+            (16, 3, 16, Some(Reason::Invalid)),
+            (3 << 32, 1, 17, Some(Reason::Invalid)),
+        ] {
+            let reason = match known.fate(&claim(order, coupon, user)) {
+                Fate::Letter(reason, _) => Some(reason),
+                fate => {
+                    assert_eq!(fate, Fate::Row);
+                    None
+                }
+            };
+            assert_eq!(reason, expected, "order {order} of user {user}, coupon {coupon}");
         }
-        let counted = |age| closed.counted_behind(time + chrono::TimeDelta::seconds(age));
-        assert_eq!([3_599, 3_600, 3_601].map(|age| counted(age) <= id), [true, true, false]);
-        assert_eq!(counted(3_600), id);
+        assert_eq!(known.fate(&claim(10, 1, 10)), Fate::Repeat);
+        assert_eq!(known.fate(&claim(11, 1, 11)), Fate::Repeat);
     }
 }

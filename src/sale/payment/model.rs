@@ -5,12 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Status of a payment.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
 pub enum PaymentStatus {
     /// The payment has paid its order.
     Accepted,
@@ -25,12 +22,9 @@ pub enum PaymentStatus {
 }
 
 /// Reason why a payment doesn't pay an order, or pays it no longer.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
 pub enum PaymentReason {
     /// The order's refund was asked for.
     AskedFor,
@@ -71,6 +65,11 @@ impl PaymentReason {
 }
 
 impl PaymentStatus {
+    /// Status of a payment that pays its order, unless there is a reason why not: then it goes back.
+    pub(super) fn for_reason(why_not: Option<PaymentReason>) -> Self {
+        if why_not.is_some() { Self::Refunding } else { Self::Accepted }
+    }
+
     /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {

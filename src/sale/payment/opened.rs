@@ -3,27 +3,27 @@
 //! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
 //! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
 //! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
-//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order;
-//! so is a row that Postgres refuses to change, whatever the gateway answers.
+//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order; so is
+//! one about which the gateway has given no answer for [`limits::OPENED_UNHEARD_LONG`]: its money may have been taken, and
+//! stands in no other list.
 //!
 //! A gateway may close a payment that has not been paid. The row then begins its next payment, under a key of its own,
 //! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
 //! callback, and goes the way of all money.
 
-use std::sync::Arc;
-
 use super::gateway::Gateway;
 use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
 use super::model::ToBePaid;
-use super::{Due, Paying, Payments, Unanswered, rows};
+use super::pass::Unanswered;
+use super::rows::Payment;
+use super::{Paying, Payments};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
-use crate::sale::order::model::PayMethod;
+use crate::sale::order::model::{Order, PayMethod};
 use crate::sale::pass::Pass;
-use crate::sale::postponed::Tries;
 
 /// An opened payment that is due for a look.
 struct Waiting {
@@ -36,25 +36,8 @@ struct Waiting {
     currency: String,
     /// None if the gateway's answer got lost.
     payment_id: Option<String>,
-    /// Time for which the gateway has been asked and has given no answer, in seconds; below 0 before the look is due.
-    unheard_s: f64,
-}
-
-/// End of the looks at an opened payment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// The payer had three days since the last visit.
-    PatienceEnds,
-    /// The end of the payment is known: its money was taken, and is in no book here yet.
-    Known,
-}
-
-/// Consequence of a look that has no answer.
-enum Unheard {
-    /// None: a callback has told of the money, and an answer would add nothing.
-    InTheBooks,
-    /// The gateway is asked again after a pause.
-    AskedAgain,
+    /// Whether the gateway has given no answer for so long that a person has to ask.
+    is_unheard: bool,
 }
 
 /// The gateway's id of a payment, and its state there; or no answer.
@@ -64,19 +47,25 @@ impl Payments {
     /// Opens a payment of the order, or finds the one that is open. Repeats open no second one.
     pub(super) async fn open(
         &self,
-        gateway: &Arc<HttpGateway>,
-        order: OrderId,
+        gateway: &HttpGateway,
+        due: Order,
         method: PayMethod,
-        due: Due,
     ) -> Result<Paying, Failure> {
-        let Due { pay_cents: amount_cents, currency, pay_by } = due;
+        let Order { order_id: order, pay_cents: amount_cents, currency, pay_by, .. } = due;
         let (number, known) = self.begin_opening(order, method, amount_cents, &currency).await?;
         let opened = match known {
             Some(opened) => opened,
             None => {
-                let due = Due { pay_cents: amount_cents, currency: currency.clone(), pay_by };
-                match gateway.open(&self.opening(order, method, number, due)).await {
-                    Ok(opened) => self.note_opened(order, method, number, opened).await?,
+                let opening = Opening {
+                    key: key(order, method, number),
+                    order_id: order,
+                    method,
+                    amount_cents,
+                    currency: currency.clone(),
+                    pay_by,
+                };
+                match gateway.open(&opening).await {
+                    Ok(opened) => self.note_opened(&opening, number, opened).await?,
                     Err(NoAnswer::Refused(_, words)) => return Ok(Paying::Refused(words)),
                     Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
                 }
@@ -84,16 +73,6 @@ impl Payments {
         };
         let Opened { payment_id, pay_url } = opened;
         Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
-    }
-
-    /// The request for the payment with this number. The same request has the same key, however often it is made.
-    fn opening(&self, order_id: OrderId, method: PayMethod, number: i32, due: Due) -> Opening {
-        let Due { pay_cents: amount_cents, currency, pay_by } = due;
-        let key = match number {
-            1 => format!("pay-{order_id}-{}", method.as_str()),
-            _ => format!("pay-{order_id}-{}-{number}", method.as_str()),
-        };
-        Opening { key, order_id, method, amount_cents, currency, pay_by }
     }
 
     /// Number of the payment that is open or to be opened, and the gateway's answer, if there has been one.
@@ -129,16 +108,15 @@ impl Payments {
 
     async fn note_opened(
         &self,
-        order: OrderId,
-        method: PayMethod,
+        opening: &Opening,
         number: i32,
         opened: Opened,
     ) -> sqlx::Result<Opened> {
         sqlx::query!(
             "UPDATE opened_payments SET gateway_payment_id = $4, pay_url = $5, updated_at = now()
              WHERE order_id = $1 AND method = $2 AND number = $3 AND gateway_payment_id IS NULL",
-            order.get(),
-            method.as_str(),
+            opening.order_id.get(),
+            opening.method.as_str(),
             number,
             opened.payment_id,
             opened.pay_url,
@@ -149,115 +127,59 @@ impl Payments {
     }
 
     /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
-    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one. A
-    /// payment about which it goes on giving no answer, though it answers about others, is postponed: its money may have
-    /// been taken, and stands in no other list.
+    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
     pub(super) async fn look_at_opened(
         &self,
         gateway: &HttpGateway,
     ) -> Result<Unanswered, Failure> {
         let mut tries = self.postponed.begin(Pass::Openings).await?;
         let mut unanswered = Unanswered::default();
-        let mut is_heard = false;
-        let (mut done, mut unheard) = (Vec::new(), Vec::new());
-        let due = tries.due();
-        for waiting in self.opened_due(&due).await? {
+        let due = self.opened_due().await?;
+        for waiting in &due {
             let order = waiting.order;
-            match self.look_at(gateway, &waiting).await {
-                Err(Failure::Gateway(words)) => {
-                    let words = format!("opened payment of order {order}: {words}");
-                    let failure = Failure::Gateway(words);
-                    match self.note_unheard(&waiting).await {
-                        Ok(Unheard::InTheBooks) => {}
-                        Ok(Unheard::AskedAgain) => {
-                            tries.put_off(order.get(), &failure).await?;
-                            unheard.push((waiting, failure.to_string()));
-                        }
-                        Err(refusal) => self.put_aside(&mut tries, &waiting, refusal).await?,
-                    }
-                    unanswered.add(failure);
+            let mut looked = self.look_at(gateway, waiting).await;
+            if let Err(Failure::Gateway(words)) = looked {
+                let words = format!("opened payment of order {order}: {words}");
+                looked = self.ask_after_a_pause(waiting.id).await.map_err(Failure::from);
+                if waiting.is_unheard && looked.is_ok() {
+                    looked = Err(Failure::Unheard(words.clone()));
                 }
-                looked => {
-                    is_heard = true;
-                    unanswered.end_row();
-                    match looked {
-                        Ok(()) => done.push(order),
-                        Err(failure) => self.put_aside(&mut tries, &waiting, failure).await?,
-                    }
+                unanswered.add(Failure::Gateway(words));
+                if unanswered.is_away() {
+                    return Ok(unanswered);
                 }
+            } else {
+                unanswered.end_row();
             }
-            if unanswered.is_away() {
-                break;
-            }
+            tries.settle(order.get(), looked).await?;
         }
-        // Not before: another payment of the same order may have failed, and then its note stays.
-        for order in done {
-            tries.settle(order.get(), Ok(())).await?;
-        }
-        let patience =
-            if is_heard { limits::OPENED_UNHEARD_MIN } else { limits::OPENED_UNHEARD_LONG };
-        for (waiting, error) in unheard {
-            let order = waiting.order.get();
-            if waiting.unheard_s > patience.as_secs_f64() && !due.contains(&order) {
-                self.postponed.note(Pass::Openings, &[order], &error).await?;
-            }
-        }
-        if !unanswered.is_away() {
+        // Of more, some that are postponed may not have been seen.
+        if due.len() < limits::OPENED_BATCH as usize {
             tries.end().await?;
         }
         Ok(unanswered)
     }
 
-    /// Postpones a payment that can't be dealt with, and has it wait for its pause.
-    async fn put_aside(
-        &self,
-        tries: &mut Tries<'_>,
-        waiting: &Waiting,
-        failure: Failure,
-    ) -> Result<(), Failure> {
-        tries.settle(waiting.order.get(), Err::<(), _>(failure)).await?;
-        match self.ask_after_a_pause(waiting.id).await.map_err(Failure::from) {
-            // The row takes no change at all: its note alone makes the pause.
-            Err(refusal) if self.postponed.is_of_item(&refusal).await? => Ok(()),
-            asked => asked,
-        }
-    }
-
-    /// Notes that the gateway has given no answer about this payment.
-    async fn note_unheard(&self, waiting: &Waiting) -> Result<Unheard, Failure> {
-        if self.is_in_the_books(waiting).await? {
-            self.close_opened(waiting.id).await?;
-            Ok(Unheard::InTheBooks)
-        } else {
-            self.ask_after_a_pause(waiting.id).await?;
-            Ok(Unheard::AskedAgain)
-        }
-    }
-
-    async fn is_in_the_books(&self, waiting: &Waiting) -> sqlx::Result<bool> {
-        match &waiting.payment_id {
-            Some(payment_id) => rows::is_known(&self.pool, (Gateway::External, payment_id)).await,
-            None => Ok(false),
-        }
-    }
-
     async fn look_at(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
         let (payment_id, found) = match self.ask(gateway, waiting).await? {
             Ok(answer) => answer,
-            Err(NoAnswer::Refused(..)) => {
-                return Ok(self.ask_later(waiting.id, Until::PatienceEnds).await?);
-            }
+            Err(NoAnswer::Refused(..)) => return Ok(self.ask_later(waiting.id, true).await?),
             Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
         };
         match found.state {
-            AtGateway::Open => self.ask_later(waiting.id, Until::PatienceEnds).await?,
+            AtGateway::Open => self.ask_later(waiting.id, true).await?,
             // The money may stay after all, and pays nothing before that is known.
-            AtGateway::Refunding => self.ask_later(waiting.id, Until::Known).await?,
+            AtGateway::Refunding => self.ask_later(waiting.id, false).await?,
             AtGateway::Paid | AtGateway::Refunded => {
-                let Waiting { order, method, amount_cents, .. } = *waiting;
-                let name = (Gateway::External, payment_id.clone());
-                let taken = (found.amount_cents.unwrap_or(amount_cents), found.currency);
-                self.received(name, order, method, taken).await?;
+                let payment = Payment {
+                    order: waiting.order,
+                    gateway: Gateway::External,
+                    id: payment_id.clone(),
+                    method: waiting.method,
+                    amount_cents: found.amount_cents.unwrap_or(waiting.amount_cents),
+                    currency: found.currency,
+                };
+                self.received(payment).await?;
                 if found.state == AtGateway::Refunded {
                     self.refunded(Gateway::External, &payment_id).await?;
                 }
@@ -275,11 +197,17 @@ impl Payments {
         let payment_id = match &waiting.payment_id {
             Some(payment_id) => payment_id.clone(),
             None => {
-                let Due { pay_by, .. } = self.due(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-                let currency = waiting.currency.clone();
-                let due = Due { pay_cents: amount_cents, currency, pay_by };
-                match gateway.open(&self.opening(order, method, number, due)).await {
-                    Ok(opened) => self.note_opened(order, method, number, opened).await?.payment_id,
+                let due = self.moves.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+                let opening = Opening {
+                    key: key(order, method, number),
+                    order_id: order,
+                    method,
+                    amount_cents,
+                    currency: waiting.currency.clone(),
+                    pay_by: due.pay_by,
+                };
+                match gateway.open(&opening).await {
+                    Ok(opened) => self.note_opened(&opening, number, opened).await?.payment_id,
                     Err(no_answer) => return Ok(Err(no_answer)),
                 }
             }
@@ -287,26 +215,21 @@ impl Payments {
         Ok(gateway.query(&payment_id).await.map(|found| (payment_id, found)))
     }
 
-    /// Opened payments to look at now: those that are due, without postponed ones, and those of these postponed orders.
-    async fn opened_due(&self, postponed: &[i64]) -> sqlx::Result<Vec<Waiting>> {
+    /// Opened payments to look at now.
+    async fn opened_due(&self) -> sqlx::Result<Vec<Waiting>> {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let due = sqlx::query_as!(
             Waiting,
             r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", number, amount_cents,
                       currency, gateway_payment_id AS payment_id,
-                      extract(epoch FROM now() - updated_at)::float8 - least(3600, $3 * 2 ^ least(looks, 10)) AS "unheard_s!"
+                      updated_at < now() - make_interval(secs => $2) AS "is_unheard!"
                FROM opened_payments
-               WHERE closed_at IS NULL AND id = ANY(ARRAY(
-                   (SELECT id FROM opened_payments
-                    WHERE closed_at IS NULL AND next_look_at <= now()
-                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'openings' AND item = order_id)
-                    ORDER BY next_look_at LIMIT $1)
-                   UNION ALL
-                   SELECT id FROM opened_payments WHERE order_id = ANY($2)))
-               ORDER BY next_look_at"#,
+               WHERE closed_at IS NULL AND next_look_at <= now()
+                 AND NOT EXISTS (SELECT FROM postponed
+                                 WHERE pass = 'openings' AND item = order_id AND next_try_at > now())
+               ORDER BY next_look_at LIMIT $1"#,
             i64::from(limits::OPENED_BATCH),
-            postponed,
-            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_UNHEARD_LONG.as_secs_f64(),
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -314,9 +237,9 @@ impl Payments {
         Ok(due)
     }
 
-    /// Asks again after a pause twice as long as the last one, unless that has gone on for too long. A look that wasn't due,
-    /// or that another process has made at the same time, doesn't count.
-    async fn ask_later(&self, opened: i64, until: Until) -> sqlx::Result<()> {
+    /// Asks again after a pause twice as long as the last one; `ends` after three days, while no money is known to have been
+    /// taken. A look that another process has made at the same time doesn't count.
+    async fn ask_later(&self, opened: i64, ends: bool) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
              SET looks = looks + 1, updated_at = now(),
@@ -326,7 +249,7 @@ impl Payments {
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
             limits::OPENED_LOOKS_MAX,
-            until == Until::PatienceEnds,
+            ends,
         )
         .execute(&self.pool)
         .await?;
@@ -374,5 +297,13 @@ impl Payments {
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+}
+
+/// Names a payment in requests. The same request has the same key, however often it is made.
+fn key(order: OrderId, method: PayMethod, number: i32) -> String {
+    match number {
+        1 => format!("pay-{order}-{}", method.as_str()),
+        _ => format!("pay-{order}-{}-{number}", method.as_str()),
     }
 }

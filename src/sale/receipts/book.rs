@@ -18,13 +18,6 @@ pub struct Receipt {
     pub order: OrderId,
 }
 
-impl Receipt {
-    /// Coupon, buyer and order.
-    pub fn claim(&self) -> (CouponId, UserId, OrderId) {
-        (self.coupon, self.user, self.order)
-    }
-}
-
 /// The receipts, by lane.
 pub struct ReceiptBook {
     lanes: Mutex<BTreeMap<Lane, Page>>,
@@ -39,9 +32,6 @@ struct Page {
     receipts: VecDeque<(Instant, Receipt)>,
     /// Receipts that were dropped for newer ones.
     dropped: u64,
-    /// Those of them that no look has found to be committed yet, and the time at which the newest was noted.
-    missing: u64,
-    missing_until: Option<Instant>,
 }
 
 impl ReceiptBook {
@@ -57,11 +47,8 @@ impl ReceiptBook {
         let page = lanes.entry(lane).or_default();
         page.receipts.extend(promised.map(|receipt| (now, receipt)));
         let over = page.receipts.len().saturating_sub(self.receipts_max);
-        if let Some((noted_at, _)) = page.receipts.drain(..over).next_back() {
-            page.missing_until = Some(noted_at);
-        }
+        page.receipts.drain(..over);
         page.dropped += over as u64;
-        page.missing += over as u64;
     }
 
     /// The lanes with receipts.
@@ -83,14 +70,6 @@ impl ReceiptBook {
         let Some(page) = lanes.get_mut(&lane) else { return };
         let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
         page.receipts.drain(..committed);
-        if page.missing_until.is_some_and(|noted_at| noted_at < looked_at) {
-            page.missing = 0;
-        }
-    }
-
-    /// Receipts of a lane that were dropped for newer ones, and are not known to be committed: they can't be handed in.
-    pub fn missing(&self, lane: Lane) -> u64 {
-        self.lock().get(&lane).map_or(0, |page| page.missing)
     }
 
     /// Receipts that were dropped for newer ones, over all lanes.
@@ -118,47 +97,19 @@ mod tests {
         }
     }
 
-    fn lane() -> Lane {
-        Lane::numbered(0)
-    }
-
-    fn users(book: &ReceiptBook) -> Vec<i64> {
-        book.of(lane()).iter().map(|receipt| receipt.user.get()).collect()
-    }
-
-    #[test]
-    fn a_full_book_drops_the_oldest_and_counts_them() {
-        let book = ReceiptBook::new(2);
-        book.note(lane(), (1..=3).map(receipt));
-        assert_eq!((users(&book), book.dropped()), (vec![2, 3], 1));
-    }
-
-    #[test]
-    fn lanes_are_those_with_receipts() {
-        let book = ReceiptBook::new(2);
-        assert_eq!(book.lanes(), []);
-        book.note(Lane::numbered(3), [receipt(1)].into_iter());
-        book.note(Lane::numbered(1), [receipt(2)].into_iter());
-        book.note(Lane::numbered(2), std::iter::empty());
-        assert_eq!(book.lanes(), [1, 3].map(Lane::numbered));
-        let none = Lane::numbered(7);
-        assert_eq!((book.missing(none), book.of(none), book.dropped()), (0, Vec::new(), 0));
-        book.note(Lane::numbered(1), (3..=5).map(receipt));
-        assert_eq!((book.missing(Lane::numbered(1)), book.missing(Lane::numbered(3))), (2, 0));
-        assert_eq!(book.dropped(), 2);
-    }
-
     #[tokio::test(start_paused = true)]
-    async fn a_look_proves_what_was_noted_before_it_and_not_at_its_moment() {
+    async fn the_oldest_are_dropped_and_a_look_proves_what_was_noted_before_it() {
         bound_this_test();
-        let book = ReceiptBook::new(1);
-        book.note(lane(), (1..=2).map(receipt));
-        let noted_at = Instant::now();
-        book.committed(lane(), noted_at);
-        assert_eq!((book.missing(lane()), users(&book)), (1, vec![2]));
+        let lane = Lane::numbered(0);
+        let book = ReceiptBook::new(2);
+        let users = || book.of(lane).iter().map(|receipt| receipt.user.get()).collect::<Vec<_>>();
+        assert_eq!(book.lanes(), []);
+        book.note(lane, (1..=3).map(receipt));
+        assert_eq!((users(), book.dropped(), book.lanes()), (vec![2, 3], 1, vec![lane]));
+        book.committed(lane, Instant::now());
+        assert_eq!(users(), [2, 3], "they may have been noted after the look");
         advance(std::time::Duration::from_millis(1)).await;
-        book.committed(lane(), Instant::now());
-        assert_eq!((book.missing(lane()), users(&book)), (0, vec![]));
-        assert_eq!((book.lanes(), book.dropped()), (vec![], 1));
+        book.committed(lane, Instant::now());
+        assert_eq!((users(), book.lanes()), (vec![], vec![]));
     }
 }

@@ -101,8 +101,6 @@ impl HandIn {
     /// False if Postgres has another epoch: then nothing is noted.
     async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<bool, Failure> {
         let pool = &self.stores.pool;
-        // A receipt that is dropped after this is handed in.
-        let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
         let receipts = self.book.of(lane);
         let mut parts: Vec<&[Receipt]> = receipts.chunks(limits::RECEIPTS_AT_A_TIME).collect();
         let mut refused = None;
@@ -119,7 +117,7 @@ impl HandIn {
             }
         }
         match refused {
-            None => Ok(table::complete(pool, &self.process, lane, (epoch, dropped)).await?),
+            None => Ok(table::complete(pool, &self.process, lane, epoch).await?),
             Some(failure) => Err(failure),
         }
     }

@@ -7,6 +7,7 @@ use sqlx::PgPool;
 use super::book::Receipt;
 use crate::kit::postgres;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::pass::Pass;
 
 /// Receipts that one statement reads or deletes.
 const PAGE: usize = 10_000;
@@ -51,24 +52,17 @@ pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     tx.commit().await
 }
 
-/// Says that a process has handed in all that it promised in a lane before this epoch, but for so many receipts that it
-/// had dropped. False, and nothing is noted, if the lane has another epoch: in a Postgres that went back, the note would
-/// count for a later recovery that reaches the same epoch again.
-pub async fn complete(
-    pool: &PgPool,
-    process: &str,
-    lane: Lane,
-    (epoch, dropped): (i64, i64),
-) -> sqlx::Result<bool> {
+/// Says that a process has handed in all that it promised in a lane before this epoch. False, and nothing is noted, if the
+/// lane has another epoch: in a Postgres that went back, the note would count for a later recovery that reaches the same
+/// epoch again.
+pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
     let done = sqlx::query!(
-        "INSERT INTO receipt_hand_ins (process, lane, epoch, dropped)
-         SELECT $1, lane, epoch, $4 FROM lanes WHERE lane = $2 AND epoch = $3
-         ON CONFLICT (process, lane)
-         DO UPDATE SET epoch = excluded.epoch, dropped = excluded.dropped",
+        "INSERT INTO receipt_hand_ins (process, lane, epoch)
+         SELECT $1, lane, epoch FROM lanes WHERE lane = $2 AND epoch = $3
+         ON CONFLICT (process, lane) DO UPDATE SET epoch = excluded.epoch",
         process,
         lane.get(),
         epoch,
-        dropped,
     )
     .execute(pool)
     .await?;
@@ -96,18 +90,6 @@ pub async fn missing(
     .await
 }
 
-/// Receipts that the processes that have handed in for this epoch had dropped before.
-pub async fn dropped(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<i64> {
-    sqlx::query_scalar!(
-        r#"SELECT coalesce(sum(dropped), 0)::bigint AS "dropped!" FROM receipt_hand_ins
-           WHERE lane = $1 AND epoch >= $2"#,
-        lane.get(),
-        epoch,
-    )
-    .fetch_one(pool)
-    .await
-}
-
 /// The receipts of a lane that have not been settled, in the order of their ids.
 pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     let mut receipts: Vec<Receipt> = Vec::new();
@@ -130,10 +112,21 @@ pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     }
 }
 
-/// The lanes with receipts that have not been settled.
-pub async fn lanes(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
+/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the lanes with others: those were
+/// handed in late. Receipts of sales that stay closed alone wait for their recovery.
+pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
     let lanes = sqlx::query_scalar!(
-        r#"SELECT DISTINCT (coupon_id & 1023)::integer AS "lane!" FROM receipts"#
+        r#"WITH of_open AS (
+               SELECT receipts.*, lanes.lane FROM receipts JOIN lanes ON lane = (coupon_id & 1023)
+               WHERE state = 'open' AND NOT EXISTS (
+                   SELECT FROM postponed WHERE pass = $1 AND item = coupon_id)),
+           known AS (
+               SELECT order_id FROM of_open AS receipt
+               WHERE EXISTS (SELECT FROM orders WHERE id = order_id AND orders.user_id = receipt.user_id)
+                  OR EXISTS (SELECT FROM dead_letters WHERE dead_letters.order_id = receipt.order_id)),
+           forgotten AS (DELETE FROM receipts WHERE order_id IN (SELECT order_id FROM known))
+           SELECT DISTINCT lane FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)"#,
+        Pass::Rebuild.name(),
     );
     Ok(lanes.fetch_all(pool).await?.into_iter().map(Lane::numbered).collect())
 }

@@ -53,13 +53,6 @@ pub struct Terms {
     changed_ms_ago: i64,
 }
 
-impl Terms {
-    /// The revision that Redis has, if it is an older one.
-    pub(super) fn newer_than(&self, census: &Census) -> Option<i64> {
-        census.revision.filter(|redis| *redis < self.revision)
-    }
-}
-
 /// The terms of a sale that Redis has to hold; `None` once it has been archived.
 pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms>> {
     sqlx::query_as!(
@@ -404,9 +397,7 @@ pub(super) fn of_buyers(coupon: CouponId, compared: &Compared) -> Vec<Disagreeme
         found.push(Disagreement::of(coupon, Kind::SoldMiscounted, words));
     }
     let mut tell = |promises: &[Promise], kind, words: fn(Promise) -> String| {
-        found.extend(
-            promises.iter().map(|it| Disagreement::of_claim(coupon, *it, kind, words(*it))),
-        );
+        found.extend(promises.iter().map(|it| Disagreement::of(coupon, kind, words(*it))));
     };
     tell(&compared.lost, Kind::OrderLost, |(user, order)| {
         format!(

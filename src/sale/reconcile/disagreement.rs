@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::CouponId;
 
 /// Kinds, their codes, and the list of codes.
 macro_rules! kinds {
@@ -14,7 +14,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            fn code(self) -> &'static str {
+            pub(super) fn code(self) -> &'static str {
                 match self {
                     $(Self::$kind => $code),+
                 }
@@ -43,10 +43,6 @@ kinds! {
     OrderLost = "order_lost",
     NotGivenBack = "not_given_back",
     BuyerMissing = "buyer_missing",
-    PendingDeleted = "pending_deleted",
-    LogUnreadable = "log_unreadable",
-    PlaceNotFreed = "place_not_freed",
-    PlacesUnreadable = "places_unreadable",
 }
 
 /// A disagreement.
@@ -54,32 +50,15 @@ kinds! {
 pub struct Disagreement {
     /// Its kind.
     pub kind: Kind,
-    /// The coupon; `None` for a whole lane.
-    pub coupon: Option<CouponId>,
-    /// The claim, of one about a claim.
-    pub claim: Option<(UserId, OrderId)>,
+    /// The coupon.
+    pub coupon: CouponId,
     words: String,
 }
 
 impl Disagreement {
     /// A disagreement about a sale, in words behind the name of the coupon.
     pub(super) fn of(coupon: CouponId, kind: Kind, words: impl fmt::Display) -> Self {
-        Self { kind, coupon: Some(coupon), claim: None, words: format!("coupon {coupon}: {words}") }
-    }
-
-    /// The same about a claim.
-    pub(super) fn of_claim(
-        coupon: CouponId,
-        claim: (UserId, OrderId),
-        kind: Kind,
-        words: impl fmt::Display,
-    ) -> Self {
-        Self { claim: Some(claim), ..Self::of(coupon, kind, words) }
-    }
-
-    /// A disagreement about a lane.
-    pub(super) fn of_lane(lane: Lane, kind: Kind, words: impl fmt::Display) -> Self {
-        Self { kind, coupon: None, claim: None, words: format!("lane {lane}: {words}") }
+        Self { kind, coupon, words: format!("coupon {coupon}: {words}") }
     }
 
     /// Kind of the disagreement, for programs.
@@ -92,9 +71,13 @@ impl Disagreement {
         matches!(self.kind, Kind::SaleMissing | Kind::ShardsMissing)
     }
 
-    /// Whether Redis has other buyers than Postgres: read again, the difference was still there.
-    pub fn is_about_buyers(&self) -> bool {
-        matches!(self.kind, Kind::OrderLost | Kind::NotGivenBack | Kind::BuyerMissing)
+    /// Whether a recovery of the lane puts this right: Redis has other buyers than Postgres (read again, the difference was
+    /// still there), or another revision.
+    pub fn closes_its_lane(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::OrderLost | Kind::NotGivenBack | Kind::BuyerMissing | Kind::RevisionDiffers
+        )
     }
 }
 

@@ -27,7 +27,7 @@ use crate::sale::installation;
 use crate::sale::keys::Keys;
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::log::numbers::{LogNumbers, Oldest};
+use crate::sale::log::numbers::LogNumbers;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::pass::Pass;
@@ -41,7 +41,6 @@ pub struct Numbers {
     stores: Stores,
     /// Backlog, which knows the states of the logs.
     backlog: Arc<Backlog>,
-    oldest: Oldest,
     metrics: Arc<Metrics>,
     postponed: Postponed,
 }
@@ -105,8 +104,7 @@ impl Numbers {
         metrics: Arc<Metrics>,
         postponed: Postponed,
     ) -> Self {
-        let (stores, oldest) = (stores.clone(), Oldest::default());
-        Self { stores, backlog, oldest, metrics, postponed }
+        Self { stores: stores.clone(), backlog, metrics, postponed }
     }
 
     /// Both stores' facts about one sale, as [`side_by_side`].
@@ -150,7 +148,7 @@ impl Numbers {
             states => states?,
         };
         for (lane, state) in states {
-            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
+            match LogNumbers::look(redis, keys, lane, &state).await {
                 Err(error) if is_data_error(&error) => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
@@ -179,7 +177,7 @@ impl Numbers {
     /// One gauge for each pass that postpones, also if no item waits.
     async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
         let waiting = self.postponed.waiting().await?;
-        let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
+        let passes = Pass::ALL.into_iter().filter(|pass| pass.remedy().is_some());
         let waiting: Vec<_> = passes
             .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
             .collect();
@@ -224,13 +222,14 @@ impl Numbers {
 }
 
 /// The units of a sale that are looked up every few seconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+#[schema(as = CountedUnits)]
 pub(in crate::sale) struct Units {
     /// Units on offer, by Redis.
     pub total: Option<i64>,
     /// Units left, by Redis.
     pub left: Option<i64>,
-    /// Users who hold a unit, by Redis; `None` for a sale with too many to be counted now and then.
+    /// Users who hold a unit, by Redis; null for a sale with too many to be counted now and then.
     pub buyers: Option<i64>,
     /// Whether total = left + buyers, all read at one moment.
     pub conserved: Option<bool>,
@@ -288,7 +287,7 @@ pub async fn side_by_side(
     };
     let lane = coupon.lane();
     let state = LogState::of(redis, keys, lane).await?;
-    let log = LogNumbers::look(redis, keys, lane, &state, &Oldest::default()).await?;
+    let log = LogNumbers::look(redis, keys, lane, &state).await?;
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
         postgres: in_postgres(pool, coupon).await?,

@@ -2,12 +2,9 @@
 //! line, the tests, the bench and operators. Reads only. `docs/reconcile.md` tells an operator the meaning of each
 //! finding.
 //!
-//! # Comparisons
-//!
-//! * Each sale: its sum, its terms, and its buyers with its orders, one by one (`compare.rs`). A buyer is a live order, a
-//!   closed one whose unit is on its way back, an open dead letter, or an entry in flight. A recovery asks the same.
-//! * Each lane: no pending entry has been deleted.
-//! * The lists of unpaid orders, where there are any: each names unpaid orders.
+//! Of each sale its sum, its terms, and its buyers are compared with its orders, one by one (`compare.rs`). A buyer is a
+//! live order, a closed one whose unit is on its way back, an open dead letter, or an entry in flight. A recovery asks the
+//! same.
 //!
 //! No finding is about a claim that is only under way: for each question there is an order of reading that makes the
 //! answer certain while claims, orders and changes go on. Redis is asked in pages of a millisecond, Postgres in pages of
@@ -15,7 +12,7 @@
 //!
 //! # Unreadable values
 //!
-//! A junk field, or a key of another type, is a finding about its sale (or its lane), and all others are compared.
+//! A junk field, or a key of another type, is a finding about its sale, and all others are compared.
 //!
 //! # What is not promised
 //!
@@ -34,17 +31,11 @@ pub mod runs;
 // Repairs of findings.
 pub mod repair;
 
-// The turn to compare.
-pub mod turn;
-
 // One sale in both stores.
 pub mod compare;
 
 // The log of one lane.
 pub mod log;
-
-// The lists of unpaid orders.
-mod unpaid;
 
 // Findings.
 mod disagreement;
@@ -55,7 +46,7 @@ use sqlx::PgPool;
 
 pub use disagreement::{Disagreement, Kind};
 
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::stock;
 use crate::sale::fence::{ClosureReason, table};
 use crate::sale::ids::{CouponId, Lane};
@@ -111,27 +102,33 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     let open = stored.iter().filter(|stored| stored.is_open);
     let open = open.map(|stored| (stored.lane, stored.epoch)).collect();
     let mut report = Report { open, ..Report::default() };
-    let before = log::check(&stores, &lanes, &mut Vec::new()).await?;
+    let before = log_states(&stores, &lanes).await?;
     for coupon in stock::loaded(pool).await? {
         sale_or_why_not(&stores, coupon, &mut report).await?;
     }
-    unpaid::check(&stores, &lanes, &mut report.disagreements).await?;
-    let after = log::check(&stores, &lanes, &mut report.disagreements).await?;
-    report.in_flight = after.iter().flatten().map(|log| log.unwritten).sum();
-    let is_settled = after.iter().flatten().all(LogState::is_settled);
-    report.at_rest = is_settled && before == after;
+    let after = log_states(&stores, &lanes).await?;
+    report.in_flight = after.iter().map(|log| log.unwritten).sum();
+    report.at_rest = after.iter().all(LogState::is_settled) && before == after;
     Ok(report)
 }
 
-/// Closes the lanes of sales of which Redis has other buyers than Postgres: their recovery compares them once more, and
-/// builds what differs.
+/// None where a log can't be read: the claims of its lane are refused, and its sales are findings.
+async fn log_states(stores: &Stores, lanes: &[Lane]) -> Result<Vec<LogState>, Failure> {
+    match LogState::of_all(&stores.redis, &stores.keys, lanes).await {
+        Err(error) if is_data_error(&error) => Ok(Vec::new()),
+        states => Ok(states?),
+    }
+}
+
+/// Closes the lanes of sales of which Redis has other buyers or another revision than Postgres: their recovery compares them
+/// once more, and builds what differs.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
 pub async fn close_lanes(stores: &Stores, report: &Report) -> sqlx::Result<()> {
-    let found = report.disagreements.iter().filter(|found| found.is_about_buyers());
-    let lanes = found.filter_map(|found| found.coupon).map(CouponId::lane);
+    let found = report.disagreements.iter().filter(|found| found.closes_its_lane());
+    let lanes = found.map(|found| found.coupon.lane());
     let mut lanes: Vec<Lane> = lanes.collect();
     lanes.sort_unstable();
     lanes.dedup();
@@ -139,7 +136,7 @@ pub async fn close_lanes(stores: &Stores, report: &Report) -> sqlx::Result<()> {
         let Some(epoch) = report.open.get(&lane) else { continue };
         let reason = Some(ClosureReason::Differs);
         if table::raise(&stores.pool, lane, *epoch, reason).await?.is_some() {
-            tracing::warn!(%lane, "a lane is closed: a comparison has found other buyers in Redis than in Postgres");
+            tracing::warn!(%lane, "a lane is closed: a comparison has found other buyers or another revision in Redis than in Postgres");
         }
     }
     Ok(())

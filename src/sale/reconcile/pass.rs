@@ -7,16 +7,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sqlx::PgPool;
+
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
+use crate::kit::session_lock::{LockKey, LockSession};
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::orphans;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::repair::{Repair, repair};
-use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
-use crate::sale::reconcile::turn::Turn;
+use crate::sale::reconcile::runs::{self, AskedBy, Finding, Run};
 use crate::sale::reconcile::{self, Disagreement, Kind, Report};
 use crate::sale::{Failure, Stores};
 
@@ -25,11 +27,12 @@ use crate::sale::{Failure, Stores};
 pub enum Asked {
     /// Its record, as far as it has come.
     Compared(Run),
-    /// Another request has begun a comparison under this key.
-    KeyReused,
     /// Another comparison goes on: this one, if it is on record.
     Busy(Option<RunId>),
 }
+
+/// Advisory lock of the process that compares: "comp" in ASCII.
+const COMPARES: LockKey = (0x636f_6d70, 0);
 
 /// Compares, records, shows.
 pub struct Reconciler {
@@ -47,77 +50,22 @@ impl Reconciler {
         Self { stores, metrics, shutdown, shown: Mutex::default() }
     }
 
-    /// Compares now, off the record. `None` if another comparison goes on for longer than
-    /// [`limits::TURN_WAIT_LONG`].
-    pub async fn compare(&self) -> Result<Option<Report>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        let Some(mut turn) = Turn::take(pool, limits::TURN_WAIT_LONG).await? else {
-            return Ok(None);
-        };
-        let report = turn.hold(reconcile::check(pool, redis, keys)).await?;
-        turn.end().await?;
-        Ok(Some(report))
-    }
-
-    /// Compares now, and repairs what it may if `repairs`; once for a key. Replies with the record as it stands after
+    /// Compares now, and repairs what it may if `repairs`. Replies with the record as it stands after
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
     ///
     /// A repair is entered in the book of changes before it begins; its record has the repairs.
-    pub async fn ask(
-        &self,
-        key: Option<RunKey>,
-        repairs: bool,
-        by: &Actor,
-    ) -> Result<Asked, Failure> {
+    pub async fn ask(&self, repairs: bool, by: &Actor) -> Result<Asked, Failure> {
         let pool = &self.stores.pool;
-        if let Some(before) = self.begun_before(key.as_ref()).await? {
-            return self.broken_off(before).await;
-        }
-        let Some(turn) = Turn::take(pool, limits::TURN_WAIT_MAX).await? else {
-            // The same request may have begun the one that goes on.
-            return match self.begun_before(key.as_ref()).await? {
-                Some(before) => Ok(before),
-                None => Ok(Asked::Busy(runs::unfinished(pool).await?)),
-            };
+        let Some(turn) = take_turn(pool, limits::TURN_WAIT_MAX).await? else {
+            return Ok(Asked::Busy(runs::unfinished(pool).await?));
         };
-        // Asked again in the turn, in which no other begins.
-        if let Some(before) = self.begun_before(key.as_ref()).await? {
-            turn.end().await?;
-            return Ok(before);
-        }
-        let run = runs::begin(pool, AskedBy::Api, key.as_ref()).await?;
+        let run = runs::begin(pool, AskedBy::Api).await?;
         self.run(turn, run, repairs, by).await.map(Asked::Compared)
-    }
-
-    async fn begun_before(&self, key: Option<&RunKey>) -> Result<Option<Asked>, Failure> {
-        let Some(key) = key else {
-            return Ok(None);
-        };
-        Ok(match runs::begun_under(&self.stores.pool, key).await? {
-            Some(Before::Same(run)) => Some(Asked::Compared(self.record_of(run).await?)),
-            Some(Before::KeyReused) => Some(Asked::KeyReused),
-            None => None,
-        })
-    }
-
-    /// A comparison without an end on record goes on, or its process died. It has died if the turn is free: its record
-    /// tells so from now on, and the client need not ask for ever.
-    async fn broken_off(&self, before: Asked) -> Result<Asked, Failure> {
-        let Asked::Compared(Run { run_id, finished_at: None, .. }) = before else {
-            return Ok(before);
-        };
-        let pool = &self.stores.pool;
-        let Some(turn) = Turn::take(pool, Duration::ZERO).await? else { return Ok(before) };
-        if self.record_of(run_id).await?.finished_at.is_none() {
-            runs::fail(pool, run_id, "its process died before it was done").await?;
-        }
-        turn.end().await?;
-        self.record_of(run_id).await.map(Asked::Compared)
     }
 
     async fn run(
         &self,
-        mut turn: Turn,
+        mut turn: LockSession,
         run: RunId,
         repairs: bool,
         by: &Actor,
@@ -129,16 +77,12 @@ impl Reconciler {
         let stores = self.stores.clone();
         let task = self.shutdown.spawn(async move {
             let compared = run_and_record(&stores, &mut turn, run, repairs).await;
-            turn.end().await?;
+            turn.close().await?;
             compared
         });
         if let Ok(ended) = tokio::time::timeout(limits::RECONCILE_WAIT_MAX, task).await {
             ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
         }
-        self.record_of(run).await
-    }
-
-    async fn record_of(&self, run: RunId) -> Result<Run, Failure> {
         Ok(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
@@ -167,15 +111,15 @@ impl Reconciler {
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         if self.is_due(period).await?
-            && let Some(mut turn) = Turn::take(pool, Duration::ZERO).await?
+            && let Some(mut turn) = take_turn(pool, Duration::ZERO).await?
         {
             // Asked again in the turn, in which no other begins.
             if self.is_due(period).await? {
-                let run = runs::begin(pool, AskedBy::Period, None).await?;
+                let run = runs::begin(pool, AskedBy::Period).await?;
                 let done = run_and_record(&self.stores, &mut turn, run, false).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
             }
-            turn.end().await?;
+            turn.close().await?;
         }
         if let Some(run) = runs::last_finished(pool).await? {
             self.show(run);
@@ -212,11 +156,22 @@ impl Reconciler {
     }
 }
 
-/// Compares in its turn, closes the lanes in which Redis has other buyers than Postgres, repairs if that is asked for, and
-/// records all that, failures included.
+/// Waits for the turn to compare at most so long: one comparison at a time, of all processes together. `None` while another
+/// one goes on. A process that wakes from a pause, in which it has lost its turn, may read on for a moment: that costs time
+/// and harms nothing, because a comparison only reads, and each repair is safe beside any other.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn take_turn(pool: &PgPool, wait: Duration) -> sqlx::Result<Option<LockSession>> {
+    LockSession::with_lock(pool, limits::TURN_SILENCE_MAX, COMPARES, wait).await
+}
+
+/// Compares in its turn, closes the lanes in which Redis has other buyers or revisions than Postgres, repairs if that is asked
+/// for, and records all that, failures included.
 pub async fn run_and_record(
     stores: &Stores,
-    turn: &mut Turn,
+    turn: &mut LockSession,
     run: RunId,
     repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
@@ -232,7 +187,7 @@ pub async fn run_and_record(
         let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))
     };
-    match turn.hold(compared).await {
+    match turn.while_held(limits::TURN_BEAT, compared).await {
         Ok((report, done)) => {
             runs::finish(pool, run, &report, &done).await?;
             Ok((report, done))

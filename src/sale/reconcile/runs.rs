@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::digest;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -10,7 +9,7 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::sale::ids::{CouponId, RunId, UserId};
+use crate::sale::ids::{CouponId, RunId};
 use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::{Disagreement, Report};
@@ -37,7 +36,7 @@ pub struct Run {
     pub asked_by: AskedBy,
     /// Time of its start.
     pub started_at: DateTime<Utc>,
-    /// Time of its end; null while it runs. Null, too, if its process died, until it is asked for again under its key.
+    /// Time of its end; null while it runs, and until the next one begins if its process died.
     pub finished_at: Option<DateTime<Utc>>,
     /// Failure that ended it, of a store or of its process.
     pub failure: Option<String>,
@@ -72,59 +71,21 @@ impl From<&Disagreement> for Finding {
     fn from(disagreement: &Disagreement) -> Self {
         Self {
             code: disagreement.code().to_owned(),
-            coupon_id: disagreement.coupon,
+            coupon_id: Some(disagreement.coupon),
             detail: in_plain_text(&disagreement.to_string()),
         }
     }
 }
 
-/// Key of a request for a comparison: a repeat gets the comparison of the first one.
-#[derive(Clone, Debug)]
-pub struct RunKey {
-    asker: UserId,
-    key: String,
-    fingerprint: digest::Digest,
-}
-
-impl RunKey {
-    /// The key of a request by this member of the staff, with this body.
-    pub fn new(asker: UserId, key: String, body: &[u8]) -> Self {
-        Self { asker, key, fingerprint: digest::digest(&digest::SHA256, body) }
-    }
-}
-
-/// The comparison that a key has begun before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// The same request has begun it.
-    Same(RunId),
-    /// Another request has begun one under this key.
-    KeyReused,
-}
-
-/// The comparison that a key has begun before, if any.
-pub async fn begun_under(pool: &PgPool, key: &RunKey) -> sqlx::Result<Option<Before>> {
-    let before = sqlx::query!(
-        r#"SELECT id AS "id: RunId", fingerprint = $3 AS "same!" FROM reconcile_runs
-           WHERE asker = $1 AND key = $2"#,
-        key.asker.get(),
-        key.key,
-        key.fingerprint.as_ref(),
-    )
-    .fetch_optional(pool)
-    .await?;
-    Ok(before.map(|before| if before.same { Before::Same(before.id) } else { Before::KeyReused }))
-}
-
-/// Notes that a comparison begins, under its key if it has one. Called by the process that has the turn.
-pub async fn begin(pool: &PgPool, asked_by: AskedBy, key: Option<&RunKey>) -> sqlx::Result<RunId> {
+/// Notes that a comparison begins. Called by the process that has the turn: whichever was without an end has died.
+pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
-           RETURNING id AS "id: RunId""#,
+        r#"WITH died AS (
+               UPDATE reconcile_runs SET finished_at = clock_timestamp(),
+                      failure = 'its process died before it was done'
+               WHERE finished_at IS NULL)
+           INSERT INTO reconcile_runs (asked_by) VALUES ($1) RETURNING id AS "id: RunId""#,
         asked_by as AskedBy,
-        key.map(|key| key.asker.get()),
-        key.map(|key| key.key.as_str()),
-        key.map(|key| key.fingerprint.as_ref()),
     )
     .fetch_one(pool)
     .await

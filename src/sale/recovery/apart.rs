@@ -4,7 +4,8 @@
 //!
 //! Postgres notes the Redis that it has approved ([`crate::sale::fence`]). In return the hash of each lane in Redis has
 //! marks of the Postgres that it belongs to: the installation's id, the life of Postgres, the order that was acknowledged
-//! last, and the sale that was opened last. The keeper compares them once a second, and each process before it begins.
+//! last, and the sale that was opened last. The leader compares them once a second, each process before it begins, and a worker
+//! asks for that order before it writes.
 //!
 //! # Authority
 //!
@@ -132,6 +133,22 @@ pub async fn decide(
     // Last: from here on the keeper recovers.
     installation::note_together(&stores.pool).await?;
     Ok(removed)
+}
+
+/// Whether Postgres lacks this order of this coupon, which was acknowledged. It may be gone if its sale is archived.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn lacks(pool: &PgPool, (order, coupon): (i64, i64)) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT NOT EXISTS (SELECT FROM orders WHERE id = $1) AND NOT EXISTS (
+                  SELECT FROM flash_sales WHERE coupon_id = $2 AND archived_at IS NOT NULL) AS "lacks!""#,
+        order,
+        coupon,
+    )
+    .fetch_one(pool)
+    .await
 }
 
 async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {

@@ -8,10 +8,9 @@ use super::records::{LostClaim, Outcome, WITHOUT_UNIT};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
-use crate::kit::script::Script;
+use crate::kit::script::VariadicScript;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
-use crate::sale::fence;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{dead_letter, live};
 use crate::sale::{Failure, Stores, buyers};
@@ -19,7 +18,7 @@ use crate::sale::{Failure, Stores, buyers};
 /// Builds sales.
 pub(super) struct Builder {
     stores: Stores,
-    switch: Script<2>,
+    switch: VariadicScript,
 }
 
 /// A sale that has been built beside the one in use.
@@ -33,7 +32,7 @@ struct Built {
 
 impl Builder {
     pub(super) fn new(stores: &Stores) -> Self {
-        let switch = Script::new(include_str!("../../../lua/switch_sale.lua"));
+        let switch = VariadicScript::new(include_str!("../../../lua/switch_sale.lua"));
         Self { stores: stores.clone(), switch }
     }
 
@@ -52,27 +51,12 @@ impl Builder {
         let Some(built) = self.build_beside(coupon, epoch).await? else {
             return Ok(());
         };
-        let before = self.switch(link, coupon, epoch, &built).await?;
+        self.switch(link, coupon, epoch, &built).await?;
         stock::set_applied(&self.stores.pool, coupon, built.sale.revision).await?;
         outcome.built += 1;
         outcome.buyers += built.buyers;
         outcome.lost.extend(built.without_unit);
-        let before = before.unwrap_or(Shards::for_units(built.sale.total));
-        if before != built.shards {
-            let Stores { redis, keys, .. } = &self.stores;
-            buyers::unlink(redis, keys, coupon, before).await?;
-        }
         Ok(())
-    }
-
-    /// Removes a sale that can't be built, unless another recovery has begun: claims on it are refused as on a sale that
-    /// Redis has lost.
-    pub(super) async fn remove(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        let held = fence::table::begin_in(pool, coupon.lane(), epoch).await?;
-        let tx = held.ok_or_else(|| Failure::recovering(coupon.lane()))?;
-        redis.query::<i64>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
-        Ok(tx.commit().await?)
     }
 
     /// Fills new shards from one snapshot.
@@ -120,24 +104,27 @@ impl Builder {
         Ok((buyers, without_unit))
     }
 
-    /// Removes the shards of these recoveries, whose process died before the sale had them. The lane has a newer epoch than
-    /// these, so the sale can't get them any more.
+    /// Removes the shards of the attempt of this epoch, unless the sale has them. The lane has a newer epoch, so the sale
+    /// can't get them any more.
     pub(super) async fn remove_unfinished(
         &self,
         coupon: CouponId,
-        epochs: &[i64],
+        epoch: i64,
     ) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let present = match buyers::shards(redis, keys, coupon).await {
-            Err(error) if is_data_error(&error) => None,
-            present => present?.map(Shards::generation),
-        };
-        let total = stock::total(pool, coupon).await?;
-        for generation in epochs.iter().filter(|one| Some(**one) != present) {
-            let shards = Shards::for_units(total).of_generation(*generation);
-            buyers::unlink(redis, keys, coupon, shards).await?;
+        if self.present(coupon).await?.is_none_or(|present| present.generation() != epoch) {
+            let shards = Shards::for_units(stock::total(pool, coupon).await?);
+            buyers::unlink(redis, keys, coupon, shards.of_generation(epoch)).await?;
         }
         Ok(())
+    }
+
+    /// Shards of the sale; `None` if it isn't there, or can't be read.
+    async fn present(&self, coupon: CouponId) -> Result<Option<Shards>, Failure> {
+        match buyers::shards(&self.stores.redis, &self.stores.keys, coupon).await {
+            Err(error) if is_data_error(&error) => Ok(None),
+            present => Ok(present?),
+        }
     }
 
     async fn make_shards(&self, coupon: CouponId, shards: Shards) -> Result<(), Failure> {
@@ -173,17 +160,22 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the shards that the sale had before, if it was there.
+    /// The shards that the sale had before are removed in the same step: nothing would name them afterwards.
     async fn switch(
         &self,
         link: &Link,
         coupon: CouponId,
         epoch: i64,
         built: &Built,
-    ) -> Result<Option<Shards>, Failure> {
+    ) -> Result<(), Failure> {
         let keys = &self.stores.keys;
         let Built { sale, shards, buyers, .. } = built;
-        let names = [keys.lane(coupon.lane()), keys.coupon(coupon)];
+        let before = self.present(coupon).await?.unwrap_or(Shards::for_units(sale.total));
+        let mut names = vec![keys.lane(coupon.lane()), keys.coupon(coupon)];
+        if before != *shards {
+            names.extend(before.all().map(|shard| before.key(keys, coupon, shard)));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let numbers = [
             epoch,
             sale.opens_at.timestamp_millis(),
@@ -192,11 +184,9 @@ impl Builder {
             sale.total,
         ];
         let words = (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string());
-        let names = names.each_ref().map(String::as_str);
-        let (reply, before): (String, String) =
-            self.switch.run(link, names, (&numbers[..], words)).await?;
+        let reply: String = self.switch.run(link, &names, (&numbers[..], words)).await?;
         match reply.as_str() {
-            "SWITCHED" => Ok(before.parse().ok()),
+            "SWITCHED" => Ok(()),
             "FENCED" => Err(Failure::recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }

@@ -112,18 +112,12 @@ impl Harvester {
         claims: &[LoggedClaim],
     ) -> Result<Result<i64, String>, Failure> {
         let never = CancellationToken::new();
-        let written = match self.orders.write(held, claims, &never).await {
-            Err(NotWritten::Poison(..)) => self.orders.write_what_fits(held, claims, &never).await,
-            written => written,
-        };
-        match written {
+        match self.orders.write(held, claims, &never).await {
             Ok(written) => Ok(Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
-            // Units came back meanwhile, or another recovery has begun.
-            Err(
-                NotWritten::Poison(Reason::Oversold, _) | NotWritten::Stale | NotWritten::LocksLost,
-            ) => Err(Failure::recovering(held.0)),
-            Err(NotWritten::Poison(_, why)) => Ok(Err(why)),
+            // Another recovery has begun.
+            Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(held.0)),
+            Err(NotWritten::Poison(why)) => Ok(Err(why)),
         }
     }
 
@@ -137,7 +131,7 @@ impl Harvester {
         let held = fence::table::begin_in(&self.stores.pool, lane, epoch).await?;
         let mut tx = held.ok_or_else(|| Failure::recovering(lane))?;
         let letter = DeadLetter::of_claim(lane, &claim, Reason::Invalid, why);
-        let is_new = dead_letter::insert(&mut *tx, &letter).await?;
+        let is_new = dead_letter::insert_all(&mut *tx, &[letter]).await? == 1;
         tx.commit().await?;
         if is_new {
             let (coupon, order) = (claim.coupon_id, claim.order_id);

@@ -1,24 +1,27 @@
 //! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
+//!
+//! One process of the installation keeps the lanes: the leader, whose session of Postgres has an advisory lock. Two leaders,
+//! or none for a moment, cost time and do no harm, because each closing and each recovery raises the epoch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
+use sqlx::PgPool;
 use tokio::time::Instant;
 
 use super::apart;
-use super::closures::{self, RecoveryFilter};
 use super::lane::{LastSeen, Recoverer};
-use super::records::{self, Recovery};
+use super::records::{self, Recovery, RecoveryFilter};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::is_data_error;
+use crate::kit::session_lock::{LockKey, LockSession};
 use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
-use crate::sale::fence::look::{Seen, look};
+use crate::sale::fence::look::look;
 use crate::sale::fence::scripts::FenceScripts;
 use crate::sale::fence::table::{self, StoredLane};
 use crate::sale::fence::{ClosureReason, LaneStates};
@@ -27,6 +30,9 @@ use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores, fence, installation, receipts};
+
+/// Advisory lock of the leader: "lead" in ASCII.
+const LEADS: LockKey = (0x6c65_6164, 0);
 
 /// Looks after the lanes. One process of an installation does; the others look at sales that
 /// their own claims have found lost.
@@ -37,15 +43,23 @@ pub struct Keeper {
     recoverer: Recoverer,
     postponed: Postponed,
     metrics: Arc<Metrics>,
-    /// Name of this process among the keepers.
-    process: String,
     /// Held by a pass: two of one process would close lanes that the other one is opening.
-    passing: tokio::sync::Mutex<()>,
-    /// What the last look has seen of each lane.
-    last_seen: Mutex<HashMap<Lane, LastSeen>>,
-    /// Time of the last look.
-    looked_at: Mutex<Option<Instant>>,
+    notes: tokio::sync::Mutex<Notes>,
     throttle: Mutex<LogThrottle>,
+}
+
+/// What passes leave to the next ones.
+#[derive(Default)]
+struct Notes {
+    /// The session that has the lock of the leader, or waits for it.
+    session: Option<LockSession>,
+    leads: bool,
+    /// What the last look has seen of each lane.
+    last_seen: HashMap<Lane, LastSeen>,
+    /// Time of the last recovery that failed, by lane.
+    failed_at: HashMap<Lane, Instant>,
+    /// Time of the last look.
+    looked_at: Option<Instant>,
 }
 
 impl Keeper {
@@ -55,7 +69,6 @@ impl Keeper {
         lanes: Arc<LaneStates>,
         orders: Orders,
         (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
-        process: String,
     ) -> Self {
         let scripts = Arc::new(FenceScripts::new(stores.keys.clone()));
         let recoverer = Recoverer::new(
@@ -72,30 +85,28 @@ impl Keeper {
             recoverer,
             postponed,
             metrics,
-            process,
-            passing: tokio::sync::Mutex::default(),
-            last_seen: Mutex::default(),
-            looked_at: Mutex::default(),
+            notes: tokio::sync::Mutex::default(),
             throttle: Mutex::default(),
         }
     }
 
-    /// Looks if that is due: once in [`limits::LOOK_PERIOD`], and at once after a suspicion.
+    /// Looks if that is due: once in [`limits::LOOK_PERIOD`], and at once after a suspicion. A lane whose recovery has failed
+    /// waits for [`limits::RECOVERY_RETRY_PAUSE`].
     pub async fn tick(&self) {
+        let mut notes = self.notes.lock().await;
         let suspected = self.lanes.take_suspicion();
-        let is_due = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
-        let due = is_due(&self.looked_at.lock().expect("no holder of this lock panics"));
+        let due = notes.looked_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
         if !due && !suspected {
             return;
         }
-        if let Err(error) = self.pass().await {
-            // The next tick tries again, and not only after a period.
+        if let Err(error) = self.keep(&mut notes, limits::RECOVERY_RETRY_PAUSE).await {
+            // The next tick looks again, and not only after a period.
             self.lanes.suspect_all();
             if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
                 tracing::warn!(%error, "the lanes can't be looked after; trying again");
             }
         }
-        *self.looked_at.lock().expect("no holder of this lock panics") = Some(Instant::now());
+        notes.looked_at = Some(Instant::now());
     }
 
     /// Looks at all lanes, and recovers those that are closed. While another process keeps the lanes, looks only at the sales
@@ -105,7 +116,10 @@ impl Keeper {
     ///
     /// When a store doesn't answer; lanes that have been closed stay so until a later pass.
     pub async fn pass(&self) -> Result<(), Failure> {
-        let _alone = self.passing.lock().await;
+        self.keep(&mut *self.notes.lock().await, Duration::ZERO).await
+    }
+
+    async fn keep(&self, notes: &mut Notes, pause: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
         self.show(&stored);
@@ -116,9 +130,12 @@ impl Keeper {
         }
         // A process that doesn't reach Redis leaves the lanes to one that does. A live connection may lead to a Redis that
         // was emptied, and that another installation has begun to use.
-        self.stores.redis.check().await?;
-        if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
-            // The keeper hears of no claim but its own. It recovers what is closed here.
+        if let Err(error) = self.stores.redis.check().await {
+            notes.session = None;
+            return Err(error.into());
+        }
+        if !notes.lead(pool).await? {
+            // The leader hears of no claim but its own. It recovers what is closed here.
             return self.look_at_sales(&mut stored).await;
         }
         let lanes = installation::read(pool).await?.lanes;
@@ -130,7 +147,7 @@ impl Keeper {
         if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
             stored = self.lanes.read_now().await?;
         }
-        let mut refused = match self.look(&mut stored).await {
+        let mut refused = match self.look(&mut stored, &mut notes.last_seen).await {
             // Until an operator decides, no lane is recovered.
             Err(failure @ Failure::Apart(_)) => {
                 self.show(&self.lanes.read_now().await?);
@@ -141,18 +158,18 @@ impl Keeper {
         };
         self.look_at_sales(&mut stored).await?;
         refused = refused.or(self.look_at_receipts(&mut stored).await?);
-        self.recover_closed(&stored).await?;
+        self.recover_closed(&stored, notes, pause).await?;
         refused.map_or(Ok(()), Err)
     }
 
-    /// Recoveries that fit, as [`closures::list`].
+    /// Recoveries that fit, as [`records::list`].
     pub async fn recoveries(
         &self,
-        filter: &RecoveryFilter,
-        behind: Option<RecoveryId>,
+        filter: RecoveryFilter,
+        before: Option<RecoveryId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Recovery>> {
-        closures::list(&self.stores.pool, filter, behind, limit).await
+        records::list(&self.stores.pool, filter, before, limit).await
     }
 
     /// Notes that the claims that a recovery could not keep are settled with their buyers, as [`records::settle`].
@@ -160,16 +177,22 @@ impl Keeper {
         records::settle(&self.stores.pool, recovery, note, by).await
     }
 
-    /// Lets another process keep the lanes at once. For a process that ends.
+    /// Lets another process lead at once. For a process that ends.
     pub async fn give_up(&self) {
-        if let Err(error) = table::give_up(&self.stores.pool, &self.process).await {
+        if let Some(session) = self.notes.lock().await.session.take()
+            && let Err(error) = session.close().await
+        {
             tracing::debug!(%error, "the lanes can't be given up; they will be free in a moment");
         }
     }
 
     /// Compares these lanes in Redis with Postgres, and closes those that differ. Returns the failure to close a lane, which
     /// holds up no other.
-    async fn look(&self, stored: &mut [StoredLane]) -> Result<Option<Failure>, Failure> {
+    async fn look(
+        &self,
+        stored: &mut [StoredLane],
+        last_seen: &mut HashMap<Lane, LastSeen>,
+    ) -> Result<Option<Failure>, Failure> {
         let Stores { redis, keys, .. } = &self.stores;
         let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
         let (now, seen) = look(redis, keys, &lanes).await?;
@@ -182,7 +205,7 @@ impl Keeper {
             let is_other = life.is_some() && seen.life.is_some() && seen.life != life;
             let other = is_other.then_some(ClosureReason::OtherPostgres);
             let Some(reason) = other.or(seen.fault(lane)) else {
-                self.note(lane.lane, seen, now);
+                last_seen.entry(lane.lane).or_default().note(seen, now);
                 continue;
             };
             if reason == ClosureReason::LogLost {
@@ -192,16 +215,6 @@ impl Keeper {
             self.try_to_close(lane, reason, &mut refused).await?;
         }
         Ok(refused)
-    }
-
-    /// Remembers what a look has seen of a lane that is in order.
-    fn note(&self, lane: Lane, seen: &Seen, now: DateTime<Utc>) {
-        let mut last_seen = self.last_seen.lock().expect("no holder of this lock panics");
-        let last = last_seen.entry(lane).or_default();
-        last.promised = seen.promised;
-        if seen.promised == seen.written {
-            last.settled = Some((seen.promised, now));
-        }
     }
 
     /// Closes a lane, or notes that its row takes no change.
@@ -224,7 +237,8 @@ impl Keeper {
         let Stores { pool, redis, keys } = &self.stores;
         let mut suspected = self.lanes.take_suspected_sales();
         let mut tries = self.postponed.begin(Pass::Rebuild).await?;
-        suspected.extend(tries.due().into_iter().flat_map(CouponId::new));
+        let due: Vec<CouponId> = tries.due().into_iter().flat_map(CouponId::new).collect();
+        suspected.extend(&due);
         for coupon in suspected {
             let is_its = |lane: &&mut StoredLane| lane.lane == coupon.lane() && lane.is_open;
             let Some(lane) = stored.iter_mut().find(is_its) else {
@@ -240,45 +254,46 @@ impl Keeper {
                         && census.load == stock::load_id(pool, coupon).await?
                 }
             };
-            if is_whole || !stock::is_loaded(pool, coupon).await? {
-                tries.settle(coupon.get(), Ok(())).await?;
-            } else if !self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
+            let tried = if is_whole || !stock::is_loaded(pool, coupon).await? {
+                Ok(())
+            } else if self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
+                continue;
+            } else if let Some(session) = self.locked(&due, coupon).await? {
+                Err(Failure::Locked(coupon, session))
+            } else {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
-                if let Err(failure) = self.close(lane, ClosureReason::SaleLost).await {
-                    tries.settle(coupon.get(), Err::<(), _>(failure)).await?;
+                match self.close(lane, ClosureReason::SaleLost).await {
+                    // Its note stays until the sale has been built.
+                    Ok(()) => continue,
+                    failed => failed,
                 }
-            }
+            };
+            tries.settle(coupon.get(), tried).await?;
         }
         Ok(())
     }
 
-    /// Closes open lanes for which a process has handed in late, if a promise is in neither store. The others are
-    /// settled. Returns a failure about one lane, if there was any: it holds up no other.
+    /// The session that still keeps the row of a sale locked that stays closed alone. To close the lane for the sale would
+    /// be in vain.
+    async fn locked(&self, due: &[CouponId], coupon: CouponId) -> sqlx::Result<Option<String>> {
+        if !due.contains(&coupon) {
+            return Ok(None);
+        }
+        stock::lock_holder(&self.stores.pool, coupon).await
+    }
+
+    /// Closes open lanes for which a process has handed in late, if a promise is neither an order nor a dead letter. Returns
+    /// a failure about one lane, if there was any: it holds up no other.
     async fn look_at_receipts(
         &self,
         stored: &mut [StoredLane],
     ) -> Result<Option<Failure>, Failure> {
-        let mut failed = None;
-        for lane in receipts::table::lanes(&self.stores.pool).await? {
-            let is_its = |stored: &&mut StoredLane| stored.lane == lane && stored.is_open;
-            let Some(stored) = stored.iter_mut().find(is_its) else {
-                continue;
-            };
-            match self.look_at_receipts_of(stored).await {
-                Err(failure) if failure.is_of_item() => failed = Some(failure),
-                looked => looked?,
-            }
+        let late = receipts::table::late(&self.stores.pool).await?;
+        let mut refused = None;
+        for lane in stored.iter_mut().filter(|lane| lane.is_open && late.contains(&lane.lane)) {
+            self.try_to_close(lane, ClosureReason::PromisesLost, &mut refused).await?;
         }
-        Ok(failed)
-    }
-
-    async fn look_at_receipts_of(&self, stored: &mut StoredLane) -> Result<(), Failure> {
-        let pool = &self.stores.pool;
-        let open = receipts::table::open(pool, stored.lane).await?;
-        match self.recoverer.are_kept(&open).await? {
-            true => Ok(receipts::table::settle(pool, &open).await?),
-            false => self.close(stored, ClosureReason::PromisesLost).await,
-        }
+        Ok(refused)
     }
 
     async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {
@@ -305,57 +320,95 @@ impl Keeper {
         self.metrics.recovery.lanes_recovering.set(closed as f64);
     }
 
-    /// Recovers closed lanes, some at a time. A lane that can't be recovered holds up no other.
-    async fn recover_closed(&self, stored: &[StoredLane]) -> Result<(), Failure> {
+    /// Recovers closed lanes, some at a time, but for those that failed a moment ago. A lane that can't be recovered holds up
+    /// no other.
+    async fn recover_closed(
+        &self,
+        stored: &[StoredLane],
+        notes: &mut Notes,
+        pause: Duration,
+    ) -> Result<(), Failure> {
         self.show(stored);
-        let closed: Vec<StoredLane> = stored.iter().filter(|lane| !lane.is_open).cloned().collect();
+        let Notes { session, last_seen, failed_at, .. } = notes;
+        failed_at.retain(|_, at| at.elapsed() < pause);
+        let is_due = |lane: &&StoredLane| !lane.is_open && !failed_at.contains_key(&lane.lane);
+        let closed: Vec<&StoredLane> = stored.iter().filter(is_due).collect();
         if closed.is_empty() {
             return Ok(());
         }
         let busy: Vec<Lane> = closed.iter().map(|stored| stored.lane).collect();
-        let last_seen = self.last_seen.lock().expect("no holder of this lock panics").clone();
-        let recover = |lane: StoredLane| {
-            let last_seen = last_seen.get(&lane.lane).copied().unwrap_or_default();
+        let before = last_seen.clone();
+        let recover = |lane: &'_ StoredLane| {
+            let (lane, last_seen) = (lane.clone(), before.get(&lane.lane).copied());
             async move {
-                let seen = self.recoverer.recover(&lane, last_seen).await?;
-                let mut all = self.last_seen.lock().expect("no holder of this lock panics");
-                all.extend(seen.map(|seen| (lane.lane, seen)));
-                Ok(())
+                (lane.lane, self.recoverer.recover(&lane, last_seen.unwrap_or_default()).await)
             }
         };
         let recoveries = stream::iter(closed).map(recover);
-        let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME);
-        let recovered = recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.and(all));
-        let recovered = tokio::select! {
+        let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME).collect();
+        let recovered: Vec<_> = tokio::select! {
             recovered = recovered => recovered,
-            failure = self.keep_on(&busy) => Err(failure),
+            () = self.keep_on(session, last_seen, &busy) => Vec::new(),
         };
         self.show(&self.lanes.read_now().await?);
-        recovered
+        let mut failed = Ok(());
+        for (lane, recovered) in recovered {
+            match recovered {
+                Ok(seen) => last_seen.extend(seen.map(|seen| (lane, seen))),
+                Err(failure) => {
+                    failed_at.insert(lane, Instant::now());
+                    failed = Err(failure);
+                }
+            }
+        }
+        failed
     }
 
-    /// Stays the keeper for as long as this is polled. Ends when another process has taken over.
-    async fn keep_on(&self, busy: &[Lane]) -> Failure {
+    /// Leads on for as long as this is polled, and looks at lanes that aren't recovered at the moment: a recovery may take
+    /// long. Those that are closed here are recovered by the next pass. Never ends.
+    async fn keep_on(
+        &self,
+        session: &mut Option<LockSession>,
+        last_seen: &mut HashMap<Lane, LastSeen>,
+        busy: &[Lane],
+    ) {
         loop {
-            tokio::time::sleep(limits::KEEPER_TIME / 3).await;
-            match table::keep(&self.stores.pool, &self.process, limits::KEEPER_TIME).await {
-                Ok(true) => {}
-                Ok(false) => return Failure::NoReply,
-                Err(error) => return error.into(),
-            }
-            if let Err(failure) = self.look_at_others(busy).await {
-                return failure;
+            tokio::time::sleep(limits::LOOK_PERIOD).await;
+            let looked = async {
+                if let Some(session) = session {
+                    session.ping().await?;
+                }
+                let mut others = self.lanes.read_now().await?;
+                self.show(&others);
+                others.retain(|stored| !busy.contains(&stored.lane));
+                self.look(&mut others, last_seen).await.map(drop)
+            };
+            match looked.await {
+                Err(failure @ Failure::Apart(_)) => self.tell(&failure),
+                Err(error) => tracing::warn!(%error, "the other lanes can't be looked at"),
+                Ok(()) => {}
             }
         }
     }
+}
 
-    /// Looks at lanes that aren't recovered at the moment: a recovery may take long. Those that are closed here are recovered
-    /// by the next pass.
-    async fn look_at_others(&self, busy: &[Lane]) -> Result<(), Failure> {
-        let mut others = self.lanes.read_now().await?;
-        self.show(&others);
-        others.retain(|stored| !busy.contains(&stored.lane));
-        self.look(&mut others).await.map(drop)
+impl Notes {
+    /// Whether this process is the leader. A session that has ended is begun anew: its lock ended with it.
+    async fn lead(&mut self, pool: &PgPool) -> sqlx::Result<bool> {
+        if let Some(mut session) = self.session.take() {
+            let leads = match self.leads {
+                true => session.ping().await.map(|()| true),
+                false => session.try_lock(LEADS).await,
+            };
+            if let Ok(leads) = leads {
+                (self.session, self.leads) = (Some(session), leads);
+                return Ok(leads);
+            }
+        }
+        let mut session = LockSession::open(pool, limits::PROCESS_SILENCE_MAX).await?;
+        self.leads = session.try_lock(LEADS).await?;
+        self.session = Some(session);
+        Ok(self.leads)
     }
 }
 

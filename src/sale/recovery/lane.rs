@@ -18,7 +18,7 @@ use crate::kit::postgres;
 use crate::kit::redis::Link;
 use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
-use crate::sale::fence::look::look;
+use crate::sale::fence::look::{Seen, look};
 use crate::sale::fence::scripts::{FenceScripts, Fenced};
 use crate::sale::fence::table::{self, StoredLane, Trust};
 use crate::sale::ids::{CouponId, Lane, OrderId, order_id};
@@ -39,6 +39,16 @@ pub(super) struct LastSeen {
     pub promised: i64,
     /// The last look at which all of them were written: their number, and the time of Redis.
     pub settled: Option<(i64, DateTime<Utc>)>,
+}
+
+impl LastSeen {
+    /// Remembers what a look at this time of Redis has seen of a lane that is in order.
+    pub fn note(&mut self, seen: &Seen, now: DateTime<Utc>) {
+        self.promised = seen.promised;
+        if seen.promised == seen.written {
+            self.settled = Some((seen.promised, now));
+        }
+    }
 }
 
 /// Recovers lanes.
@@ -64,8 +74,12 @@ struct Attempt<'a> {
     receipts: Vec<Receipt>,
     /// Claims that may not be written.
     log: InFlight,
+    /// Whether the workers have had time to write them.
+    is_drained: bool,
     /// Sales that Redis has kept.
     kept: Vec<CouponId>,
+    /// Sales that stay closed alone.
+    put_aside: Vec<CouponId>,
     outcome: Outcome,
 }
 
@@ -106,7 +120,7 @@ impl Recoverer {
             return Ok(None);
         };
         self.lanes.read_now().await?;
-        let Some((closed_at, lost)) = records::begin(pool, lane, epoch).await? else {
+        let Some(begun) = records::begin(pool, lane, epoch).await? else {
             return Ok(None);
         };
         let Some(was_lost) = self.fence(&link, (lane, epoch), trusts).await? else {
@@ -117,13 +131,23 @@ impl Recoverer {
             apart::examine(&self.stores, &seen).await?;
         }
         let in_redis = seen.first().map_or(0, |(_, seen)| seen.promised);
-        let mut outcome = Outcome { lost, ..Outcome::default() };
-        self.remove_unfinished(&link, lane, epoch).await?;
-        let receipts = self.receipts(lane, epoch, &mut outcome).await?;
-        let log = InFlight::read(&self.stores, lane).await?;
-        let kept = Vec::new();
-        let mut attempt =
-            Attempt { link: &link, lane, epoch, trusts, closed_at, receipts, log, kept, outcome };
+        if let Some(epoch) = begun.broken_off {
+            self.remove_unfinished(&link, lane, epoch).await?;
+        }
+        let mut outcome = Outcome { lost: begun.lost.0, ..Outcome::default() };
+        let mut attempt = Attempt {
+            link: &link,
+            lane,
+            epoch,
+            trusts,
+            closed_at: begun.closed_at,
+            receipts: self.receipts(lane, epoch, &mut outcome).await?,
+            log: InFlight::read(&self.stores, lane).await?,
+            is_drained: false,
+            kept: Vec::new(),
+            put_aside: Vec::new(),
+            outcome,
+        };
         if was_lost {
             self.drain(&mut attempt).await?;
         }
@@ -162,24 +186,21 @@ impl Recoverer {
     }
 
     /// Keeps a sale that is as Postgres says. Otherwise has the log written, makes orders of the promises that Postgres
-    /// doesn't know, looks again, and builds the sale. One that can't be built is removed and put aside, so that it stays
-    /// closed alone.
+    /// doesn't know, looks again, and builds the sale. One that can't be built is put aside: it keeps its older epoch, so that
+    /// it stays closed alone, with its buyers.
     async fn recover_sale(
         &self,
         attempt: &mut Attempt<'_>,
         coupon: CouponId,
     ) -> Result<(), Failure> {
-        let mut found = self.compare(attempt, coupon).await?;
+        let found = self.compare(attempt, coupon).await?;
         if self.keep(attempt, coupon, found.as_ref()).await? {
             return Ok(());
         }
-        if !attempt.log.is_settled {
-            self.drain(attempt).await?;
-            found = self.compare(attempt, coupon).await?;
-        }
-        match self.harvest_and_build(attempt, coupon, found).await {
+        self.drain(attempt).await?;
+        match self.harvest_and_build(attempt, coupon).await {
             Err(failure) if self.postponed.is_of_item(&failure).await? => {
-                self.builder.remove(coupon, attempt.epoch).await?;
+                attempt.put_aside.push(coupon);
                 let error = failure.to_string();
                 Ok(self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?)
             }
@@ -191,8 +212,9 @@ impl Recoverer {
         &self,
         attempt: &mut Attempt<'_>,
         coupon: CouponId,
-        found: Option<(bool, Compared)>,
     ) -> Result<(), Failure> {
+        self.require_written(attempt, coupon).await?;
+        let found = self.compare(attempt, coupon).await?;
         let Attempt { link, epoch, trusts, .. } = *attempt;
         let before = (attempt.outcome.harvested, attempt.outcome.receipts);
         let believes = trusts != Some(Trust::Postgres);
@@ -283,9 +305,9 @@ impl Recoverer {
         last_seen: LastSeen,
     ) -> Result<Option<LastSeen>, Failure> {
         let Stores { pool, .. } = &self.stores;
-        let Attempt { link, lane, epoch, ref receipts, ref kept, .. } = attempt;
+        let Attempt { link, lane, epoch, ref kept, .. } = attempt;
         let in_flight = compare_lane(&self.stores, &attempt.log).await?;
-        self.lists.build(link, lane, epoch, &in_flight).await?;
+        self.lists.build(link, (lane, epoch), &in_flight).await?;
         let mut outcome = attempt.outcome.clone();
         let waiting = i64::try_from(in_flight.len()).unwrap_or(i64::MAX);
         // A report that can't be made keeps no lane closed.
@@ -295,13 +317,15 @@ impl Recoverer {
             return Ok(None);
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
-        let second = self.last_second(lane, receipts).await?;
+        let second = self.last_second(&attempt).await?;
         let promised = in_redis.max(last_seen.promised);
         let all_written = attempt.log.is_settled.then_some(promised);
         let opened = self.scripts.open(link, (lane, epoch), kept, second, all_written).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
-        receipts::table::settle(pool, receipts).await?;
+        let Attempt { mut receipts, put_aside, .. } = attempt;
+        receipts.retain(|receipt| !put_aside.contains(&receipt.coupon));
+        receipts::table::settle(pool, &receipts).await?;
         Ok(Some(LastSeen { promised, settled: all_written.map(|orders| (orders, now)) }))
     }
 
@@ -312,8 +336,7 @@ impl Recoverer {
         outcome: Outcome,
         closed_for: Option<Duration>,
     ) {
-        let Outcome { kept, built, buyers, harvested, receipts, absent, dropped, unknown, lost } =
-            outcome;
+        let Outcome { kept, built, buyers, harvested, receipts, absent, unknown, lost } = outcome;
         let unknown = unknown.unwrap_or(0);
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
@@ -332,21 +355,7 @@ impl Recoverer {
             return;
         }
         let absent = absent.join(", ");
-        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, dropped, unknown, lost = lost.len(), "the lane is open again");
-    }
-
-    /// Whether each of these promises is a row, a dead letter, superseded, or a buyer in Redis.
-    pub(super) async fn are_kept(&self, promises: &[Receipt]) -> Result<bool, Failure> {
-        let mut coupons: Vec<CouponId> = promises.iter().map(|receipt| receipt.coupon).collect();
-        coupons.sort();
-        coupons.dedup();
-        for coupon in coupons {
-            let (_, unknown) = self.harvester.sort_out(coupon, of_sale(promises, coupon)).await?;
-            if !are_buyers(&self.stores, coupon, &unknown).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, unknown, lost = lost.len(), "the lane is open again");
     }
 
     /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].
@@ -360,66 +369,81 @@ impl Recoverer {
         receipts::table::forget_dead(pool).await?;
         let deadline = Instant::now() + limits::RECEIPT_WAIT_MAX;
         loop {
-            let missing = receipts::table::missing(pool, lane, epoch, limits::KEEPER_TIME).await?;
+            let missing =
+                receipts::table::missing(pool, lane, epoch, limits::PROCESS_SILENCE_MAX).await?;
             if missing.is_empty() || Instant::now() >= deadline {
                 outcome.absent = missing;
-                outcome.dropped = receipts::table::dropped(pool, lane, epoch).await?;
                 return Ok(receipts::table::open(pool, lane).await?);
             }
             sleep(limits::RECOVERY_RECEIPT_PERIOD).await;
         }
     }
 
-    /// Waits until the workers have written all that is in the order log: as long as something moves in it, and for
-    /// [`limits::RECOVERY_LOG_MAX`] at most.
+    /// Waits, once in an attempt, until the workers have written all that is in the order log: as long as something moves in
+    /// it, and for [`limits::RECOVERY_LOG_MAX`] at most.
     async fn drain(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
+        if attempt.is_drained {
+            return Ok(());
+        }
         let Stores { redis, keys, .. } = &self.stores;
-        let (lane, begun) = (attempt.lane, Instant::now());
+        let begun = Instant::now();
         let (mut moved_at, mut last) = (begun, None);
         loop {
-            let state = LogState::of(redis, keys, lane).await?;
-            if state.is_settled() {
-                attempt.log = InFlight::none();
-                return Ok(());
-            }
+            let state = LogState::of(redis, keys, attempt.lane).await?;
             let now = Instant::now();
             if last != Some(state) {
                 (moved_at, last) = (now, Some(state));
             }
-            if now >= moved_at + limits::RECOVERY_LOG_STILL
+            if state.is_settled()
+                || now >= moved_at + limits::RECOVERY_LOG_STILL
                 || now >= begun + limits::RECOVERY_LOG_MAX
             {
-                tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
-                return Err(Failure::NoReply);
+                attempt.is_drained = true;
+                attempt.log = InFlight::read(&self.stores, attempt.lane).await?;
+                return Ok(());
             }
             sleep(limits::RECOVERY_LOOK_PERIOD).await;
         }
     }
 
-    /// Removes what recoveries before this epoch have built in vain, because their process died.
-    async fn remove_unfinished(&self, link: &Link, lane: Lane, epoch: i64) -> Result<(), Failure> {
-        let unfinished = records::unfinished(&self.stores.pool, lane, epoch).await?;
-        if unfinished.is_empty() {
+    /// Fails while claims of this sale wait in the log.
+    async fn require_written(
+        &self,
+        attempt: &Attempt<'_>,
+        coupon: CouponId,
+    ) -> Result<(), Failure> {
+        let Stores { pool, .. } = &self.stores;
+        if compare::unknown(pool, coupon, attempt.log.of(coupon).collect()).await?.is_empty() {
             return Ok(());
         }
-        self.lists.remove(link, lane, &unfinished).await?;
+        if let Some(session) = stock::lock_holder(pool, coupon).await? {
+            return Err(Failure::Locked(coupon, session));
+        }
+        tracing::error!(lane = %attempt.lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
+        Err(Failure::NoReply)
+    }
+
+    /// Removes what the attempt of this epoch has built in vain, because its process died.
+    async fn remove_unfinished(&self, link: &Link, lane: Lane, epoch: i64) -> Result<(), Failure> {
+        self.lists.remove(link, lane, epoch).await?;
         for coupon in stock::loaded_in(&self.stores.pool, lane).await? {
-            self.builder.remove_unfinished(coupon, &unfinished).await?;
+            self.builder.remove_unfinished(coupon, epoch).await?;
         }
         Ok(())
     }
 
     /// The second, since 2022, behind which the next order ids of the lane begin: of two claims of a user, the later one has
-    /// the higher id. It is Postgres's, or a later one of an order, a dead letter or a receipt. One that is too far ahead
+    /// the higher id. It is Postgres's, or a later one of an order, a dead letter, a receipt or an entry in the log. One that is too far ahead
     /// doesn't count: its claim becomes no order.
-    async fn last_second(&self, lane: Lane, receipts: &[Receipt]) -> Result<i64, Failure> {
+    async fn last_second(&self, attempt: &Attempt<'_>) -> Result<i64, Failure> {
+        let Attempt { lane, ref receipts, ref log, .. } = *attempt;
         let pool = &self.stores.pool;
         let now = postgres::time(pool).await?;
         let ahead = (now, now + limits::ORDER_AHEAD_MAX);
         let rows = live::highest_between(pool, lane, ahead).await?;
         let letters = dead_letter::highest_between(pool, lane, ahead).await?;
-        let receipts = receipts.iter().map(|receipt| receipt.order);
-        let seen = receipts.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
+        let promised = receipts.iter().map(|receipt| receipt.order).chain(log.orders());
+        let seen = promised.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
         let last = seen.map(OrderId::second).max().unwrap_or_default();
         Ok(last.max(order_id::second_at(now)))
     }

@@ -28,7 +28,8 @@
 //! recoverer that was paused, and wakes up after another one has begun, is refused by the scripts and by Postgres.
 //!
 //! * Postgres refuses a harvested claim: that claim becomes a dead letter, and the others become orders.
-//! * A sale can't be built: it is removed and postponed, and stays closed alone.
+//! * A sale can't be built, or another session keeps its row locked while claims of it wait in the log: the sale is
+//!   postponed, and stays closed alone, since it keeps the epoch before.
 //! * Postgres refuses a change of one lane, or a receipt: that lane stays as it is, and closed lanes are recovered.
 //!
 //! # What is not promised
@@ -59,9 +60,6 @@ mod unpaid;
 
 // Dead letters that are tried again.
 pub mod retry;
-
-// The list of recoveries.
-pub mod closures;
 
 // The record of recoveries.
 pub mod records;

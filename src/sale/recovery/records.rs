@@ -51,8 +51,6 @@ pub(super) struct Outcome {
     pub receipts: i64,
     /// Living processes that handed nothing in within the time, by name.
     pub absent: Vec<String>,
-    /// Receipts that full processes had dropped before they were known to be committed.
-    pub dropped: i64,
     /// Promises, at least, that neither a store nor a living process knows; `None` where that can't be known.
     pub unknown: Option<i64>,
     /// Claims that could not be kept.
@@ -81,7 +79,7 @@ pub struct Recovery {
     pub reason: String,
     /// Time at which the lane was closed.
     pub closed_at: DateTime<Utc>,
-    /// Time at which the lane was opened again; null while the recovery lasts, or if another one has taken its place.
+    /// Time at which the lane was opened again; null while the recovery lasts.
     pub opened_at: Option<DateTime<Utc>>,
     /// Sales that Redis had kept.
     pub sales_kept: Option<i64>,
@@ -97,9 +95,6 @@ pub struct Recovery {
     pub absent: Option<i64>,
     /// Names of these processes.
     pub absent_processes: Vec<String>,
-    /// Promises that processes remembered no longer, because more waited than they can remember, and that were not known
-    /// to be orders. Those among them that Redis has lost can't be named.
-    pub receipts_dropped: Option<i64>,
     /// Claims, at least, that Redis had granted before its last look, and that neither a store nor a living process knows:
     /// nothing tells whose they were. Null where that can't be known.
     pub unknown: Option<i64>,
@@ -112,30 +107,40 @@ pub struct Recovery {
     pub note: Option<String>,
 }
 
-/// Notes that a recovery has begun, with time and reason of the lane's closure. Returns that time, and the claims that
-/// attempts which were broken off have found lost: only they can name them. `None` if another recovery has begun since.
-pub(super) async fn begin(
-    pool: &PgPool,
-    lane: Lane,
-    epoch: i64,
-) -> sqlx::Result<Option<(DateTime<Utc>, Vec<LostClaim>)>> {
-    let begun = sqlx::query!(
-        r#"WITH broken_off AS (
-               SELECT id, lost FROM recoveries
-               WHERE lane = $1 AND opened_at IS NULL AND settled_at IS NULL AND lost <> '[]'
-                 AND EXISTS (SELECT FROM lanes WHERE lane = $1 AND epoch = $2)),
-           passed_on AS (
-               UPDATE recoveries SET lost = '[]' WHERE id IN (SELECT id FROM broken_off))
-           INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
-           SELECT lane, epoch, reason, closed_at, coalesce(
-               (SELECT jsonb_agg(DISTINCT claim) FROM broken_off, jsonb_array_elements(lost) AS claim), '[]')
-           FROM lanes WHERE lane = $1 AND epoch = $2
-           RETURNING closed_at, lost AS "lost: Json<Vec<LostClaim>>""#,
+/// What the attempts before have left to a recovery of the same closure.
+pub(super) struct Begun {
+    /// Time at which the lane was closed.
+    pub closed_at: DateTime<Utc>,
+    /// Claims that they have found lost: only they can name them.
+    pub lost: Json<Vec<LostClaim>>,
+    /// Epoch of the last one.
+    pub broken_off: Option<i64>,
+}
+
+/// Notes that a recovery has begun: in the record of the attempt before, if that was broken off. `None` if another recovery
+/// has begun since.
+pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Option<Begun>> {
+    sqlx::query_as!(
+        Begun,
+        r#"WITH closed AS (SELECT lane, epoch, reason, closed_at FROM lanes WHERE lane = $1 AND epoch = $2),
+           before AS (
+               SELECT recoveries.id, recoveries.epoch FROM recoveries JOIN closed USING (lane)
+               WHERE opened_at IS NULL AND settled_at IS NULL ORDER BY id DESC LIMIT 1),
+           taken_up AS (
+               UPDATE recoveries SET epoch = closed.epoch, reason = closed.reason, closed_at = closed.closed_at
+               FROM before, closed WHERE recoveries.id = before.id
+               RETURNING recoveries.closed_at, lost, before.epoch AS broken_off),
+           begun AS (
+               INSERT INTO recoveries (lane, epoch, reason, closed_at)
+               SELECT lane, epoch, reason, closed_at FROM closed WHERE NOT EXISTS (SELECT FROM before)
+               RETURNING closed_at, lost)
+           SELECT closed_at AS "closed_at!", lost AS "lost!: Json<Vec<LostClaim>>", broken_off FROM taken_up
+           UNION ALL SELECT closed_at, lost, NULL FROM begun"#,
         lane.get(),
         epoch,
-    );
-    let begun = begun.fetch_optional(pool).await?;
-    Ok(begun.map(|row| (row.closed_at, row.lost.0)))
+    )
+    .fetch_optional(pool)
+    .await
 }
 
 /// Notes claims that can't be kept while the recovery goes on.
@@ -168,7 +173,7 @@ pub(super) async fn end(
     let ms = sqlx::query_scalar!(
         r#"UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
              harvested = $6, lost = $7, receipts = $8, absent = cardinality($9::text[]), absent_processes = $9,
-             receipts_dropped = $10, unknown = $11
+             unknown = $10
          WHERE lane = $1 AND epoch = $2
          RETURNING (extract(epoch FROM opened_at - closed_at) * 1000)::bigint AS "ms!""#,
         lane.get(),
@@ -180,27 +185,11 @@ pub(super) async fn end(
         Json(&outcome.lost) as _,
         outcome.receipts,
         &outcome.absent,
-        outcome.dropped,
         outcome.unknown,
     )
     .fetch_optional(pool)
     .await?;
     Ok(ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis))
-}
-
-/// Epochs of the newest recoveries of a lane, before this one, that have not been finished since the last that was.
-pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar!(
-        "SELECT epoch FROM recoveries
-         WHERE lane = $1 AND epoch < $2 AND opened_at IS NULL
-           AND id > (SELECT coalesce(max(id), 0) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL)
-         ORDER BY id DESC LIMIT $3",
-        lane.get(),
-        epoch,
-        limits::UNFINISHED_RECOVERIES,
-    )
-    .fetch_all(pool)
-    .await
 }
 
 /// Notes that the claims that a recovery could not keep are settled with their buyers; a repeat keeps the first note.
@@ -256,6 +245,76 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     .execute(pool)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// State of a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
+pub enum RecoveryState {
+    /// Has not opened the lane.
+    Unfinished,
+    /// Has opened the lane, and kept all claims.
+    KeptAll,
+    /// Could not keep some claims, and their buyers have not been told.
+    Unsettled,
+    /// Could not keep some claims, and an administrator has settled them with their buyers.
+    Settled,
+}
+
+impl RecoveryState {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::KeptAll => "kept_all",
+            Self::Unsettled => "unsettled",
+            Self::Settled => "settled",
+        }
+    }
+}
+
+/// Recoveries that are looked for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecoveryFilter {
+    /// Of the lane with this number.
+    pub lane: Option<i32>,
+    /// In this state.
+    pub state: Option<RecoveryState>,
+}
+
+/// Recoveries that fit, newest first, from before the given one on.
+pub async fn list(
+    pool: &PgPool,
+    filter: RecoveryFilter,
+    before: Option<RecoveryId>,
+    limit: u32,
+) -> sqlx::Result<Vec<Recovery>> {
+    // A lane and a rare state have indexes of their own, which a plan that knows no values can't choose.
+    let mut tx = postgres::begin_planning(pool).await?;
+    let found = sqlx::query_as!(
+        Recovery,
+        r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
+                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
+                  unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+           FROM recoveries
+           WHERE ($1::integer IS NULL OR lane = $1)
+             AND ($2::text IS NULL
+                  OR $2 = 'unfinished' AND opened_at IS NULL
+                  OR $2 = 'kept_all' AND opened_at IS NOT NULL AND settled_at IS NULL AND lost = '[]'
+                     AND coalesce(unknown, 0) = 0
+                  OR $2 = 'unsettled' AND settled_at IS NULL AND (lost <> '[]' OR unknown > 0)
+                  OR $2 = 'settled' AND settled_at IS NOT NULL)
+             AND id < coalesce($3, 9223372036854775807)
+           ORDER BY id DESC LIMIT $4"#,
+        filter.lane,
+        filter.state.map(RecoveryState::as_str),
+        before.map(RecoveryId::get),
+        i64::from(limit),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(found)
 }
 
 /// Median time for which lanes were closed in the last recoveries; `None` before the first one.

@@ -9,17 +9,18 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::script::Script;
 use crate::sale::audit::Actor;
 use crate::sale::buyers;
-use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::{self, StoredCoupon};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
-use crate::sale::order::dead_letter::{self, Reason, Stored};
+use crate::sale::order::dead_letter::{self, Reason};
 use crate::sale::order::insert::NotWritten;
 use crate::sale::order::live;
+use crate::sale::order::read;
 use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores};
 
@@ -127,18 +128,34 @@ impl Retries {
     ///
     /// When a store doesn't answer, or the lane is recovering.
     pub async fn retry(&self, letter: DeadLetterId, by: &Actor) -> Result<Retried, Failure> {
-        let pool = &self.stores.pool;
-        let Some(stored) = dead_letter::find(pool, letter).await? else {
-            return Ok(Retried::NotFound);
+        let mut tx = postgres::begin(&self.stores.pool).await?;
+        // A discard of the letter waits for the end of this, or this for the end of the discard.
+        let retried = match dead_letter::hold(&mut tx, letter).await? {
+            Some((is_open, claim)) => self.retry_held(is_open, claim).await?,
+            None => Retried::NotFound,
         };
-        let Stored { is_open, claim, order: namesake } = stored;
+        if let Retried::Order(_) = retried {
+            dead_letter::became_order(&mut tx, letter, by).await?;
+        }
+        tx.commit().await?;
+        Ok(retried)
+    }
+
+    async fn retry_held(
+        &self,
+        is_open: bool,
+        claim: Option<LoggedClaim>,
+    ) -> Result<Retried, Failure> {
+        let pool = &self.stores.pool;
         let Some(claim) = claim else {
             return Ok(Retried::Kept(Kept::Unreadable));
         };
         let LoggedClaim { coupon_id: coupon, user_id: user, order_id: order, .. } = claim;
-        match namesake {
-            Some(row) if row.is_same_claim && (is_open || row.is_live) => {
-                dead_letter::became_order(pool, letter, by).await?;
+        match read::find(pool, order).await? {
+            Some(row)
+                if (row.coupon_id, row.user_id) == (coupon, user)
+                    && (is_open || row.status.is_live()) =>
+            {
                 return Ok(Retried::Order(order));
             }
             _ if !is_open => return Ok(Retried::Kept(Kept::Closed)),
@@ -150,18 +167,16 @@ impl Retries {
             return Ok(Retried::Kept(Kept::Superseded(*newer)));
         }
         // An older Redis may have the sale again.
-        if !stock::archived_among(&mut *pool.acquire().await?, &[coupon.get()]).await?.is_empty() {
+        if let Some(StoredCoupon::Flash(sale)) = stock::find(pool, coupon).await?
+            && sale.is_archived()
+        {
             return Ok(Retried::Kept(Kept::NotLoaded));
         }
-        let epoch = match self.admit(coupon, user, order).await? {
-            Ok(epoch) => epoch,
-            Err(kept) => return Ok(Retried::Kept(kept)),
+        let written = match self.admit(coupon, user, order).await? {
+            Ok(epoch) => self.write(epoch, claim).await?,
+            Err(kept) => Err(kept),
         };
-        if let Err(kept) = self.write(epoch, claim).await? {
-            return Ok(Retried::Kept(kept));
-        }
-        dead_letter::became_order(pool, letter, by).await?;
-        Ok(Retried::Order(order))
+        Ok(written.map_or_else(Retried::Kept, |()| Retried::Order(order)))
     }
 
     /// Tries all open letters again, or those of one reason. One that stays holds up no other.
@@ -171,30 +186,21 @@ impl Retries {
     /// When a store doesn't answer; the letters before are done.
     pub async fn retry_all(&self, reason: Option<Reason>, by: &Actor) -> Result<Summary, Failure> {
         let mut summary = Summary::default();
-        let mut after = None;
-        loop {
-            let page =
-                dead_letter::open_page(&self.stores.pool, reason, after, limits::LETTERS_AT_A_TIME)
-                    .await?;
-            let Some(last) = page.last().copied() else {
-                return Ok(summary);
+        for letter in dead_letter::open_ids(&self.stores.pool, reason).await? {
+            let code = match self.retry(letter, by).await {
+                Ok(Retried::Order(_)) => {
+                    summary.orders += 1;
+                    continue;
+                }
+                Ok(Retried::Kept(kept)) => kept.code(),
+                Ok(Retried::NotFound) => continue,
+                Err(failure) if failure.is_of_item() => "failed",
+                Err(failure) if failure.is_recovering() => "recovering",
+                Err(failure) => return Err(failure),
             };
-            after = Some(last);
-            for letter in page {
-                let code = match self.retry(letter, by).await {
-                    Ok(Retried::Order(_)) => {
-                        summary.orders += 1;
-                        continue;
-                    }
-                    Ok(Retried::Kept(kept)) => kept.code(),
-                    Ok(Retried::NotFound) => continue,
-                    Err(failure) if failure.is_of_item() => "failed",
-                    Err(failure) if failure.is_recovering() => "recovering",
-                    Err(failure) => return Err(failure),
-                };
-                *summary.kept.entry(code).or_default() += 1;
-            }
+            *summary.kept.entry(code).or_default() += 1;
         }
+        Ok(summary)
     }
 
     /// Takes a unit for the claim, unless it has one. Returns the epoch in which it has it.
@@ -246,7 +252,7 @@ impl Retries {
                 let is_order = rows.contains_key(&order);
                 Ok(is_order.then_some(()).ok_or_else(|| Kept::Refused(SET_ASIDE.to_owned())))
             }
-            Err(NotWritten::Poison(_, why)) => Ok(Err(Kept::Refused(why))),
+            Err(NotWritten::Poison(why)) => Ok(Err(Kept::Refused(why))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
             Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(lane)),
         }

@@ -3,9 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
+use sqlx::PgPool;
 
-use super::lines::{End, Outcome};
-use crate::sale::ids::{OrderId, UserId};
+use super::crowd::{Outcome, Told};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::live;
+use crate::sale::{Failure, Stores};
 
 /// Verdict on a storm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,17 +57,6 @@ pub enum Word {
     Incomparable,
 }
 
-/// Answers that the crowd got.
-#[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// Promised orders with their shoppers.
-    pub orders: Vec<(OrderId, UserId)>,
-    /// Shoppers by final outcome.
-    pub outcomes: HashMap<Outcome, u64>,
-    /// Repeats that were told another order.
-    pub other_orders: u64,
-}
-
 /// Facts in the stores.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -80,9 +72,54 @@ pub struct Found {
     pub last_row_ms: Option<i64>,
 }
 
+/// Units left in Redis.
+pub async fn left(stores: &Stores, coupon: CouponId) -> Result<i64, Failure> {
+    let Stores { redis, keys, .. } = stores;
+    Ok(redis.query(redis::cmd("HGET").arg(keys.coupon(coupon)).arg("stock")).await?)
+}
+
+/// Rows of live orders, as Postgres counts them in the transactions that insert them.
+pub async fn rows(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get())
+        .fetch_one(pool)
+        .await
+}
+
+/// All facts for a verdict, read order by order.
+pub async fn found(
+    stores: &Stores,
+    coupon: CouponId,
+    stock: i64,
+    told: &[(OrderId, UserId)],
+) -> Result<Found, Failure> {
+    let (left, pool) = (left(stores, coupon).await?, &stores.pool);
+    let mut rows = HashMap::new();
+    for page in told.chunks(live::PAGE) {
+        rows.extend(live::by_id(pool, coupon, page.iter().map(|(order, _)| *order)).await?);
+    }
+    let limit = i64::try_from(live::PAGE).unwrap_or(i64::MAX);
+    let mut live: Vec<(UserId, OrderId)> = Vec::new();
+    loop {
+        let after = live.last().map(|(user, _)| *user);
+        let page = live::live_page(pool, coupon, after, limit).await?;
+        if page.is_empty() {
+            break;
+        }
+        live.extend(page);
+    }
+    let last_row_ms = sqlx::query_scalar!(
+        "SELECT (1000 * extract(epoch FROM max(created_at - claimed_at)))::bigint AS ms FROM orders
+         WHERE coupon_id = $1 AND kind = 'flash' AND is_live(status)",
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(Found { stock, left, live, rows, last_row_ms })
+}
+
 impl Verdict {
     /// The verdict on these facts.
-    pub fn of(told: &Told, found: &Found, end: End) -> Self {
+    pub fn of(told: &Told, found: &Found) -> Self {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let count = |outcome| told.outcomes.get(&outcome).copied().unwrap_or(0).cast_signed();
         let orders: HashMap<OrderId, UserId> = told.orders.iter().copied().collect();
@@ -95,6 +132,9 @@ impl Verdict {
         let buyers = found.live.iter().map(|(user, _)| *user).collect::<HashSet<_>>().len();
         let untold = found.live.iter().filter(|(_, order)| !orders.contains_key(order)).count();
         let (rows, sold) = (number(found.live.len()), found.stock - found.left);
+        let mut waited = told.waited_us.clone();
+        waited.sort_unstable();
+        let of_100 = |count: usize| waited.get(waited.len() * count / 100).copied().unwrap_or(0);
         let further = number(told.orders.len()) - number(promised.len()) + rows - number(buyers);
         let mut verdict = Self {
             word: Word::Broken,
@@ -104,13 +144,13 @@ impl Verdict {
             looked_up: number(told.orders.len()),
             lost: number(told.orders.len()) - kept,
             oversold: (rows - found.stock).max(0),
-            twice: further + told.other_orders.cast_signed(),
+            twice: further + told.repeats.other.cast_signed(),
             unexplained: (number(untold) - count(Outcome::Unknown)).max(0),
             turned_away: if found.left > 0 && closed == 0 { count(Outcome::SoldOut) } else { 0 },
             closed,
-            sold_out_ms: end.sold_out_ms,
-            p50_us: end.p50_us,
-            p99_us: end.p99_us,
+            sold_out_ms: told.sold_out_ms,
+            p50_us: of_100(50),
+            p99_us: of_100(99),
             last_row_ms: found.last_row_ms,
         };
         verdict.word = verdict.in_a_word();
@@ -131,6 +171,9 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::crowd::Repeats;
     use super::*;
 
     fn user(number: i64) -> UserId {
@@ -145,8 +188,8 @@ mod tests {
     fn storm() -> (Told, Found) {
         let told = Told {
             orders: vec![(order(11), user(1)), (order(12), user(2))],
-            outcomes: HashMap::from([(Outcome::Won, 2), (Outcome::SoldOut, 1)]),
-            other_orders: 0,
+            outcomes: BTreeMap::from([(Outcome::Won, 2), (Outcome::SoldOut, 1)]),
+            ..Told::default()
         };
         let found = Found {
             stock: 2,
@@ -161,7 +204,7 @@ mod tests {
     fn verdict(change: impl FnOnce(&mut Told, &mut Found)) -> Verdict {
         let (mut told, mut found) = storm();
         change(&mut told, &mut found);
-        Verdict::of(&told, &found, End::default())
+        Verdict::of(&told, &found)
     }
 
     #[test]
@@ -186,7 +229,7 @@ mod tests {
         assert_eq!((oversold.word, oversold.oversold, oversold.unexplained), (Word::Broken, 1, 1));
         let twice = verdict(|_, found| found.live.push((user(2), order(13))));
         assert_eq!((twice.word, twice.twice, twice.buyers), (Word::Broken, 1, 2));
-        let told_twice = verdict(|told, _| told.other_orders = 1);
+        let told_twice = verdict(|told, _| told.repeats.other = 1);
         assert_eq!((told_twice.word, told_twice.twice), (Word::Broken, 1));
         let turned_away = verdict(|_, found| found.left = 1);
         assert_eq!((turned_away.word, turned_away.turned_away), (Word::Broken, 1));
@@ -199,12 +242,15 @@ mod tests {
         let live = [(1, 11), (2, 12), (3, 13), (3, 14), (6, 16), (7, 17), (8, 18)];
         let told = Told {
             orders: orders.map(|(id, buyer)| (order(id), user(buyer))).to_vec(),
-            outcomes: HashMap::from([
+            outcomes: BTreeMap::from([
                 (Outcome::Won, 5),
                 (Outcome::SoldOut, 3),
                 (Outcome::Unknown, 1),
             ]),
-            other_orders: 2,
+            repeats: Repeats { same: 0, other: 2 },
+            sold_out_ms: Some(2),
+            waited_us: vec![4, 3, 1],
+            ..Told::default()
         };
         let rows = [(11, 1), (12, 2), (13, 3), (14, 3)];
         let mut found = Found {
@@ -214,7 +260,6 @@ mod tests {
             rows: rows.map(|(id, buyer)| (order(id), (user(buyer), true))).into(),
             last_row_ms: Some(9),
         };
-        let end = End { took_ms: 1, sold_out_ms: Some(2), p50_us: 3, p99_us: 4 };
         let expected = Verdict {
             word: Word::Broken,
             sold: 3,
@@ -233,11 +278,11 @@ mod tests {
             p99_us: 4,
             last_row_ms: Some(9),
         };
-        assert_eq!(Verdict::of(&told, &found, end), expected);
+        assert_eq!(Verdict::of(&told, &found), expected);
         // A unit that is left may be one of a closed order.
         found.rows.insert(order(14), (user(3), false));
         let closed = Verdict { closed: 1, turned_away: 0, ..expected };
-        assert_eq!(Verdict::of(&told, &found, end), closed);
+        assert_eq!(Verdict::of(&told, &found), closed);
     }
 
     #[test]
@@ -254,7 +299,7 @@ mod tests {
         let of_unknown = |told: &mut Told, found: &mut Found| {
             told.orders.pop();
             found.rows.remove(&order(12));
-            told.outcomes = HashMap::from([(Outcome::Won, 1), (Outcome::Unknown, 1)]);
+            told.outcomes = BTreeMap::from([(Outcome::Won, 1), (Outcome::Unknown, 1)]);
         };
         assert_eq!(verdict(of_unknown).word, Word::Kept);
         let of_nobody = |told: &mut Told, found: &mut Found| {

@@ -68,21 +68,4 @@ mod tests {
         let alone = Call { claims: 1, ..call }.server_timing();
         assert!(alone.ends_with(r#"desc="1 claim""#), "{alone}");
     }
-
-    #[test]
-    fn of_several_calls_a_probe_tells_the_last_one() {
-        let probe = Probe::default();
-        assert!(probe.call().is_none(), "the script was not asked");
-        let now = Instant::now();
-        for claims in [3, 5] {
-            probe.note(Call {
-                queued_at: now,
-                called_at: now,
-                answered_at: now,
-                claims,
-                accepted: None,
-            });
-        }
-        assert_eq!(probe.call().map(|call| call.claims), Some(5));
-    }
 }

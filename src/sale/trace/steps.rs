@@ -1,5 +1,6 @@
 //! The steps of a claim, as they are told: each with its time, and the file that does it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -7,9 +8,55 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::notes::TracedClaim;
-use crate::sale::ids::{CouponId, OrderId};
+use super::probe::Call;
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::log::EntryId;
+
+/// A claim that was accepted and measured.
+#[derive(Clone, Copy, Debug)]
+pub struct TracedClaim {
+    /// Its order.
+    pub order: OrderId,
+    /// The claimed coupon.
+    pub coupon: CouponId,
+    /// Its user, who may follow it.
+    pub user: UserId,
+    /// The call of the script.
+    pub call: Call,
+    /// Time at which the reply to the client was made.
+    pub told_at: Instant,
+}
+
+/// Times of a batch that a worker of this process has written: at its last try, if it was tried more than once.
+#[derive(Clone, Debug)]
+pub struct TracedBatch {
+    /// Process id of the worker.
+    pub worker: String,
+    /// Claims of which the worker has made the rows.
+    pub claims: usize,
+    /// Time of the last read of entries before the batch.
+    pub read_at: Instant,
+    /// Time at which its claims were taken.
+    pub taken_at: Instant,
+    /// Time at which the locks of its buyers were held.
+    pub locked_at: Instant,
+    /// Time at which its transaction was committed.
+    pub committed_at: Instant,
+}
+
+/// Facts of this process about a claim's way into Postgres.
+pub(super) struct Known {
+    pub(super) entry: EntryId,
+    pub(super) batch: Arc<TracedBatch>,
+    /// The commit of the last batch with a claim of the entry, and the acknowledgement behind it.
+    pub(super) acknowledged: Option<(Instant, Instant)>,
+}
+
+/// Times of a row: of the claim by Redis's clock, and of the row by that of Postgres.
+pub(super) struct Row {
+    pub(super) claimed_at: DateTime<Utc>,
+    pub(super) written_at: DateTime<Utc>,
+}
 
 /// A step of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -35,7 +82,7 @@ pub enum StepName {
 
 impl StepName {
     /// The file that does it; `tests/tidy/documents.rs` looks whether it is there.
-    pub(super) fn file(self) -> &'static str {
+    fn file(self) -> &'static str {
         match self {
             Self::Queue => "src/sale/claim/queue.rs",
             Self::Script => "lua/claim.lua",
@@ -103,56 +150,35 @@ pub struct Trace {
     steps: Vec<TraceStep>,
 }
 
-/// Facts of this process about the way into Postgres.
-pub(super) struct Known {
-    pub entry: EntryId,
-    pub worker: String,
-    pub claims: usize,
-    pub read_at: Instant,
-    pub taken_at: Instant,
-    pub locked_at: Instant,
-    pub committed_at: Instant,
-    pub acknowledged: Option<Acknowledged>,
-}
-
-/// An acknowledgement, and the commit before it: that of the last batch with a claim of the entry.
-pub(super) struct Acknowledged {
-    pub at: Instant,
-    pub after: Instant,
-}
-
 impl Trace {
-    /// Joins the notes; `written` has the times of the claim and of its row.
-    pub(super) fn of(
-        claim: &TracedClaim,
-        batch: Option<&Known>,
-        written: Option<(DateTime<Utc>, DateTime<Utc>)>,
-    ) -> Self {
-        let row_after = written.map(|(claimed_at, written_at)| match batch {
-            Some(batch) => {
-                RowAfter { us: us(claim.call.queued_at, batch.committed_at), approximate: false }
-            }
+    /// Joins the notes and the row.
+    pub(super) fn of(claim: &TracedClaim, known: Option<&Known>, row: Option<&Row>) -> Self {
+        let row_after = row.map(|row| match known {
+            Some(known) => RowAfter {
+                us: us(claim.call.queued_at, known.batch.committed_at),
+                approximate: false,
+            },
             None => RowAfter {
-                us: in_us((written_at - claimed_at).to_std().unwrap_or_default()),
+                us: in_us((row.written_at - row.claimed_at).to_std().unwrap_or_default()),
                 approximate: true,
             },
         });
         Self {
             order_id: claim.order,
             coupon_id: claim.coupon,
-            claimed_at: written.map(|times| times.0),
-            written_at: written.map(|times| times.1),
+            claimed_at: row.map(|row| row.claimed_at),
+            written_at: row.map(|row| row.written_at),
             row_after,
             call_claims: claim.call.claims,
-            entry: batch.map(|batch| batch.entry.to_string()),
-            worker: batch.map(|batch| batch.worker.clone()),
-            batch_claims: batch.map(|batch| batch.claims),
-            steps: steps(claim, batch),
+            entry: known.map(|known| known.entry.to_string()),
+            worker: known.map(|known| known.batch.worker.clone()),
+            batch_claims: known.map(|known| known.batch.claims),
+            steps: steps(claim, known),
         }
     }
 }
 
-fn steps(claim: &TracedClaim, batch: Option<&Known>) -> Vec<TraceStep> {
+fn steps(claim: &TracedClaim, known: Option<&Known>) -> Vec<TraceStep> {
     let call = &claim.call;
     let step = |name: StepName, times: Option<(Instant, Instant)>| TraceStep {
         name,
@@ -162,18 +188,17 @@ fn steps(claim: &TracedClaim, batch: Option<&Known>) -> Vec<TraceStep> {
         // Its entry is there from a moment of Redis's clock on, of which this process knows the reply only.
         approximate: name == StepName::Log,
     };
-    // A worker may have read the entry before the reply was here.
-    let in_log = |batch: &Known| (call.answered_at.min(batch.read_at), batch.read_at);
-    let acknowledged = |batch: &Known| batch.acknowledged.as_ref().map(|it| (it.after, it.at));
+    let batch = known.map(|known| &known.batch);
     vec![
         step(StepName::Queue, Some((call.queued_at, call.called_at))),
         step(StepName::Script, Some((call.called_at, call.answered_at))),
         step(StepName::Answer, Some((call.answered_at, claim.told_at))),
-        step(StepName::Log, batch.map(in_log)),
-        step(StepName::Batch, batch.map(|batch| (batch.read_at, batch.taken_at))),
-        step(StepName::Locks, batch.map(|batch| (batch.taken_at, batch.locked_at))),
-        step(StepName::Row, batch.map(|batch| (batch.locked_at, batch.committed_at))),
-        step(StepName::Acknowledgement, batch.and_then(acknowledged)),
+        // A worker may have read the entry before the reply was here.
+        step(StepName::Log, batch.map(|it| (call.answered_at.min(it.read_at), it.read_at))),
+        step(StepName::Batch, batch.map(|it| (it.read_at, it.taken_at))),
+        step(StepName::Locks, batch.map(|it| (it.taken_at, it.locked_at))),
+        step(StepName::Row, batch.map(|it| (it.locked_at, it.committed_at))),
+        step(StepName::Acknowledgement, known.and_then(|known| known.acknowledged)),
     ]
 }
 
@@ -188,8 +213,6 @@ fn in_us(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::ids::UserId;
-    use crate::sale::trace::probe::Call;
 
     /// A claim whose steps took 1, 2 and 4 ms, and whose row was there 70 ms after its arrival.
     fn noted() -> (TracedClaim, Known) {
@@ -204,17 +227,16 @@ mod tests {
             call,
             told_at: at(7),
         };
-        let batch = Known {
-            entry: EntryId { ms: 5, sequence: 6 },
+        let batch = TracedBatch {
             worker: "w".into(),
             claims: 8,
             read_at: at(10),
             taken_at: at(20),
             locked_at: at(40),
             committed_at: at(70),
-            acknowledged: Some(Acknowledged { at: at(95), after: at(80) }),
         };
-        (claim, batch)
+        let entry = EntryId { ms: 5, sequence: 6 };
+        (claim, Known { entry, batch: batch.into(), acknowledged: Some((at(80), at(95))) })
     }
 
     /// Begin and duration of each step, in milliseconds.
@@ -224,83 +246,36 @@ mod tests {
     }
 
     #[test]
-    fn steps_follow_each_other_from_the_arrival_on() {
-        let (claim, batch) = noted();
-        let trace = Trace::of(&claim, Some(&batch), None);
+    fn steps_follow_each_other_from_the_arrival_on_as_far_as_they_are_known() {
+        let (claim, mut known) = noted();
+        let trace = Trace::of(&claim, Some(&known), None);
         let expected = [(0, 1), (1, 2), (3, 4), (3, 7), (10, 10), (20, 20), (40, 30), (80, 15)];
         assert_eq!(times(&trace), expected.map(Some));
-        let approximate: Vec<_> =
-            trace.steps.iter().filter(|step| step.approximate).map(|step| step.name).collect();
-        assert_eq!(approximate, [StepName::Log]);
-        for step in &trace.steps {
-            assert_eq!(step.file, step.name.file());
-        }
-    }
-
-    #[test]
-    fn steps_that_are_not_known_have_no_times() {
-        let (claim, mut batch) = noted();
-        batch.acknowledged = None;
-        let trace = Trace::of(&claim, Some(&batch), None);
+        let of_batch = (trace.entry.as_deref(), trace.worker.as_deref(), trace.batch_claims);
+        assert_eq!(of_batch, (Some("5-6"), Some("w"), Some(8)));
+        known.acknowledged = None;
+        let trace = Trace::of(&claim, Some(&known), None);
         assert_eq!(times(&trace)[6..], [Some((40, 30)), None]);
         let trace = Trace::of(&claim, None, None);
-        assert_eq!(
-            times(&trace),
-            [Some((0, 1)), Some((1, 2)), Some((3, 4)), None, None, None, None, None]
-        );
+        let expected = [Some((0, 1)), Some((1, 2)), Some((3, 4)), None, None, None, None, None];
+        assert_eq!(times(&trace), expected);
         assert!(trace.entry.is_none() && trace.worker.is_none() && trace.batch_claims.is_none());
-    }
-
-    /// A worker may have read the entry before the reply was here.
-    #[test]
-    fn an_entry_that_was_read_before_the_reply_has_waited_for_nothing() {
-        let (claim, mut batch) = noted();
-        batch.read_at = claim.call.called_at + Duration::from_millis(1);
-        assert_eq!(times(&Trace::of(&claim, Some(&batch), None))[3], Some((2, 0)));
     }
 
     #[test]
     fn a_row_is_timed_by_one_clock_where_this_process_wrote_it_and_by_two_otherwise() {
-        let (claim, batch) = noted();
-        let claimed_at = DateTime::from_timestamp_millis(1_000).expect("a time");
-        let written_at = DateTime::from_timestamp_millis(1_090).expect("a time");
-        let after = |batch, written| {
-            let trace = Trace::of(&claim, batch, written);
-            assert_eq!(trace.claimed_at.zip(trace.written_at), written);
-            assert_eq!((trace.order_id, trace.call_claims), (claim.order, 5));
+        let (claim, known) = noted();
+        let time = |ms| DateTime::from_timestamp_millis(ms).expect("a time");
+        let row = |claimed_at, written_at| Row { claimed_at, written_at };
+        let after = |known, row: Option<&Row>| {
+            let trace = Trace::of(&claim, known, row);
             trace.row_after.map(|after| (after.us, after.approximate))
         };
-        assert_eq!(after(Some(&batch), Some((claimed_at, written_at))), Some((70_000, false)));
-        assert_eq!(after(None, Some((claimed_at, written_at))), Some((90_000, true)));
-        assert_eq!(after(None, Some((written_at, claimed_at))), Some((0, true)), "clocks differ");
-        assert_eq!(after(Some(&batch), None), None);
-        let trace = Trace::of(&claim, Some(&batch), None);
-        let of_batch = (trace.entry.as_deref(), trace.worker.as_deref(), trace.batch_claims);
-        assert_eq!(of_batch, (Some("5-6"), Some("w"), Some(8)));
-    }
-
-    #[test]
-    fn each_step_is_told_with_the_file_that_does_it() {
-        let (claim, batch) = noted();
-        let trace = Trace::of(&claim, Some(&batch), None);
-        let told: Vec<_> = trace.steps.iter().map(|step| (step.name, step.file)).collect();
-        let expected = [
-            (StepName::Queue, "src/sale/claim/queue.rs"),
-            (StepName::Script, "lua/claim.lua"),
-            (StepName::Answer, "src/http/claims.rs"),
-            (StepName::Log, "src/sale/log/mod.rs"),
-            (StepName::Batch, "src/worker/write.rs"),
-            (StepName::Locks, "crates/redisson-locks/src/reentrant/batch.rs"),
-            (StepName::Row, "src/sale/order/write.rs"),
-            (StepName::Acknowledgement, "lua/acknowledge.lua"),
-        ];
-        assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn times_that_go_back_are_zero_and_long_ones_are_told_in_us() {
-        let now = Instant::now();
-        let later = now + Duration::from_millis(1_500);
-        assert_eq!([us(now, later), us(later, now), us(now, now)], [1_500_000, 0, 0]);
+        let usual = row(time(1_000), time(1_090));
+        assert_eq!(after(Some(&known), Some(&usual)), Some((70_000, false)));
+        assert_eq!(after(None, Some(&usual)), Some((90_000, true)));
+        let differ = row(time(1_090), time(1_000));
+        assert_eq!(after(None, Some(&differ)), Some((0, true)), "the clocks differ");
+        assert_eq!(after(Some(&known), None), None);
     }
 }

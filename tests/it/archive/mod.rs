@@ -7,4 +7,3 @@ mod settled;
 mod asked;
 
 // The steps of a pass, one by one.
-mod passes;

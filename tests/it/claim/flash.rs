@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use chrono::TimeDelta;
-use flash_sale::sale::ids::order_id;
 
 use crate::support::{Bounded, TestApp, eventually, now, user};
 
@@ -174,39 +173,6 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
     // Now it has: claims find out by themselves, within a moment.
     app.execute("UPDATE lanes SET epoch = 2").await;
     eventually("a claim is accepted", async || app.claim(42, coupon).await.status == 202).await;
-}
-
-#[tokio::test]
-async fn the_script_answers_a_list() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    let keys = app.keys();
-    let lane = coupon.lane();
-    let log = app.log(lane);
-    let shard = keys.buyers(coupon, 0);
-    let names = [keys.coupon(coupon), keys.lane(lane), log, keys.unpaid(lane), shard];
-    let script = include_str!("../../../lua/claim.lua");
-    let id = coupon.to_string();
-    let [sale, of_lane, log, unpaid, shard] = &names;
-    let command = ["EVAL", script, "8", sale, of_lane, log, unpaid, shard, shard, shard, shard];
-    // A second that the clock has not reached yet, so that the ids are known.
-    let second = order_id::second_at(now() + TimeDelta::hours(1));
-    let _: i64 = app.redis(&["HSET", of_lane, "second", &second.to_string(), "used", "77"]).await;
-    let first = (second << 32) | (1 << 20) | 77;
-    let orders = [first, first + 1].map(|order| order.to_string());
-    let users: Vec<String> = [7, 8, 7, 9].map(|n| (i64::MAX - n).to_string()).into();
-    let terms = [&id, "0", "1", "1", "0", "1"];
-    let arguments: Vec<&str> = terms.into_iter().chain(users.iter().map(String::as_str)).collect();
-    let replies: Vec<String> = app.redis(&[&command[..], &arguments].concat()).await;
-    assert_eq!(replies, ["AADS", "0", &orders[0], &orders[0]]);
-    let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
-    let buyers = users[..2].join(" ");
-    let [coupon, revision, epoch, number] =
-        [["coupon", &id], ["revision", "1"], ["epoch", "1"], ["first", "1"]];
-    let claims = [["order", &*orders[0]], ["users", &buyers]];
-    let entry = [coupon, revision, epoch, number].into_iter().chain(claims).flatten();
-    assert!(entries[0].1.iter().eq(entry), "{entries:?}");
-    assert_eq!(app.redis::<i64>(&["HGET", of_lane, "promised"]).await, 2);
 }
 
 #[tokio::test]

@@ -186,26 +186,6 @@ async fn a_place_comes_back_with_the_unit() {
 }
 
 #[tokio::test]
-async fn a_pass_that_is_run_again_frees_no_place_twice() {
-    let (app, [a, b, c]) = bounded().await;
-    let first = app.order(1, a).await;
-    app.pay(1, first).await;
-    app.act(1, first, "refund").await;
-    app.refund_payments().await;
-    // Two rows about one order: its place and its unit.
-    assert_eq!((app.give_back().await, app.stock(a).await), (2, 9));
-    let second = app.order(1, a).await;
-    let third = app.order(1, b).await;
-    for _ in 0..3 {
-        // As if the pass had died before it noted the return.
-        app.execute("UPDATE stock_returns SET done_at = NULL").await;
-        assert_eq!((app.give_back().await, app.stock(a).await), (2, 8));
-        assert_eq!(listed(&app, 1).await, [second, third]);
-    }
-    assert_too_many(&app, 1, c).await;
-}
-
-#[tokio::test]
 async fn a_place_comes_back_also_when_the_sale_is_gone() {
     let (app, [a, b, _]) = bounded().await;
     let first = app.order(1, a).await;
@@ -215,17 +195,6 @@ async fn a_place_comes_back_also_when_the_sale_is_gone() {
     app.cancel(1, first).await;
     assert_eq!(app.give_back().await, 1);
     assert_eq!(listed(&app, 1).await, [second]);
-}
-
-#[tokio::test]
-async fn without_a_bound_nothing_is_listed() {
-    let app = TestApp::start().await;
-    for _ in 0..3 {
-        let coupon = app.create_flash(9).await;
-        app.paid_order(1, coupon).await;
-    }
-    assert_eq!(listed(&app, 1).await, [] as [i64; 0]);
-    assert_eq!(app.number("SELECT count(*) FROM stock_returns").await, 0);
 }
 
 #[tokio::test]

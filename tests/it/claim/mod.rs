@@ -30,9 +30,5 @@ mod returns;
 // One claim, followed.
 mod traced;
 
-// Traces for a collector.
-#[cfg(feature = "otlp")]
-mod exported;
-
 // The bound on a user's unpaid orders.
 mod hoarding;

@@ -1,15 +1,9 @@
 //! Memory of the orders of buyers: repeats are answered without Redis while no unit has come back, and are never wrong
 //! for long.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use flash_sale::app::{App, start_housekeeping};
 use flash_sale::base::clock::Clock;
-use flash_sale::base::limits;
-use flash_sale::sale::claim::memory::listening::Edition;
 use flash_sale::sale::ids::{CouponId, OrderId};
-use tokio::time::Instant;
 
 use crate::support::{OwnServers, TestApp, eventually, user};
 
@@ -86,43 +80,4 @@ async fn a_unit_that_comes_back_ends_the_memory_of_every_process() {
         remembered(&other, coupon, 1).is_some_and(|told| told.get() == again.order_id())
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_memory_is_believed_for_a_time_while_the_process_listens_and_never_an_older_edition() {
-    let app = TestApp::configured(&LONG).await;
-    let coupon = app.create_flash(5).await;
-    let memories = &app.app.memories;
-    let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    let note = |id: i64, order: i64, additions, epoch, asked_at| {
-        let edition = Edition { server: server.clone(), epoch, additions };
-        let orders = [(user(id), OrderId::new(order).expect("an order id"))].into_iter();
-        memories.promised.note(coupon, edition, asked_at, orders);
-    };
-    let told = |id| {
-        memories.heard(Instant::now());
-        remembered(&app.app, coupon, id).map(OrderId::get)
-    };
-    let before = Instant::now();
-    note(1, 101, 3, 1, before);
-    assert_eq!(told(1), None, "the process doesn't listen");
-    memories.begin_listening(server.clone(), Arc::new(AtomicBool::new(true)));
-    note(1, 101, 3, 1, before);
-    assert_eq!(told(1), None, "a unit may have come back before the process listened");
-    note(1, 101, 3, 1, Instant::now());
-    note(2, 102, 3, 1, Instant::now());
-    assert_eq!((told(1), told(2), told(3)), (Some(101), Some(102), None));
-    note(3, 103, 2, 1, Instant::now());
-    assert_eq!((told(1), told(3)), (Some(101), None), "an answer from before the last return");
-    note(4, 104, 4, 1, Instant::now());
-    assert_eq!((told(1), told(4)), (None, Some(104)), "a unit has come back");
-    note(5, 105, 0, 2, Instant::now());
-    assert_eq!((told(4), told(5)), (None, Some(105)), "another epoch");
-    for id in 0..i64::try_from(limits::PROMISED_ORDERS_MAX).expect("it fits") {
-        note(1_000 + id, 1_000 + id, 0, 2, Instant::now());
-    }
-    note(9, 109, 0, 2, Instant::now());
-    assert_eq!((told(5), told(9)), (Some(105), None), "beyond the bound Redis is asked");
-    memories.end_listening();
-    assert_eq!(told(5), None);
 }

@@ -3,9 +3,6 @@
 use std::time::{Duration, Instant};
 
 use flash_sale::base::limits;
-use flash_sale::kit::postgres;
-use flash_sale::sale::Failure;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{TestApp, eventually, user};
@@ -165,60 +162,4 @@ async fn closed_orders_count_for_their_user_their_coupon_and_their_hour() {
     let hour = 3_602_i64 << 32;
     app.execute(&format!("UPDATE orders SET id = id - {hour} WHERE status = 'cancelled'")).await;
     assert_eq!(app.claim(42, coupon).await.status, 201, "an hour later");
-}
-
-#[tokio::test]
-async fn closed_orders_are_counted_one_claim_after_the_other() {
-    let app = TestApp::configured(&["--closed-orders-max", "1"]).await;
-    let coupon = app.create_regular().await;
-    let young = app.claim(1, coupon).await.order_id() + 1_000_000;
-    // Another process that has lost the buyer's lock: it has counted, and will insert.
-    let mut tx = postgres::begin(&app.app.stores.pool).await.unwrap();
-    let counted = format!("SELECT has_closed_orders(42, {coupon}, 0, 1)");
-    let has_any: bool =
-        sqlx::query_scalar(sqlx::AssertSqlSafe(counted)).fetch_one(&mut *tx).await.unwrap();
-    assert!(!has_any);
-    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let others = async {
-        eventually("the claim waits for its turn", async || app.number(waits).await == 1).await;
-        let closed = format!(
-            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
-             VALUES ({young}, {coupon}, 'regular', 42, now(), 'cancelled', now())"
-        );
-        sqlx::query(sqlx::AssertSqlSafe(closed)).execute(&mut *tx).await.unwrap();
-        tx.commit().await.unwrap();
-    };
-    let (claim, ()) = tokio::join!(app.claim(42, coupon), others);
-    assert_eq!(claim.refusal(), (409, "too_many_closed_orders"));
-    assert_eq!(app.number("SELECT count(*) FROM orders WHERE user_id = 42").await, 1);
-}
-
-/// Orders that are in the way of an insert, and gone when they are looked for.
-#[tokio::test]
-async fn create_tries_twice_while_the_order_in_its_way_goes() {
-    let app = TestApp::start().await;
-    let coupon = app.create_regular().await;
-    app.execute(
-        "CREATE SEQUENCE tries;
-         CREATE FUNCTION in_the_way() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-             IF nextval('tries') <= TG_ARGV[0]::bigint THEN RETURN NULL; END IF;
-             RETURN NEW;
-         END $$",
-    )
-    .await;
-    for (user_id, orders, is_created) in [(1, 0, true), (2, 1, true), (3, 2, false)] {
-        app.execute(&format!(
-            "ALTER SEQUENCE tries RESTART;
-             CREATE TRIGGER in_the_way BEFORE INSERT ON orders
-                 FOR EACH ROW EXECUTE FUNCTION in_the_way({orders})"
-        ))
-        .await;
-        let told = app.app.claims.claim(coupon, user(user_id)).await;
-        app.execute("DROP TRIGGER in_the_way ON orders").await;
-        match is_created {
-            true => assert!(matches!(told, Ok(ClaimOutcome::Created(_))), "{orders}: {told:?}"),
-            false => assert!(matches!(told, Err(Failure::OrderMoved(it)) if it == coupon)),
-        }
-    }
 }

@@ -1,16 +1,13 @@
 //! A process that can't hear of returned units: it believes nothing, so every door tells a buyer the order.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use flash_sale::app::{App, start_housekeeping};
-use flash_sale::sale::claim::memory::listening::Edition;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;
-use tokio::time::Instant;
 
-use crate::support::{OwnServers, TestApp, eventually, proxy_before, user};
+use crate::support::{TestApp, eventually, proxy_before, user};
 
 /// Longer than any test: a remembered sale stays remembered.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
@@ -49,58 +46,6 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_s
     };
     eventually("it is found out", async || !sold_out.iter().any(any)).await;
     assert_eq!(winners_told_their_order(&app, &other, &sold_out).await, SALES);
-}
-
-#[tokio::test]
-async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_question() {
-    let app = TestApp::configured(&LONG).await;
-    app.expect_disagreements();
-    let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    let elsewhere = OwnServers::start();
-    let another = TestApp::on(&elsewhere.at, &[], flash_sale::base::clock::Clock::System).await;
-    let another_server =
-        another.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    let memories = &app.app.memories;
-    let sold_out = &memories.sold_out;
-    let connected = || Arc::new(AtomicBool::new(true));
-    let mut sales = Vec::new();
-    for _ in 0..3 {
-        let coupon = app.create_flash(1).await;
-        app.sell_out_by_hand(coupon, 1).await;
-        sales.push(coupon);
-    }
-    let note = |coupon, asked_at| {
-        let edition = Edition { server: server.clone(), epoch: 1, additions: 0 };
-        sold_out.note(coupon, edition, 1, asked_at);
-    };
-    let believed = |coupon| sold_out.refuses(coupon, user(999_998));
-
-    let before = Instant::now();
-    memories.begin_listening(another_server, connected());
-    note(sales[0], Instant::now());
-    memories.begin_listening(server.clone(), connected());
-    note(sales[1], before);
-    note(sales[2], Instant::now());
-    eventually("the last answer is believed", async || {
-        memories.heard(Instant::now());
-        believed(sales[2])
-    })
-    .await;
-    assert!(!believed(sales[0]), "the connection led to another Redis");
-    assert!(!believed(sales[1]), "a unit may have come back before the process listened");
-
-    // A connection that has ended, and one that is new.
-    let connection = connected();
-    memories.begin_listening(server.clone(), connection.clone());
-    assert!(!believed(sales[2]), "units may have come back between the connections");
-    note(sales[2], Instant::now());
-    eventually("it is believed again", async || {
-        memories.heard(Instant::now());
-        believed(sales[2])
-    })
-    .await;
-    connection.store(false, std::sync::atomic::Ordering::Release);
-    assert!(!believed(sales[2]), "units may come back from now on");
 }
 
 /// A second process, which reaches Redis through the proxy only.

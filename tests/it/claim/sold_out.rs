@@ -2,14 +2,11 @@
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
-use flash_sale::base::limits;
-use flash_sale::sale::claim::memory::listening::Edition;
 use flash_sale::sale::ids::CouponId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::time::Instant;
 
-use crate::support::{OwnServers, TestApp, command_calls, eventually, script_calls, user};
+use crate::support::{OwnServers, TestApp, eventually, script_calls, user};
 
 /// Longer than any test: a remembered sale stays remembered.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
@@ -179,89 +176,6 @@ async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_ti
     println!("{refused} refusals in {took:?} asked Redis {asked} times");
     // It is renewed when half of its time is over.
     assert!(asked <= 2 + 2 * took.as_millis() as i64 / 150, "{asked} questions in {took:?}");
-}
-
-/// A sale whose buyers lie in 100 shards, each small enough to be read by one HSCAN.
-const UNITS: i64 = 3_200;
-const SHARDS: i64 = 100;
-/// Number of questions that one read of the buyers is worth.
-const PRICE: i64 = UNITS / limits::SOLD_OUT_BUYERS_PER_QUESTION as i64;
-
-/// An app with a memory of any length, and a sale of [`UNITS`] units that has been sold out.
-async fn large_sale(servers: &OwnServers) -> (TestApp, CouponId) {
-    let app = TestApp::on(&servers.at, &LONG, Clock::System).await;
-    app.expect_disagreements();
-    start_housekeeping(&app.app);
-    let coupon = app.create_flash(UNITS).await;
-    app.sell_out_by_hand(coupon, UNITS).await;
-    (app, coupon)
-}
-
-#[tokio::test]
-async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_that_is_worth() {
-    let servers = OwnServers::start();
-    let (app, coupon) = large_sale(&servers).await;
-    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
-    let mut newcomers = 10_000..;
-    let mut claim = async || app.claim(newcomers.next().expect("endless"), coupon).await;
-    for buyer in 1..=20 {
-        app.bring_back_by_hand(coupon, buyer).await;
-        eventually("the unit is sold", async || claim().await.status == 202).await;
-        for _ in 0..3 {
-            assert_eq!(claim().await.refusal(), (410, "sold_out"));
-        }
-    }
-    assert_eq!(command_calls(&app, "hscan").await, 0, "too few claims have asked");
-
-    // Now no more units come back. Questions are counted, and the buyers are read when that is worth it.
-    let mut questions = 3;
-    eventually("the buyers have been read", async || {
-        let crowd = (0..PRICE / 4).map(|n| app.app.claims.claim(coupon, user(20_000 + n)));
-        for told in futures_util::future::join_all(crowd).await {
-            assert_eq!(told.expect("nothing is broken").status().code, "sold_out");
-            questions += 1;
-        }
-        app.app.memories.sold_out.refuses(coupon, user(999_998))
-    })
-    .await;
-    let calls = command_calls(&app, "hscan").await;
-    // More than once only if a slow connection to Redis made the process forget.
-    let paid_for = questions / PRICE * SHARDS;
-    assert!((SHARDS..=paid_for).contains(&calls), "{calls} calls after {questions} questions");
-    for buyer in [1, 2] {
-        assert!(
-            !app.app.memories.sold_out.refuses(coupon, user(UNITS - buyer)),
-            "a buyer is taken for a stranger"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
-    let servers = OwnServers::start();
-    let (app, coupon) = large_sale(&servers).await;
-    let worth_reading = UNITS as usize;
-    let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    // None of these is in Redis.
-    let over = |additions: i64| Edition { server: server.clone(), epoch: -1, additions };
-    let real =
-        Edition { server: server.clone(), epoch: app.app.lanes.epoch(coupon.lane()), additions: 0 };
-    let sold_out = &app.app.memories.sold_out;
-    let listens = async || {
-        sold_out.note(coupon, over(0), worth_reading, Instant::now());
-        command_calls(&app, "hget").await > 0
-    };
-    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
-    eventually("the process listens, and remembers what it is told", listens).await;
-    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
-    for returns in 1..=50 {
-        sold_out.note(coupon, over(returns), worth_reading, Instant::now());
-    }
-    sold_out.note(coupon, real, worth_reading, Instant::now());
-    assert_remembered(&app, coupon).await;
-    // The first, the last and the real one; once more for each time that the connection to Redis was slow.
-    let calls = command_calls(&app, "hscan").await;
-    assert!(calls < 10 * SHARDS, "{calls} calls to read {SHARDS} shards");
 }
 
 /// Waits until the buyers have been read: a newcomer is refused, and no question reaches Redis.

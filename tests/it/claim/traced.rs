@@ -1,11 +1,8 @@
 //! One claim, followed: only if its client asks, and each step that this process has not measured is null.
 
-use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
 use flash_sale::sale::log::{Entries, Entry};
-use futures_util::future::join_all;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     Bounded, Reply, TestApp, claims_in, lane, scoped_token, worker_of, write_all,
@@ -51,30 +48,6 @@ async fn a_claim_is_followed_from_its_queue_to_its_acknowledgement() {
         trace.body["steps"].as_array().unwrap()[..3],
         before.body["steps"].as_array().unwrap()[..3]
     );
-}
-
-#[tokio::test]
-async fn claims_of_one_call_and_of_one_batch_are_counted() {
-    const CROWD: i64 = 40;
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(CROWD).await;
-    let claims = join_all((1..=CROWD).map(|user| app.claim_traced(user, coupon, "1"))).await;
-    assert_eq!(app.write_orders().await.inserted as i64, CROWD);
-    let mut counted = 0.0;
-    for (user, claimed) in (1..).zip(&claims) {
-        let trace = follow(&app, user, claimed.order_id()).await;
-        let shared = trace.body["call_claims"].as_i64().expect("a number");
-        let told = claimed.header("server-timing").to_owned();
-        let plural = if shared == 1 { "" } else { "s" };
-        assert!(told.ends_with(&format!("\"{shared} claim{plural}\"")), "{told}, {trace:?}");
-        counted += 1.0 / shared as f64;
-        assert_eq!(known(&trace), STEPS);
-        assert_in_order(&trace);
-        assert_eq!(trace.body["batch_claims"], CROWD);
-    }
-    // Each call is counted once, by as many parts as it had claims; and each has an entry.
-    let calls = entries(&app).await.len();
-    assert!((counted - calls as f64).abs() < 1e-6, "{counted} calls, {calls} entries");
 }
 
 #[tokio::test]
@@ -128,51 +101,6 @@ async fn what_another_process_has_done_is_null() {
     // The process that has written it doesn't know the claim.
     let order = flash_sale::sale::ids::OrderId::new(order).expect("an id");
     assert!(other.traces.follow(order, None).await.expect("Postgres answers").is_none());
-}
-
-#[tokio::test]
-async fn a_claim_in_review_has_no_row_and_none_is_invented() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    app.execute(&format!("UPDATE flash_sales SET sold = total WHERE coupon_id = {coupon}")).await;
-    let order = app.claim_traced(1, coupon, "1").await.order_id();
-    assert_eq!(app.write_orders().await.dead_letters, 1);
-    app.execute(&format!("UPDATE flash_sales SET sold = 0 WHERE coupon_id = {coupon}")).await;
-    let trace = follow(&app, 1, order).await;
-    assert_eq!(known(&trace), ["queue", "script", "answer"]);
-    assert!(trace.body["written_at"].is_null() && trace.body["row_after"].is_null(), "{trace:?}");
-}
-
-#[tokio::test]
-async fn a_row_that_was_there_already_has_no_time_of_this_process() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    let order = app.claim_traced(1, coupon, "1").await.order_id();
-    // By a worker that dies between the commit and the acknowledgement.
-    let claims = claims_in(&entries(&app).await);
-    let written = app.app.orders.write((lane(), 1), &claims, &CancellationToken::new()).await;
-    assert_eq!(written.expect("both stores answer").inserted, 1);
-    assert_eq!(app.write_orders().await.repeated, 1);
-    let trace = follow(&app, 1, order).await;
-    assert_eq!(known(&trace), ["queue", "script", "answer"]);
-    assert_eq!(trace.body["row_after"]["approximate"], true);
-}
-
-#[tokio::test]
-async fn newer_claims_push_the_oldest_out() {
-    let app = TestApp::start().await;
-    let many = limits::TRACED_CLAIMS_MAX as i64 + 1;
-    let coupon = app.create_flash(many).await;
-    let first = app.claim_traced(1, coupon, "1").await.order_id();
-    assert_eq!(ask(&app, 1, first).await.status, 200);
-    let others = join_all((2..=many).map(|user| app.claim_traced(user, coupon, "1"))).await;
-    assert_eq!(ask(&app, 1, first).await.refusal(), (404, "not_traced"));
-    let mut remembered = 0;
-    for (user, claimed) in (2..).zip(&others) {
-        remembered += usize::from(ask(&app, user, claimed.order_id()).await.status == 200);
-    }
-    assert_eq!(remembered, limits::TRACED_CLAIMS_MAX);
-    app.write_orders().await;
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn an_empty_variable_is_as_good_as_none() {
     assert!(verifies(SECRET, &token.stdout), "{token:?}");
     let doctor = flash_sale_by_default(&["doctor", "--data-dir", folder.text()]);
     let doctor = with_empty(doctor).await;
-    assert!(doctor.stdout.contains("listening: the API on 127.0.0.1:8080"), "{doctor:?}");
+    assert!(doctor.stdout.contains("the API on 127.0.0.1:8080"), "{doctor:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::process::{Process, flash_sale, order_id, run};
 use crate::support::{client, eventually};
@@ -221,46 +221,6 @@ async fn servers_inherit_no_secret() {
     assert_eq!(demo.ended().await.code(), Some(0));
 }
 
-/// The environment of a process can be read for as long as it lives.
-#[tokio::test]
-async fn the_crowd_of_a_storm_inherits_nothing_but_what_it_signs_with() {
-    if !Path::new("/proc/self/environ").exists() {
-        println!("SKIPPED: this system has no /proc");
-        return;
-    }
-    let folder = DataFolder::new();
-    let arguments = ["--listen", "127.0.0.1:0", "--data-dir", folder.text(), "--log", "warn"];
-    let mut command = flash_sale(&[&["demo"], &arguments[..]].concat());
-    command.envs(SECRETS);
-    let mut demo = Process::spawn(command);
-    let line = demo.printed("/storm#code=").await;
-    let link = line.split_whitespace().last().expect("a link");
-    let (url, code) = link.split_once("/storm#code=").expect("a code");
-    let client = client();
-    let entered = client.post(format!("{url}/demo/sessions")).json(&json!({"code": code}));
-    let entered: Value = entered.send().await.expect("a reply").json().await.expect("JSON");
-    let token = entered["token"].as_str().expect("a token");
-    let storm = json!({"shoppers": 50, "stock": 10, "over_s": 60, "twice_percent": 0});
-    let started = client.post(format!("{url}/demo/storms")).bearer_auth(token).json(&storm);
-    assert_eq!(started.send().await.expect("a reply").status(), 202);
-
-    let parent = i32::try_from(demo.pid()).expect("a process id");
-    let crowd =
-        || children_of(parent).into_iter().find(|pid| arguments_of(*pid).contains(" storm "));
-    eventually("the crowd runs", async || crowd().is_some()).await;
-    let crowd = crowd().expect("it runs for a minute");
-    let environment = environment_of(crowd);
-    let mut names: Vec<&str> =
-        environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["FLASH_SALE_LOG", "FLASH_SALE_LOG_FORMAT", "FLASH_SALE_TOKEN_SECRET"]);
-    assert!(environment.contains(SECRETS[0].1) && environment.contains("_LOG=warn"));
-    assert!(!arguments_of(crowd).contains("hunter2"), "{}", arguments_of(crowd));
-    demo.signal(Signal::SIGINT);
-    assert_eq!(demo.ended().await.code(), Some(0));
-    eventually("the crowd ends with its demo", async || !is_alive(crowd)).await;
-}
-
 #[tokio::test]
 async fn a_program_that_is_asked_for_its_version_inherits_no_secret() {
     let temporary = DataFolder::made(0o755);
@@ -288,12 +248,6 @@ fn make_program(folder: &DataFolder, name: &str, script: &str) {
 fn environment_of(pid: i32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/environ")).expect("it lives, and it may be read");
     String::from_utf8_lossy(&bytes).replace('\0', "\n")
-}
-
-/// The command line of a process.
-fn arguments_of(pid: i32) -> String {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
 /// Processes whose parent is this one.

@@ -4,18 +4,15 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::Change;
-use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
 use futures_util::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::coupon::load::only_in_postgres;
 use crate::support::process::{Process, flash_sale};
 use crate::support::{
     Bounded, IMPATIENT_WITH_REDIS, OwnServers, TestApp, bounded, eventually, proxy_before,
@@ -61,18 +58,6 @@ async fn whoever_dies_between_the_stores_leaves_it_to_the_pass() {
         assert_eq!(sale(&app, coupon).await, now_in_redis, "{change:?}");
         assert_eq!(app.changes_pass().await, 0, "{change:?}");
     }
-}
-
-#[tokio::test]
-async fn several_changes_that_nobody_applied_arrive_as_one() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    app.decide_on(coupon, CouponState::Paused).await;
-    app.decide(coupon, restock(2, "a")).await.expect("it may");
-    app.decide(coupon, restock(2, "b")).await.expect("it may");
-    app.decide_on(coupon, CouponState::Active).await;
-    assert_eq!(app.changes_pass().await, 1);
-    assert_eq!(sale(&app, coupon).await, ["active", "7", "7", "5"]);
 }
 
 #[tokio::test]
@@ -132,32 +117,6 @@ async fn an_older_revision_never_wins() {
 }
 
 #[tokio::test]
-async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
-    let app = TestApp::start().await;
-    let other = app.another_instance().await;
-    let coupon = app.create_flash(5).await;
-    let by = Actor::command_line();
-    for round in 0..20 {
-        let here = Change::Move(CouponState::Paused, None);
-        let there = Change::Move(CouponState::Active, None);
-        let more = restock(1, &round.to_string());
-        let (here, there, more) = tokio::join!(
-            app.app.coupon_changes.change(coupon, here, &by),
-            other.coupon_changes.change(coupon, there, &by),
-            other.coupon_changes.change(coupon, more, &by),
-        );
-        for outcome in [here, there, more] {
-            outcome.expect("both stores answer");
-        }
-        let in_postgres = app.get(&format!("/v1/coupons/{coupon}"), "").await.body;
-        let [state, total, stock, revision] = sale(&app, coupon).await;
-        assert_eq!(in_postgres["state"], state);
-        assert_eq!(in_postgres["revision"].to_string(), revision);
-        assert_eq!((total, stock), ((6 + round).to_string(), (6 + round).to_string()));
-    }
-}
-
-#[tokio::test]
 async fn without_redis_it_is_decided_and_happens_later() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &IMPATIENT_WITH_REDIS, Clock::System).await;
@@ -210,83 +169,6 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     assert_eq!(app.r#move(well, "end").await.refusal(), (503, "unavailable"));
     assert_eq!(sale(&app, well).await[0], "paused");
     app.expect_disagreements();
-}
-
-#[tokio::test]
-async fn a_sale_of_another_epoch_is_left_alone() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    for key in [app.keys().coupon(coupon), app.keys().lane(coupon.lane())] {
-        let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
-    }
-    assert_eq!(app.r#move(coupon, "pause").await.status, 202);
-    assert_eq!(sale(&app, coupon).await, ["active", "3", "3", "1"]);
-    app.execute("UPDATE lanes SET epoch = 2").await;
-    app.app.lanes.read_now().await.expect("Postgres answers");
-    assert_eq!(app.changes_pass().await, 1);
-    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
-}
-
-#[tokio::test]
-async fn a_change_between_the_steps_of_loading_is_not_lost() {
-    let app = TestApp::start().await;
-
-    // A process has written the first revision into Redis, and died.
-    let loading = async || {
-        let coupon = only_in_postgres(&app, 3).await;
-        let script = include_str!("../../../lua/load_sale.lua");
-        let key = app.keys().coupon(coupon);
-        let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active", ""];
-        let lane = app.keys().lane(coupon.lane());
-        let words = [&["EVAL", script, "2", &key, &lane], &values[..]].concat();
-        app.redis::<redis::Value>(&words).await;
-        let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon, 0), "-", ""]).await;
-        coupon
-    };
-
-    // The change itself resumes the load, and holds when it is answered.
-    let coupon = loading().await;
-    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
-    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
-
-    // The process that changes it dies, and a claim resumes the load: the pass brings the rest.
-    let coupon = loading().await;
-    app.decide(coupon, restock(2, "k")).await.expect("it may");
-    assert_eq!(app.claim(1, coupon).await.status, 202);
-    assert_eq!(sale(&app, coupon).await, ["active", "3", "2", "1"]);
-    app.changes_pass().await;
-    assert_eq!(sale(&app, coupon).await, ["active", "5", "4", "2"]);
-
-    // A change is never applied to a sale that isn't open: a sale opens with one whole revision.
-    let coupon = loading().await;
-    app.decide_on(coupon, CouponState::Paused).await;
-    let mut connection = app.app.stores.pool.acquire().await.expect("Postgres answers");
-    stock::note_load(&mut connection, coupon, "a load").await.expect("Postgres answers");
-    let told = app.app.coupon_changes.apply_values(coupon, &app.stored_sale(coupon).await).await;
-    assert!(!told.expect("both answer"), "it isn't in force");
-    assert_eq!(sale(&app, coupon).await, ["loading", "3", "3", "1"]);
-    app.changes_pass().await;
-    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
-
-    // A sale that was paused before its load opens paused, whichever values a process has read before.
-    let coupon = only_in_postgres(&app, 3).await;
-    app.decide_on(coupon, CouponState::Paused).await;
-    assert_eq!(app.claim(1, coupon).await.refusal(), (409, "sale_paused"));
-}
-
-#[tokio::test]
-async fn the_pass_finds_them_page_by_page() {
-    let app = TestApp::start().await;
-    let creations = futures_util::stream::iter(0..205).map(|_| app.create_flash(1));
-    let coupons: Vec<CouponId> = creations.buffer_unordered(16).collect().await;
-    assert_eq!(app.changes_pass().await, 205);
-    for coupon in &coupons {
-        app.decide_on(*coupon, CouponState::Ended).await;
-    }
-    assert_eq!(app.changes_pass().await, 205);
-    for coupon in coupons {
-        assert_eq!(sale(&app, coupon).await[0], "ended");
-    }
 }
 
 #[tokio::test]
@@ -395,23 +277,6 @@ async fn a_full_redis_can_still_be_told_to_stop_selling() {
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(paused.status, 200);
     assert_eq!(sale(&app, coupon).await[0], "paused");
-}
-
-#[tokio::test]
-async fn a_worker_applies_loads_and_archives_by_itself() {
-    let app = TestApp::start().await;
-    let paused = app.create_flash(3).await;
-    let ended = app.create_flash(3).await;
-    let cold = only_in_postgres(&app, 3).await;
-    app.decide_on(paused, CouponState::Paused).await;
-    assert_eq!(app.r#move(ended, "end").await.status, 200);
-    let roles = ["--roles", "worker", "--admin-listen", "127.0.0.1:0", "--archive-after-ms", "0"];
-    let _worker = Process::serve(&app, &roles);
-    eventually("all of it is done", async || {
-        let states = [sale(&app, paused).await, sale(&app, cold).await, sale(&app, ended).await];
-        states.map(|[state, ..]| state) == ["paused", "active", ""]
-    })
-    .await;
 }
 
 #[tokio::test]

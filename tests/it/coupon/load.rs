@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{Bounded, OwnServers, TestApp, eventually, now, user};
@@ -126,30 +127,6 @@ async fn never_claimed_is_only_said_while_redis_can_tell() {
 }
 
 #[tokio::test]
-async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    assert_eq!(app.claim(1, coupon).await.status, 202);
-    let sale = app.keys().coupon(coupon);
-    app.lose_sale(coupon).await;
-    // The process had seen a sale that wasn't loaded, and slept since then.
-    let script = include_str!("../../../lua/load_sale.lua");
-    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active", ""];
-    let lane = app.keys().lane(coupon.lane());
-    let command = [&["EVAL", script, "2", &sale, &lane], &values[..]].concat();
-    let (code, load, _): (String, String, u32) = app.redis(&command).await;
-    assert_eq!((&*code, &*load), ("LOADING", "its own load"));
-    let script = include_str!("../../../lua/make_shards.lua");
-    let shard = app.keys().buyers(coupon, 0);
-    let made: String =
-        app.redis(&["EVAL", script, "3", &sale, &lane, &shard, "its own load"]).await;
-    assert_eq!(made, "MADE");
-
-    assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));
-    app.expect_disagreements();
-}
-
-#[tokio::test]
 async fn an_archived_sale_is_answered_from_postgres() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
@@ -177,7 +154,7 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
 #[tokio::test]
 async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     let app = TestApp::start().await;
-    let ahead = app.config.warm_up_ahead();
+    let ahead = limits::WARM_UP_AHEAD;
     let pass = async || app.app.loader.pass(ahead).bounded().await.expect("both stores answer");
     let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
     let live = app.create_flash(3).await;
@@ -217,22 +194,4 @@ async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     assert_eq!(pass().await, 0);
     assert!(!exists(sales[0].1).await, "it was put back");
     app.expect_disagreements();
-}
-
-#[tokio::test]
-async fn two_passes_and_a_claim_at_one_moment_load_a_sale_once() {
-    let app = TestApp::start().await;
-    let other = app.another_instance().await;
-    let ahead = app.config.warm_up_ahead();
-    for _ in 0..10 {
-        let coupon = only_in_postgres(&app, 1).await;
-        let (here, there, claim) = tokio::join!(
-            app.app.loader.pass(ahead),
-            other.loader.pass(ahead),
-            app.claim(1, coupon),
-        );
-        assert!(here.is_ok() && there.is_ok());
-        assert_eq!(claim.status, 202);
-        assert_eq!(app.claim(2, coupon).await.refusal(), (410, "sold_out"));
-    }
 }

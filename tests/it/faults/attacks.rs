@@ -8,7 +8,7 @@ use private_servers::testing::{RedisProxy, RedisServer};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::recovery::{code, go_back, keep, sell, start, start_with};
+use super::recovery::{LEADERS, code, go_back, keep, sell, start, start_with};
 use crate::support::process::{Process, flash_sale};
 use crate::support::{TestApp, bounded, eventually, store_arguments_behind, user};
 
@@ -262,8 +262,7 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     command.args(store_arguments_behind(&app, &proxy));
     app.app.keeper.give_up().await;
     let keeper = Process::spawn(command);
-    let keeps = "SELECT count(*) FROM lane_keeper WHERE until > now()";
-    eventually("the process keeps the lanes", async || app.number(keeps).await == 1).await;
+    eventually("the process keeps the lanes", async || app.number(LEADERS).await == 1).await;
     proxy.hold();
     let _: String = app.redis(&["FLUSHALL"]).await;
     eventually("the process writes the buyers", async || proxy.held() > 0).await;
@@ -415,15 +414,14 @@ async fn a_dead_letter_of_the_last_moment_has_no_unit_any_more() {
 async fn a_process_that_ends_keeps_no_lanes_and_is_waited_for_by_no_recovery() {
     let app = TestApp::start().await;
     let living = "SELECT count(*) FROM processes";
-    let keeping = "SELECT count(*) FROM lane_keeper WHERE until > now()";
     let mut process = Process::serve(&app, &[]);
     eventually("it keeps the lanes", async || {
-        app.number(living).await == 1 && app.number(keeping).await == 1
+        app.number(living).await == 1 && app.number(LEADERS).await == 1
     })
     .await;
     process.assert_stops().await;
     assert_eq!(app.number(living).await, 0);
-    assert_eq!(app.number(keeping).await, 0);
+    assert_eq!(app.number(LEADERS).await, 0);
 }
 
 /// A lane whose log no worker writes waits for it; the look at the others goes on.

@@ -41,6 +41,11 @@ pub async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
     (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
 }
 
+/// Number of processes that look after the lanes: one or none.
+pub const LEADERS: &str = "SELECT count(*) FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND classid = x'6c656164'::int::oid
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
 /// One look of the keeper, with everything that follows from it.
 pub async fn keep(app: &TestApp) {
     bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
@@ -52,8 +57,13 @@ pub async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusi
     }
 }
 
-/// Claims of users 1 to 20 on a sale of 10 units, of which `sold` have one: the others get what is left, and no more.
 async fn sells_the_rest(app: &TestApp, coupon: CouponId, sold: std::ops::RangeInclusive<i64>) {
+    sells_the_rest_of(app, coupon, sold).await;
+    app.write_orders().await;
+}
+
+/// Claims of users 1 to 20 on a sale of 10 units, of which `sold` have one: the others get what is left, and no more.
+async fn sells_the_rest_of(app: &TestApp, coupon: CouponId, sold: std::ops::RangeInclusive<i64>) {
     let mut winners = 0;
     for user in 1..=20 {
         let (status, code) = code(app, user, coupon).await;
@@ -65,7 +75,6 @@ async fn sells_the_rest(app: &TestApp, coupon: CouponId, sold: std::ops::RangeIn
         }
     }
     assert_eq!(winners, 10 - sold.count());
-    app.write_orders().await;
 }
 
 #[tokio::test]
@@ -215,7 +224,7 @@ async fn a_recoverer_that_slept_switches_no_sale() {
         let script = include_str!("../../../lua/switch_sale.lua");
         let built = ["0", "1", "10", "10", "active", "a load", "1", "1@6", ""];
         let words = ["EVAL", script, "2", lane.as_str(), sale.as_str(), epoch];
-        app.redis::<(String, String)>(&[words.as_slice(), &built].concat()).await.0
+        app.redis::<String>(&[words.as_slice(), &built].concat()).await
     };
     assert_eq!(switch("1").await, "FENCED", "the lane is open");
     let _: i64 = app.redis(&["HSET", &lane, "epoch", "7", "state", "recovering"]).await;
@@ -236,16 +245,16 @@ async fn two_recoveries_build_a_sale_once() {
     app.write_orders().await;
     keep(&app).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
-    // Another keeper that believes the first one dead.
-    app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+    // The first one loses the lock in the middle of its recovery, and goes on.
+    let end = LEADERS.replace("count(*)", "count(pg_terminate_backend(pid))");
     let (first, second) = tokio::join!(app.app.keeper.pass(), async {
-        app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+        app.number(&end).await;
         other.keeper.pass().await
     });
     let _ = (first, second);
     eventually("the lane is open", async || {
-        app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
         let _ = app.app.keeper.pass().await;
+        let _ = other.keeper.pass().await;
         code(&app, 1, coupon).await.0 == 409
     })
     .await;
@@ -258,8 +267,7 @@ async fn a_sale_that_only_a_process_without_the_lanes_finds_lost_is_built_again(
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
     let _worker = Process::serve(&app, &["--roles", "worker"]);
-    let keepers = "SELECT count(*) FROM lane_keeper WHERE until > now()";
-    eventually("the worker keeps the lanes", async || app.number(keepers).await == 1).await;
+    eventually("the worker keeps the lanes", async || app.number(LEADERS).await == 1).await;
     sell(&app, coupon, 1..=4).await;
     let written = async || app.number("SELECT count(*) FROM orders").await == 4;
     eventually("the orders are written", written).await;
@@ -384,10 +392,10 @@ async fn a_sale_that_can_not_be_built_stays_closed_alone() {
     let is_closed = async || {
         assert_eq!(code(&app, 5, bad).await.0, 503);
         assert_eq!(code(&app, 1, bad).await.0, 503);
-        let list = app.get("/v1/postponed?pass=rebuild", &app.admin_token()).await;
-        let item = &list.body["postponed"][0];
-        assert_eq!(item["item"], bad.to_string());
-        assert!(item["error"].as_str().is_some_and(|error| error.contains("WRONGTYPE")), "{item}");
+        let item = app.waiting("postponed").await[0].clone();
+        let detail = item["detail"].as_str().expect("a text");
+        assert!(detail.starts_with(&format!("rebuild: coupon {bad} ")), "{item}");
+        assert!(detail.contains("WRONGTYPE"), "{item}");
     };
     is_closed().await;
     // Before it is due again, no claim on it has the others' lane closed.
@@ -408,6 +416,43 @@ async fn a_sale_that_can_not_be_built_stays_closed_alone() {
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
     assert_eq!(app.number(recoveries).await, 3);
+}
+
+/// Claims of both sales wait in the log of the closed lane, and another session keeps the row of one locked.
+#[tokio::test]
+async fn a_sale_whose_row_is_kept_locked_stays_closed_alone_and_keeps_its_claims() {
+    let (_server, app) = start(&[]).await;
+    let (locked, free) = (app.create_flash(10).await, app.create_flash(10).await);
+    for coupon in [locked, free] {
+        sell(&app, coupon, 1..=2).await;
+    }
+    app.write_orders().await;
+    keep(&app).await;
+    for coupon in [locked, free] {
+        sell(&app, coupon, 3..=3).await;
+        app.lose_sale(coupon).await;
+    }
+    let lock = format!("SELECT FROM flash_sales WHERE coupon_id = {locked} FOR UPDATE");
+    let other = app.holding(&lock).await;
+    // A statement that waits for a lock ends with this code once it has waited for long. Here it ends at once.
+    app.refuse("INSERT", "orders", &format!("NEW.coupon_id = {locked}"), "55P03").await;
+    assert_eq!(code(&app, 1, free).await.0, 503);
+    app.recover().await;
+    sells_the_rest_of(&app, free, 1..=3).await;
+    assert_eq!(code(&app, 1, locked).await.0, 503);
+    let due = "UPDATE postponed SET next_try_at = now() - interval '1 second'";
+    app.execute(due).await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1, "that would be in vain");
+    let list = app.get("/v1/postponed?pass=rebuild", &app.admin_token()).await;
+    let item = &list.body["postponed"][0];
+    assert!(item["error"].as_str().is_some_and(|error| error.contains("locked")), "{item}");
+
+    other.rollback().await.expect("Postgres answers");
+    app.accept("orders").await;
+    app.execute(due).await;
+    app.recover().await;
+    sells_the_rest(&app, locked, 1..=3).await;
 }
 
 /// Nothing else tells: life and connections are the same.
@@ -512,7 +557,7 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
         assert_eq!(epoch, "7", "Redis may be selling for another Postgres");
 
         let said = command(&app, &["recover", "--dry-run"]).await;
-        assert!(said.contains("buyers that only Redis has: 3"), "{said}");
+        assert!(said.contains("user 3 was promised order"), "{said}");
         command(&app, &["recover", "--trust", trust]).await;
         app.recover().await;
         assert_eq!(app.number("SELECT count(*) FROM orders").await, live_orders, "{trust}");

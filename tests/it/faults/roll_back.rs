@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};
 
 use super::failover::ask;
+use super::recovery::LEADERS;
 use crate::support::process::Process;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, bounded, eventually, shared};
@@ -40,7 +39,6 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     let (mut server, app) = start().await;
     let sales = [app.create_flash(3).await, app.create_flash(3).await, app.create_flash(3).await];
     let [paused, ended, restocked] = sales;
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     let _: String = app.redis(&["SAVE"]).await;
     assert_eq!(app.r#move(paused, "pause").await.status, 200);
     assert_eq!(app.r#move(ended, "end").await.status, 200);
@@ -50,7 +48,6 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     assert_eq!(refusal(&app, 1, paused).await, (503, "recovering".to_owned()));
     app.recover().await;
     assert_eq!(app.app.coupon_changes.pass().await.unwrap(), 0, "Postgres has noted all of it");
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     assert_eq!(refusal(&app, 1, paused).await, (409, "sale_paused".to_owned()));
     assert_eq!(refusal(&app, 1, ended).await, (410, "sale_ended".to_owned()));
     for user in 1..=5 {
@@ -65,8 +62,7 @@ async fn a_worker_applies_what_was_decided_by_itself() {
     let (mut server, app) = start().await;
     let coupon = app.create_flash(3).await;
     let _worker = Process::serve(&app, &["--roles", "worker"]);
-    let keepers = "SELECT count(*) FROM lane_keeper WHERE until > now()";
-    eventually("the worker keeps the lanes", async || app.number(keepers).await == 1).await;
+    eventually("the worker keeps the lanes", async || app.number(LEADERS).await == 1).await;
     let _: String = app.redis(&["SAVE"]).await;
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     roll_back(&mut server, &app).await;
@@ -77,10 +73,9 @@ async fn a_worker_applies_what_was_decided_by_itself() {
 
 /// Like a replica that has been synchronised anew and promoted: the life is the same, and its data went back.
 #[tokio::test]
-async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
+async fn a_comparison_finds_an_older_revision_and_has_the_sale_built_anew() {
     let (_server, app) = start().await;
     let coupon = app.create_flash(3).await;
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     let key = app.keys().coupon(coupon);
     let older: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
@@ -90,34 +85,10 @@ async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
     let codes: Vec<_> = found.disagreements.iter().map(|found| found.code()).collect();
     assert_eq!(codes, ["revision_differs"]);
     assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
-
-    for (done, applied) in [(true, 1), (false, 0)] {
-        let run = app.repaired().await;
-        let repairs: Vec<_> = run.repairs.0.iter().map(|repair| repair.done).collect();
-        assert_eq!(repairs, if done { vec![true] } else { vec![] });
-        assert_eq!(app.app.coupon_changes.pass().await.unwrap(), applied);
-        assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
-    }
+    app.repaired().await;
+    app.recover().await;
+    assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
     app.write_orders().await;
-}
-
-#[tokio::test]
-async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
-    let (_server, app) = start().await;
-    let lost = app.create_flash(3).await;
-    let behind = app.create_flash(3).await;
-    for coupon in [lost, behind] {
-        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused, None);
-        assert!(
-            app.app.coupon_changes.change(coupon, paused, &Actor::command_line()).await.is_ok()
-        );
-    }
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(lost)]).await;
-    let key = app.keys().coupon(behind);
-    let _: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
-    assert_eq!(app.app.coupon_changes.catch_up().await.unwrap(), 1);
-    assert_eq!(refusal(&app, 1, behind).await, (409, "sale_paused".to_owned()));
-    app.expect_disagreements();
 }
 
 // ---- long ----

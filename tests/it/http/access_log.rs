@@ -43,7 +43,7 @@ async fn metrics_tell_times_by_route_and_count_refusals() {
     app.claim(1, coupon).await;
     app.claim(1, coupon).await;
     app.get("/v1/orders", "").await;
-    app.get("/v1/dead-letters", &app.token(1)).await;
+    app.get("/v1/operations", &app.token(1)).await;
     app.get("/nowhere", "").await;
     let page = app.app.metrics.page();
     for line in [

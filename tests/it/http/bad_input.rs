@@ -33,7 +33,7 @@ const WITH_AN_ID: [(&str, &str, &str); 20] = [
 #[tokio::test]
 async fn what_is_not_json_is_malformed() {
     let app = TestApp::start().await;
-    let rows: [(&str, &[u8]); 12] = [
+    let rows: [(&str, &[u8]); 11] = [
         ("nothing", b""),
         ("blanks", b"  \n"),
         ("cut off", br#"{"kind":"regular","#),
@@ -48,7 +48,6 @@ async fn what_is_not_json_is_malformed() {
         ("half a surrogate pair", br#"{"title":"\ud800"}"#),
         ("not UTF-8", b"{\"title\":\"\xff\xfe\"}"),
         ("two byte order marks", b"\xef\xbb\xbf\xef\xbb\xbf{}"),
-        ("a number that would be read as 0", br#"{"pay_cents":1e-400}"#),
     ];
     for (what, body) in rows {
         let reply = post_bytes(&app, "/v1/coupons", "application/json", body.to_vec()).await;
@@ -118,24 +117,6 @@ const NO_TIMES: &str = r#"
     "1969-12-31T23:59:59Z" "1970-01-01T00:00:00+01:00" "0000-01-01T00:00:00Z" "-0001-01-01T00:00:00Z"
     "+10000-01-01T00:00:00Z" "9999-12-31T23:59:59-01:00"
 "#;
-
-#[tokio::test]
-async fn a_number_is_whole_if_its_fraction_is_zero() {
-    let app = TestApp::start().await;
-    let mut coupon = flash();
-    put(&mut coupon, "/pay_cents", json!(5.0));
-    put(&mut coupon, "/sale/total", json!(2e3));
-    let reply = app.post("/v1/coupons", &app.admin_token(), &coupon).await;
-    assert_eq!(reply.status, 201, "{reply:?}");
-    assert_eq!((&reply.body["pay_cents"], &reply.body["sale"]["total"]), (&json!(5), &json!(2000)));
-    // Where something else is wrong, they are not named.
-    put(&mut coupon, "/title", json!(""));
-    put(&mut coupon, "/value_cents", json!(2.5));
-    let reply = app.post("/v1/coupons", &app.admin_token(), &coupon).await;
-    let errors = reply.body["errors"].as_array().expect("it names the members");
-    let wrong: Vec<_> = errors.iter().map(|error| error["pointer"].as_str()).collect();
-    assert_eq!(wrong, [Some("/title"), Some("/value_cents")]);
-}
 
 #[tokio::test]
 async fn a_coupon_that_can_not_be_is_refused() {
@@ -331,123 +312,17 @@ async fn a_query_is_taken_at_its_word() {
     let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
                limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
                cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
-    for list in [
-        "/v1/coupons",
-        "/v1/orders",
-        "/v1/postponed",
-        "/v1/recoveries",
-        "/v1/payments/owed",
-        "/v1/dead-letters",
-    ] {
+    for list in ["/v1/coupons", "/v1/orders", "/v1/recoveries"] {
         for query in bad.split(' ') {
             let path = format!("{list}?{query}");
             let reply = app.get(&path, &app.admin_token()).await;
             assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
-            let detail = reply.text("detail");
-            assert!(detail.starts_with('`') && !speaks_of_rust(detail), "{path}: {detail}");
         }
         for query in ["", "limit=1", "limit=100", "cursor=1&limit=1"] {
             let path = format!("{list}?{query}");
             assert_eq!(app.get(&path, &app.admin_token()).await.status, 200, "{path}");
         }
     }
-}
-
-/// Words of serde and of the standard library.
-fn speaks_of_rust(detail: &str) -> bool {
-    ["deserialize", "variant", "field", "expected", "invalid digit", "parse", "i64", "u32"]
-        .iter()
-        .any(|word| detail.contains(word))
-}
-
-#[tokio::test]
-async fn all_wrong_parameters_of_a_query_are_named_in_words() {
-    let app = TestApp::start().await;
-    let (number, id) =
-        ("a whole number from 1 to 100", "a whole number from 1 to 9223372036854775807");
-    let time = "has to be a time such as 2030-01-01T00:00:00Z, between the years 1970 and 9999";
-    for (path, details) in [
-        ("/v1/coupons?limit=x", vec![format!("`limit` has to be {number}")]),
-        ("/v1/coupons?limit=1e1", vec![format!("`limit` has to be {number}")]),
-        (
-            "/v1/coupons?colour=red&limit=%zz",
-            vec!["`colour` is unknown".into(), format!("`limit` has to be {number}")],
-        ),
-        ("/v1/postponed?cursor=1&cursor=2", vec!["`cursor` stands there twice".into()]),
-        (
-            "/v1/orders?status=foo",
-            vec!["`status` has to be one of unpaid, paid, redeemed, ".into()],
-        ),
-        (
-            "/v1/orders?user=0&coupon=x",
-            vec![format!("`user` has to be {id}"), format!("`coupon` has to be {id}")],
-        ),
-        (
-            "/v1/orders?from=soon&to=2026-01-01",
-            vec![format!("`from` {time}"), format!("`to` {time}")],
-        ),
-        ("/v1/payments/owed?settled=1", vec!["`settled` has to be true or false".into()]),
-        (
-            "/v1/payments/owed?reason=late&order=x",
-            vec!["`reason` has to be one of asked_for, ".into(), format!("`order` has to be {id}")],
-        ),
-        (
-            "/v1/orders?coupon=0&cursor=x",
-            vec![format!("`coupon` has to be {id}"), format!("`cursor` has to be {id}")],
-        ),
-        (
-            "/v1/operations?kind=x&cursor=y",
-            vec!["`kind` has to be one of lane, ".into(), "`cursor` has to be ".into()],
-        ),
-        ("/v1/postponed?pass=x", vec!["`pass` has to be one of ".into()]),
-        (
-            "/v1/dead-letters?state=Open&reason=",
-            vec![
-                "`state` has to be one of open, closed".into(),
-                "`reason` has to be one of ".into(),
-            ],
-        ),
-        (
-            "/v1/audit?action=x&cursor=x",
-            vec!["`action` has to be one of ".into(), format!("`cursor` has to be {id}")],
-        ),
-    ] {
-        refused_in_words(&app, path, &details).await;
-    }
-}
-
-#[tokio::test]
-async fn all_wrong_parameters_of_a_list_of_recoveries_are_named_in_words() {
-    let app = TestApp::start().await;
-    let lane = "`lane` has to be a whole number from 0 to 62";
-    for (path, details) in [
-        (
-            "/v1/recoveries?lane=63&state=open&reason=&from=soon",
-            vec![
-                lane,
-                "`state` has to be one of unfinished, kept_all, unsettled, settled",
-                "`reason` has to be one of other_replication_id, ",
-                "`from` has to be a time such as 2030-01-01T00:00:00Z, ",
-            ],
-        ),
-        ("/v1/recoveries?lane=-1&lane=x", vec![lane, "`lane` stands there twice", lane]),
-    ] {
-        let details: Vec<String> = details.into_iter().map(str::to_owned).collect();
-        refused_in_words(&app, path, &details).await;
-    }
-}
-
-/// A query is refused, and each of its faults is named by a sentence that begins so.
-async fn refused_in_words(app: &TestApp, path: &str, details: &[String]) {
-    let reply = app.get(path, &app.admin_token()).await;
-    assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
-    let detail = reply.text("detail");
-    let told: Vec<&str> = detail.split("; ").collect();
-    assert_eq!(told.len(), details.len(), "{path}: {detail}");
-    for (told, words) in told.iter().zip(details) {
-        assert!(told.starts_with(words.as_str()), "{path}: {detail}");
-    }
-    assert!(!speaks_of_rust(detail), "{path}: {detail}");
 }
 
 /// Postgres refuses times far before our own, and the reply would be that it is away.
@@ -498,18 +373,6 @@ async fn a_code_that_is_none_is_told_the_form_of_a_code() {
     let reply = app.get("/v1/redemptions/%ff", &scoped_token(7, Scope::Clerk)).await;
     assert_eq!(reply.refusal(), (400, "invalid_id"));
     assert!(reply.text("detail").starts_with("a redemption code has 16 letters"), "{reply:?}");
-}
-
-#[tokio::test]
-async fn a_part_of_a_list_is_named_by_true_or_false() {
-    let app = TestApp::start().await;
-    for list in ["/v1/payments/owed"] {
-        for value in ["yes", "1", "", "True", "true&settled=true"] {
-            let path = format!("{list}?settled={value}");
-            let reply = app.get(&path, &app.admin_token()).await;
-            assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
-        }
-    }
 }
 
 // ---- making the requests ----

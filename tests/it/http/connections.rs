@@ -70,23 +70,6 @@ async fn a_head_has_a_limit_and_others_are_unharmed() {
         let reply =
             exchange(&app, &format!("GET /livez HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
         assert!(reply.starts_with("HTTP/1.1 431 "), "{what}: {reply:?}");
-        assert_is_problem(&reply, "head_too_large");
-    }
-    // A request line that fills the room for a head, also behind a request that was answered.
-    // hyper's buffer has some room more than that.
-    let path = "x".repeat(4 * limits::HEADER_BYTES_MAX);
-    let fine = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
-    for before in ["", fine] {
-        let mut stream = connect(&app).await;
-        if !before.is_empty() {
-            stream.write_all(before.as_bytes()).await.unwrap();
-            assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
-        }
-        let request = format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n");
-        let _: Result<_, _> = stream.write_all(request.as_bytes()).await;
-        let reply = read_to_end(&mut stream).await;
-        assert!(reply.starts_with("HTTP/1.1 414 "), "{reply:?}");
-        assert_is_problem(&reply, "uri_too_long");
     }
     let fits = "x".repeat(limits::HEADER_BYTES_MAX - 100);
     let reply = exchange(
@@ -118,14 +101,7 @@ async fn what_is_not_http_is_refused() {
     ] {
         let reply = exchange(&app, request).await;
         assert!(reply.starts_with("HTTP/1.1 400 "), "{what}: {reply:?}");
-        assert_is_problem(&reply, "malformed_request");
     }
-    // Also behind a request that was answered.
-    let mut stream = connect(&app).await;
-    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
-    stream.write_all(b"hello\r\n\r\n").await.unwrap();
-    assert_is_problem(&read_to_end(&mut stream).await, "malformed_request");
 }
 
 /// A whole reply with a problem body, this code, and the request's name in both places.
@@ -145,44 +121,18 @@ fn assert_is_problem(reply: &str, code: &str) {
 }
 
 #[tokio::test]
-async fn a_request_names_its_host_once() {
+async fn who_sends_no_head_is_cut_off() {
     let app = TestApp::start().await;
-    for (host, refused) in [
-        ("", true),
-        ("host: x\r\nhost: y\r\n", true),
-        ("host: x\r\nhost: x\r\n", true),
-        ("host: x\r\n", false),
-        ("host: \r\n", false),
-    ] {
-        let request = format!("GET /livez HTTP/1.1\r\n{host}connection: close\r\n\r\n");
-        let reply = exchange(&app, &request).await;
-        if refused {
-            assert!(reply.starts_with("HTTP/1.1 400 "), "{host:?}: {reply:?}");
-            assert_is_problem(&reply, "host_missing");
-        } else {
-            assert!(reply.starts_with("HTTP/1.1 200 "), "{host:?}: {reply:?}");
-        }
-    }
-    // HTTP/1.0 has no such header.
-    assert!(exchange(&app, "GET /livez HTTP/1.0\r\n\r\n").await.starts_with("HTTP/1.0 200 "));
-}
-
-#[tokio::test]
-async fn who_is_slow_is_cut_off() {
-    let app = TestApp::configured(&["--keep-alive-s", "5"]).await;
     let time = limits::HEADER_READ_TIMEOUT + patience();
-    let (mut nothing, mut letter, mut half, mut idle) =
-        tokio::join!(connect(&app), connect(&app), connect(&app), connect(&app));
+    let (mut nothing, mut letter, mut half) =
+        tokio::join!(connect(&app), connect(&app), connect(&app));
     letter.write_all(b"P").await.unwrap();
     half.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-a").await.unwrap();
-    idle.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    let (_, _, _, answered) = tokio::join!(
+    tokio::join!(
         read_within(&mut nothing, time),
         read_within(&mut letter, time),
         read_within(&mut half, time),
-        read_within(&mut idle, time),
     );
-    assert!(answered.starts_with("HTTP/1.1 200 "), "{answered:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What replies that nobody reads cost in memory, and refused requests in time of processors.
+//! What replies that nobody reads cost in memory.
 
 use std::fs;
 
@@ -65,39 +65,6 @@ async fn memory_of_unread(connections: usize) -> u64 {
     most - before
 }
 
-/// The same size, so the same work of reading them.
-#[tokio::test]
-async fn a_refused_request_costs_at_most_five_times_a_served_one() {
-    const PAIRS: usize = 2_300;
-    const REQUESTS: usize = 100;
-    let app = TestApp::start().await;
-    app.create_flash(1).await;
-    let service = Process::serve(&app, &["--anonymous-requests-per-second", "0"]);
-    let url = service.url().await;
-    let query = format!("?{}", vec!["cursor"; PAIRS].join("&"));
-    let ask = async |query: &str, pad: usize| {
-        let request = app.client().get(format!("{url}/v1/coupons{query}"));
-        let reply = request.header("x-pad", "a".repeat(pad)).send().await.expect("a reply");
-        (reply.status(), reply.bytes().await.expect("the body").len())
-    };
-    let cost = async |query: &str, pad: usize, status: StatusCode| {
-        // What is made once is made.
-        let (told, bytes) = ask(query, pad).await;
-        assert_eq!(told, status);
-        let before = processor_ns(service.pid());
-        for _ in 0..REQUESTS {
-            ask(query, pad).await;
-        }
-        let each = (processor_ns(service.pid()) - before) / REQUESTS as u64;
-        println!("{status}: {} us of processors, {bytes} bytes of reply", each / 1_000);
-        (each, bytes)
-    };
-    let (served, _) = cost("", query.len(), StatusCode::OK).await;
-    let (refused, bytes) = cost(&query, 1, StatusCode::BAD_REQUEST).await;
-    assert!(refused <= 5 * served, "{refused} ns, and {served} ns for a served one");
-    assert!(bytes < 4_096, "{bytes} bytes tell the faults");
-}
-
 /// A connection of HTTP/2 with a window of 0 and so many GETs of these paths, by turns.
 fn streams(paths: &[&str], count: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -121,14 +88,4 @@ fn resident(pid: u32) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     let kib = line.trim().trim_end_matches(" kB").trim().parse::<u64>();
     kib.expect("a number") * 1024
-}
-
-/// Time of processors that all threads of a process have had.
-fn processor_ns(pid: u32) -> u64 {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let of_one = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    };
-    threads.filter_map(|thread| of_one(thread.ok()?)).sum()
 }

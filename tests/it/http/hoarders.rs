@@ -4,12 +4,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::http::Request;
 use flash_sale::base::limits;
 use futures_util::FutureExt;
-use futures_util::future::join;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -46,33 +42,18 @@ async fn connections_that_wait_for_nothing_make_room_for_a_new_client() {
         let closed =
             |reason| metric(&page, &format!("connections_closed_total{{reason=\"{reason}\"}}"));
         assert!(
-            ["room", "unread", "head"].into_iter().map(closed).sum::<usize>() > 0,
+            ["room", "unread", "idle"].into_iter().map(closed).sum::<usize>() > 0,
             "{what}: {page}"
         );
         assert!(metric(&page, "connections") <= MAX, "{what}");
     }
 }
 
-#[tokio::test]
-async fn an_idle_connection_is_kept_as_long_as_the_setting_says() {
-    let app = TestApp::configured(&["--keep-alive-s", "2"]).await;
-    for (what, bytes) in [("HTTP/1", ALIVE.into()), ("HTTP/2", http2("/livez", None))] {
-        let began = Instant::now();
-        let mut client = send(&app, &bytes).await;
-        assert!(!to_the_end(&mut client).await.is_empty(), "{what}: no reply");
-        assert!(began.elapsed() >= Duration::from_secs(2), "{what}: closed too early");
-    }
-    assert_eq!(metric(&app.app.metrics.page(), "connections_closed_total{reason=\"idle\"}"), 2);
-    eventually("no connection is left", async || {
-        metric(&app.app.metrics.page(), "connections") == 0
-    })
-    .await;
-}
-
 /// One client may open as many streams as it likes on a few connections of HTTP/2.
 #[tokio::test]
 async fn no_network_has_more_than_half_of_the_places_of_watchers() {
-    let app = TestApp::configured(&["--watchers-max", "4", "--trusted-proxies", "127.0.0.1"]).await;
+    let app =
+        TestApp::configured(&["--connections-max", "8", "--trusted-proxies", "127.0.0.1"]).await;
     let coupon = app.create_flash(1).await;
     let watch = async |client: &str| {
         let request = app.client().get(format!("{}/v1/coupons/{coupon}/live", app.url));
@@ -92,24 +73,10 @@ async fn no_network_has_more_than_half_of_the_places_of_watchers() {
     .await;
 }
 
-/// A ping is no request: clients that only ping lose their connections.
-#[tokio::test]
-async fn pings_do_not_keep_a_connection() {
-    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    let app = TestApp::configured(&["--keep-alive-s", "2"]).await;
-    let mut client = send(&app, &http2("/livez", None)).await;
-    let closed = async {
-        while client.write_all(&PING).await.is_ok() {
-            sleep(Duration::from_millis(100)).await;
-        }
-    };
-    bounded("the connection is closed", closed).await;
-}
-
 #[tokio::test]
 #[ignore = "long: make faults"]
 async fn long_a_client_that_reads_nothing_is_closed() {
-    let app = TestApp::configured(&["--keep-alive-s", "3600"]).await;
+    let app = TestApp::start().await;
     let requests = ALIVE.replace("/livez", "/openapi.json").repeat(300);
     let _client = send(&app, requests.as_bytes()).await;
     let closed = async || {
@@ -174,56 +141,6 @@ async fn without_a_free_file_no_line_of_the_log_comes_more_than_once_a_second() 
     }
     drop(clients);
     eventually("it answers again", async || alive(&app).await).await;
-}
-
-/// Over HTTP/1.1, hyper's buffer bounds a head (`connections.rs`).
-#[tokio::test]
-async fn an_oversized_head_over_http2_is_a_problem_with_a_request_id() {
-    let app = TestApp::start().await;
-    let address = app.url.strip_prefix("http://").expect("a URL");
-    let stream = TcpStream::connect(address).await.expect("the service listens");
-    let client = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut client, connection) = bounded("a connection", client).await.expect("it speaks HTTP/2");
-    let long = |bytes: usize| "x".repeat(bytes);
-    let max = limits::HEADER_BYTES_MAX;
-    let many: Vec<String> = (0..=limits::HEADERS_MAX).map(|number| format!("x-{number}")).collect();
-    let many: Vec<(&str, String)> = many.iter().map(|name| (&**name, long(1))).collect();
-    let asks = async move {
-        for (what, path, headers, status, code) in [
-            ("a head that fits", "/livez".into(), vec![("x-a", long(max - 200))], 200, ""),
-            ("a long header", "/livez".into(), vec![("x-a", long(max))], 431, "head_too_large"),
-            (
-                "two of a half",
-                "/livez".into(),
-                vec![("x-a", long(max / 2)); 2],
-                431,
-                "head_too_large",
-            ),
-            ("many headers", "/livez".into(), many, 431, "head_too_large"),
-            ("a long path", format!("/{}", long(max)), vec![], 414, "uri_too_long"),
-            ("a head that fits, again", "/livez".into(), vec![], 200, ""),
-        ] {
-            let mut request = Request::get(format!("http://x{path}"));
-            for (name, value) in headers {
-                request = request.header(name, value);
-            }
-            let request = request.body(Body::empty()).expect("a request");
-            let reply = bounded("the reply", client.send_request(request)).await.expect("a reply");
-            assert_eq!(reply.status(), status, "{what}");
-            if status == 200 {
-                continue;
-            }
-            let id = reply.headers()["x-request-id"].to_str().expect("text").to_owned();
-            let body = to_bytes(Body::new(reply.into_body()), 10_000);
-            let body = bounded("the body", body).await;
-            let body: serde_json::Value =
-                serde_json::from_slice(&body.expect("the body comes")).expect("JSON");
-            assert_eq!((&body["code"], &body["request_id"]), (&code.into(), &id.into()), "{what}");
-        }
-        drop(client);
-    };
-    let (ended, ()) = bounded("the connection ends", join(connection, asks)).await;
-    ended.expect("it ends in peace");
 }
 
 /// Does this beside so many connections that have a request under way, and wants all of them to be so until its end.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::shutdown::Shutdown;
-use flash_sale::kit::jwt::key_url::{KeyUrl, Pace};
+use flash_sale::kit::jwt::public_keys::{Pace, PublicKeys};
 use flash_sale::kit::jwt::{TokenError, Tokens};
 use secrecy::SecretString;
 use serde_json::json;
@@ -16,17 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::key_files::set;
 use super::public_keys::{GRANTS, Issuer, SECRET};
-use crate::support::lines::{Lines, number};
 use crate::support::process::{Process, flash_sale, run};
-use crate::support::{Bounded, TestApp, bounded, eventually, later, patience};
-
-/// Tests have a quicker pace, so none of them shows this one.
-#[test]
-fn an_unknown_key_is_looked_up_once_a_minute_at_most() {
-    assert_eq!(Pace::default().pause, Duration::from_secs(60));
-}
+use crate::support::{Bounded, TestApp, eventually};
 
 /// The server of an issuer. It reads one request of each connection.
 struct Server {
@@ -137,18 +129,22 @@ impl Shared {
 
 /// No look of its own within a test.
 const NEVER: Duration = Duration::from_secs(100_000);
-const PATIENT: Pace =
-    Pace { timeout: NEVER, period: NEVER, pause: NEVER, pause_without_keys: NEVER };
+const PATIENT: Pace = Pace { period: NEVER, pause: NEVER, pause_without_keys: NEVER };
 
-fn accepting(url: &str, pace: Pace) -> (Arc<Tokens>, Arc<KeyUrl>) {
-    let keys = Arc::new(KeyUrl::new(url.parse().unwrap(), pace));
+fn accepting(url: &str, pace: Pace) -> (Arc<Tokens>, Arc<PublicKeys>) {
+    accepting_within(url, pace, NEVER)
+}
+
+/// The same; the issuer has to answer in this time.
+fn accepting_within(url: &str, pace: Pace, time: Duration) -> (Arc<Tokens>, Arc<PublicKeys>) {
+    let keys = Arc::new(PublicKeys::under(url.parse().unwrap(), pace, time));
     let mut tokens = Tokens::new(&SecretString::from(SECRET));
-    tokens.accept_keys_under(keys.clone());
+    tokens.accept(keys.clone());
     (Arc::new(tokens), keys)
 }
 
 /// The task of the service, until the token is dropped.
-async fn keep(app: &TestApp, keys: &Arc<KeyUrl>) {
+async fn keep(app: &TestApp, keys: &Arc<PublicKeys>) {
     let (app, keys) = (app.app.clone(), keys.clone());
     app.shutdown.clone().spawn(async move {
         keys.keep(&app.metrics, app.shutdown.stop_token()).await;
@@ -176,8 +172,7 @@ async fn keys_are_fetched_and_change_with_the_issuer_s() {
 async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
     let [first, second, _] = Issuer::all();
     let server = Server::start(keys(&[&first])).await;
-    let impatient = Pace { timeout: Duration::from_millis(400), ..PATIENT };
-    let (tokens, url) = accepting(&server.url(), impatient);
+    let (tokens, url) = accepting_within(&server.url(), PATIENT, Duration::from_millis(400));
     let ready = async || url.look().bounded().await.is_ok();
     eventually("the keys are fetched", ready).await;
     let large = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
@@ -216,8 +211,8 @@ async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
 async fn a_server_without_tls_is_no_issuer_for_https() {
     let [first, ..] = Issuer::all();
     let server = Server::start(keys(&[&first])).await;
-    let impatient = Pace { timeout: Duration::from_secs(1), ..PATIENT };
-    let (_, url) = accepting(&server.url().replace("http:", "https:"), impatient);
+    let url = server.url().replace("http:", "https:");
+    let (_, url) = accepting_within(&url, PATIENT, Duration::from_secs(1));
     url.look().bounded().await.expect_err("it does not speak TLS");
     assert!(url.keys().is_none());
 }
@@ -292,7 +287,7 @@ async fn a_service_starts_without_its_issuer_and_says_so() {
     let address = Server::start(Answer::Never).await.goes_away().await;
     let url = format!("http://{address}/keys");
     let service = Process::serve(&app, &["--token-jwks-url", &url]);
-    service.logged("the keys of tokens can't be fetched; until they can be").await;
+    service.logged("the keys of tokens can't be read; until they can be").await;
     let orders = format!("{}/v1/orders", service.url().await);
     let ask = async || {
         let request = app.client().get(&orders).bearer_auth(first.token(Some("e")));
@@ -333,96 +328,4 @@ async fn doctor_says_which_keys_are_loaded() {
     // A worker verifies no token.
     let worker = doctor(&["--token-jwks-url", &url, "--roles", "worker"]).await;
     assert!(!worker.stdout.contains("Token keys"), "{worker:?}");
-}
-
-#[tokio::test]
-async fn a_key_set_has_256_kib_at_most() {
-    for (bytes, is_taken) in [(256 * 1024, true), (256 * 1024 + 1, false)] {
-        let set = set("a");
-        let padding = " ".repeat(bytes - set.len());
-        let server = Server::start(reply("200 OK", &(set + &padding))).await;
-        let (_, url) = accepting(&server.url(), PATIENT);
-        assert_eq!(url.look().bounded().await.is_ok(), is_taken, "{bytes} bytes");
-    }
-}
-
-#[tokio::test]
-async fn a_look_is_told_if_its_result_is_another_than_the_last_one() {
-    let server = Server::start(Answer::Never).await;
-    let (_, url) = accepting(&server.url(), PATIENT);
-    let lines = Lines::heard();
-    let [first, second] = ["a", "b"].map(|name| reply("200 OK", &set(name)));
-    for (answer, fetched, early, late) in [
-        (reply("503 Away", ""), 0, 1, 0),
-        (reply("503 Away", ""), 0, 1, 0),
-        (first.clone(), 1, 1, 0),
-        (first.clone(), 1, 1, 0),
-        (reply("503 Away", ""), 1, 1, 1),
-        (reply("503 Away", ""), 1, 1, 1),
-        (reply("404 Gone", ""), 1, 1, 2),
-        (first, 2, 1, 2),
-        (second, 3, 1, 2),
-    ] {
-        server.answers(answer);
-        let _ = url.look().bounded().await;
-        let told =
-            ["the keys of tokens have been fetched", "until they can be", "the last ones stay"];
-        assert_eq!(told.map(|words| lines.count(words)), [fetched, early, late]);
-    }
-}
-
-#[tokio::test]
-async fn a_keeper_looks_after_its_period_or_a_pause_after_a_failure_or_an_unknown_key() {
-    let app = TestApp::start().await;
-    let server = Server::start(reply("200 OK", &set("a"))).await;
-    let (period, pause) = (Duration::from_secs(1_000), Duration::from_secs(10));
-    let pace = Pace { timeout: NEVER, period, pause, pause_without_keys: pause };
-    let (_, url) = accepting(&server.url(), pace);
-    let (_, other) = accepting(&server.url(), PATIENT);
-    url.look().bounded().await.expect("the issuer answers");
-    keep(&app, &url).await;
-    // As long as a look takes; the others are our own.
-    let mut asked = 1;
-    for _ in 0..3 {
-        later(2 * pause).await;
-        for _ in 0..3 {
-            other.look().bounded().await.expect("the issuer answers");
-            asked += 1;
-            assert_eq!(server.asked(), asked, "no other look");
-        }
-    }
-    let failures = || number(&app.app, "flash_sale_key_set_failures_total");
-    // A look that has ended has keys of its own, also if they are the same.
-    let keys = || url.keys().map(|keys| Arc::as_ptr(&keys));
-    let before = keys();
-    url.miss();
-    eventually("the unknown key is looked for", async || keys() != before).await;
-    later(pause).await;
-    server.answers(reply("503 Away", ""));
-    assert!(failures() < 0.1, "none has failed");
-    url.miss();
-    later(pause).await;
-    eventually("a look fails", async || failures() > 0.9).await;
-    later(pause).await;
-    eventually("another look fails", async || failures() > 1.9).await;
-    server.answers(reply("200 OK", &set("a")));
-    for (time, end) in [(pause, "the pause ends"), (period, "a period ends"), (period, "another")] {
-        let before = keys();
-        later(time).await;
-        eventually(end, async || keys() != before).await;
-    }
-    assert!(failures() < 2.1, "those that succeed are no failures");
-}
-
-#[tokio::test]
-async fn a_keeper_ends_with_the_service_between_two_looks_and_in_one() {
-    for answer in [reply("200 OK", &set("a")), Answer::Never] {
-        let app = TestApp::start().await;
-        let server = Server::start(answer).await;
-        let pace = Pace { pause_without_keys: Duration::from_millis(1), ..PATIENT };
-        let (_, url) = accepting(&server.url(), pace);
-        keep(&app, &url).await;
-        eventually("it looks", async || server.asked() == 1).await;
-        assert!(bounded("the keeper ends", app.app.shutdown.stop(patience())).await);
-    }
 }

@@ -125,7 +125,7 @@ async fn keys_come_by_https_from_a_server_whose_authority_is_trusted() {
     let [first, second, _] = Issuer::all();
     let server = Server::start(authority.tls("127.0.0.1"), &[&first]).await;
     let service = service(&app, &server.url(), &trusted);
-    service.logged("the keys of tokens have been fetched").await;
+    service.logged("the keys of tokens have been read").await;
     assert_eq!(status(&app, &service, &first.token(Some("r"))).await, 200);
     // Tokens with unknown keys, within a minute of the last look.
     for _ in 0..50 {
@@ -151,7 +151,7 @@ async fn keys_of_a_server_without_a_trusted_certificate_are_not_taken() {
     ] {
         let server = Server::start(tls, &[&first]).await;
         let service = service(&app, &server.url(), &trusted);
-        let line = service.logged("the keys of tokens can't be fetched").await;
+        let line = service.logged("the keys of tokens can't be read").await;
         assert!(line.contains("certificate"), "{what}: {line}");
         assert_eq!(status(&app, &service, &first.token(Some("r"))).await, 503, "{what}");
         assert_eq!(server.asked(), 0, "{what}: the request was sent");

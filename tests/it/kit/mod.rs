@@ -12,9 +12,6 @@ mod redis_tls;
 // Tokens that public keys verify.
 pub mod public_keys;
 
-// Log lines about a file of public keys.
-mod key_files;
-
 // The connection to Redis.
 mod redis;
 

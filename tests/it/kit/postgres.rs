@@ -1,43 +1,12 @@
-//! Postgres as the kit sees it: facts about a server.
+//! Postgres as the kit sees it: connections, plans and locks.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use flash_sale::base::limits;
 use flash_sale::kit::postgres;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{PgConnection, PgPool};
 
-use crate::support::lines::Lines;
-use crate::support::servers::OwnServers;
-use crate::support::{Bounded, TestApp, bounded, eventually};
-
-async fn connected(options: &PgConnectOptions) -> PgConnection {
-    PgConnection::connect_with(options).await.expect("Postgres accepts it")
-}
-
-#[tokio::test]
-async fn facts_tell_the_settings_and_the_connections_of_other_programs() {
-    let servers = OwnServers::start();
-    let url = &servers.at.database_url;
-    let pool = postgres::pool(url, 2, limits::POSTGRES_TIMEOUT * 10).expect("a valid URL");
-    let facts = async || postgres::facts(&pool).await.expect("Postgres answers");
-    let found = facts().await;
-    assert!(found.version_number >= 10_000 * limits::POSTGRES_VERSION_MIN);
-    assert_eq!((found.is_standby, found.is_read_only), (false, false));
-    assert_eq!((found.fsync, found.full_page_writes), (false, false), "nothing waits for a disk");
-    assert_eq!((&*found.synchronous_commit, &*found.synchronous_standbys), ("off", ""));
-    assert_eq!(found.connections_max, 300 - 3, "Postgres keeps three for administrators");
-
-    let options = PgConnectOptions::from_str(url).expect("a valid URL");
-    let mut connections = Vec::new();
-    for (name, others) in [("flash-sale", 0), ("psql", 1), ("flash-sale test", 2), ("", 3)] {
-        connections.push(connected(&options.clone().application_name(name)).await);
-        // Processes of Postgres itself, such as one that vacuums, come and go.
-        let is_counted = async || facts().await.connections_others == others;
-        eventually(&format!("{others} others after {name:?}"), is_counted).await;
-    }
-}
+use crate::support::{Bounded, TestApp, eventually};
 
 /// A pool of one connection to the database of this app.
 fn narrow(app: &TestApp) -> PgPool {
@@ -99,38 +68,6 @@ async fn statements_of_a_transaction_are_planned_for_their_values_and_by_index_u
     }
 }
 
-/// Versions before 12 have no cache of plans to set, and those before 16 keep no connections for a role. The functions of
-/// a schema stand in for those of another version.
-#[tokio::test]
-async fn a_setting_that_a_version_lacks_is_neither_set_nor_counted() {
-    let app = TestApp::start().await;
-    app.execute(
-        "CREATE SCHEMA older;
-         CREATE SCHEMA newer;
-         CREATE FUNCTION older.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
-         CREATE FUNCTION newer.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT '2' $$",
-    )
-    .await;
-    let most = "SELECT current_setting('max_connections')::bigint
-                       - current_setting('superuser_reserved_connections')::bigint";
-    let most = app.number(most).await;
-    for (version, mode, kept) in [("older", "auto", 0), ("newer", "force_custom_plan", 2)] {
-        let path = format!("{version},pg_catalog");
-        let options = (*app.app.stores.pool.connect_options()).clone();
-        let options = options.options([("search_path", path)]);
-        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-        let mut tx = postgres::begin_planning(&pool).await.expect("Postgres answers");
-        let found: String = sqlx::query_scalar("SELECT current_setting('plan_cache_mode')")
-            .fetch_one(&mut *tx)
-            .await
-            .expect("Postgres has it");
-        tx.commit().await.expect("Postgres answers");
-        assert_eq!(found, mode, "{version}");
-        let facts = postgres::facts(&pool).await.expect("Postgres answers");
-        assert_eq!(facts.connections_max, most - kept, "{version}");
-    }
-}
-
 #[tokio::test]
 async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
     let app = TestApp::start().await;
@@ -140,22 +77,6 @@ async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
     let refused =
         postgres::check_connection(&elsewhere).await.expect_err("there is no such database");
     assert!(refused.to_string().contains("nowhere"), "{refused}");
-}
-
-#[tokio::test]
-async fn a_pool_is_closed_and_connections_that_hang_are_told() {
-    const HANG: &str = "some connections to Postgres hang and were not closed";
-    let app = TestApp::start().await;
-    let lines = Lines::heard();
-    for (is_held, count) in [(false, 0), (true, 1)] {
-        let pool = narrow(&app);
-        let connection = pool.acquire().await.expect("Postgres answers");
-        let held = is_held.then_some(connection);
-        bounded("the pool is closed", postgres::close(&pool)).await;
-        assert!(pool.is_closed());
-        assert_eq!(lines.count(HANG), count);
-        drop(held);
-    }
 }
 
 /// A row that another session keeps is told from a server that is slow.

@@ -1,6 +1,7 @@
 //! Tokens of an issuer with a key pair, verified by the public keys in a file.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
@@ -12,7 +13,10 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use flash_sale::base::clock::Clock;
+use flash_sale::kit::jwt::public_keys::PublicKeys;
 use flash_sale::kit::jwt::{Grants, TokenError, Tokens};
+
+use crate::support::Bounded;
 
 /// A key pair of the issuer.
 pub struct Issuer {
@@ -64,22 +68,23 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-fn tokens(file: &Path, keys: &Value) -> Tokens {
+async fn tokens(file: &Path, keys: &Value) -> (Tokens, Arc<PublicKeys>) {
     std::fs::write(file, keys.to_string()).unwrap();
     let mut tokens = Tokens::new(&SecretString::from(SECRET));
-    let counted = tokens.accept_keys_of(file).unwrap();
-    assert!(counted.contains("for RS256"), "{counted}");
-    tokens
+    let keys = Arc::new(PublicKeys::in_file(file.to_owned()));
+    keys.look().bounded().await.expect("it has a key");
+    tokens.accept(keys.clone());
+    (tokens, keys)
 }
 
-#[test]
-fn tokens_of_each_algorithm_are_verified_by_the_public_key() {
+#[tokio::test]
+async fn tokens_of_each_algorithm_are_verified_by_the_public_key() {
     let folder = folder();
     let issuers = Issuer::all();
     let strangers = Issuer::all();
     let others = [json!({"kty": "oct", "k": "AAAA"}), json!({"kty": "AKP", "pub": "x"})];
     let keys: Vec<Value> = issuers.iter().map(Issuer::public).chain(others).collect();
-    let tokens = tokens(&folder.join("keys.json"), &json!({ "keys": keys }));
+    let (tokens, _) = tokens(&folder.join("keys.json"), &json!({ "keys": keys })).await;
     for issuer in &issuers {
         for kid in [Some(issuer.id), None, Some("unknown")] {
             assert_eq!(tokens.verify(&issuer.token(kid)), Ok(GRANTS), "{:?}", issuer.algorithm);
@@ -96,12 +101,12 @@ fn tokens_of_each_algorithm_are_verified_by_the_public_key() {
 }
 
 /// The public key of an issuer, taken for a secret of HS256.
-#[test]
-fn a_public_key_is_no_secret() {
+#[tokio::test]
+async fn a_public_key_is_no_secret() {
     let folder = folder();
     let [rsa, ..] = Issuer::all();
     let public = rsa.public();
-    let tokens = tokens(&folder.join("keys.json"), &json!({ "keys": [public.clone()] }));
+    let (tokens, _) = tokens(&folder.join("keys.json"), &json!({ "keys": [public.clone()] })).await;
     let secret = public["n"].as_str().unwrap().as_bytes();
     let forged =
         Issuer { algorithm: Algorithm::HS256, sign: EncodingKey::from_secret(secret), id: "r" };
@@ -109,44 +114,24 @@ fn a_public_key_is_no_secret() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-#[test]
-fn keys_change_with_their_file_and_a_broken_file_changes_nothing() {
+#[tokio::test]
+async fn keys_change_with_their_file_and_a_broken_file_changes_nothing() {
     let folder = folder();
     let file = folder.join("keys.json");
     let [first, second, _] = Issuer::all();
-    let tokens = tokens(&file, &json!({ "keys": [first.public()] }));
+    let (tokens, keys) = tokens(&file, &json!({ "keys": [first.public()] })).await;
     let accepted = |issuer: &Issuer| tokens.verify(&issuer.token(None)).is_ok();
     assert_eq!((accepted(&first), accepted(&second)), (true, false));
     for broken in ["", "{", "{\"keys\":[]}", "[]"] {
         std::fs::write(&file, broken).unwrap();
-        tokens.read_keys_again();
+        keys.look().bounded().await.expect_err(broken);
         assert_eq!((accepted(&first), accepted(&second)), (true, false), "{broken}");
     }
     std::fs::remove_file(&file).unwrap();
-    tokens.read_keys_again();
+    keys.look().bounded().await.expect_err("it is gone");
     assert!(accepted(&first));
     std::fs::write(&file, json!({ "keys": [second.public()] }).to_string()).unwrap();
-    tokens.read_keys_again();
+    keys.look().bounded().await.expect("it has a key");
     assert_eq!((accepted(&first), accepted(&second)), (false, true));
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
-fn a_file_without_a_usable_key_is_refused() {
-    let folder = folder();
-    let file = folder.join("keys.json");
-    let mut tokens = Tokens::new(&SecretString::from(SECRET));
-    let missing = tokens.accept_keys_of(&file).expect_err("there is none");
-    assert!(format!("{missing:#}").contains("can't be read"), "{missing:#}");
-    let [_, _, ed] = Issuer::all();
-    let mut encrypts = ed.public();
-    encrypts["use"] = "enc".into();
-    let mut named = ed.public();
-    named["alg"] = "ES256".into();
-    for keys in [vec![], vec![json!({"kty": "oct", "k": "AAAA"})], vec![encrypts], vec![named]] {
-        std::fs::write(&file, json!({ "keys": keys }).to_string()).unwrap();
-        let refused = tokens.accept_keys_of(&file).expect_err("no key can be used");
-        assert!(format!("{refused:#}").contains("RS256, ES256 or EdDSA"), "{refused:#}");
-    }
     std::fs::remove_dir_all(folder).unwrap();
 }

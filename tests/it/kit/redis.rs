@@ -1,95 +1,10 @@
-//! The connection to Redis: the meaning of its errors, facts about the server, and what is told of a new one.
+//! The connection to Redis: facts about the server, and what is told of a new one.
 
-use chrono::{DateTime, TimeDelta, Utc};
-use flash_sale::kit::redis::{Redis, is_data_error, trouble};
-use flash_sale::kit::redis_facts::Replay;
+use flash_sale::kit::redis::{Redis, trouble};
 use private_servers::testing::RedisServer;
-use redis::{Pipeline, RedisResult, Value};
 
+use crate::support::eventually;
 use crate::support::lines::Lines;
-use crate::support::{TestApp, eventually};
-
-fn pipeline(commands: &[&[&str]]) -> Pipeline {
-    let mut pipeline = redis::pipe();
-    for words in commands {
-        pipeline.cmd(words[0]).arg(&words[1..]);
-    }
-    pipeline
-}
-
-#[tokio::test]
-async fn an_error_of_several_commands_is_of_the_data_only_if_each_of_them_is() {
-    let app = TestApp::start().await;
-    let key = app.keys().additions_channel();
-    let key = key.as_str();
-    let _: String = app.redis(&["SET", key, "text"]).await;
-    let (wrong_type, no_number, unknown) =
-        (&["LPUSH", key, "1"][..], &["INCR", key][..], &["NONSENSE", key][..]);
-    let no_script = &["EVAL", "return nil + 1", "0"][..];
-    for (commands, is_of_data) in [
-        (&[wrong_type][..], true),
-        (&[no_number], true),
-        (&[no_script], true),
-        (&[unknown], false),
-        (&[wrong_type, no_number, no_script], true),
-        (&[wrong_type, unknown], false),
-        (&[unknown, wrong_type], false),
-        (&[&["GET", key], wrong_type], true),
-    ] {
-        let redis = &app.app.stores.redis;
-        let error = redis.query_all::<Value>(&pipeline(commands)).await.expect_err("it is refused");
-        assert_eq!(is_data_error(&error), is_of_data, "{error}");
-        assert_eq!(trouble(&error), "can't be reached");
-    }
-}
-
-#[tokio::test]
-async fn each_of_several_commands_has_its_own_answer() {
-    let app = TestApp::start().await;
-    let key = app.keys().additions_channel();
-    let key = key.as_str();
-    let commands: [&[&str]; 4] =
-        [&["SET", key, "7"], &["GET", key], &["LPUSH", key, "1"], &["INCR", key]];
-    let redis = &app.app.stores.redis;
-    let answers: Vec<RedisResult<String>> =
-        redis.query_each(&mut pipeline(&commands)).await.expect("Redis answers");
-    let answers: Vec<Option<&str>> =
-        answers.iter().map(|answer| answer.as_ref().ok().map(String::as_str)).collect();
-    assert_eq!(answers, [Some("OK"), Some("7"), None, Some("8")]);
-    let answers: Vec<i64> =
-        redis.query_all(&pipeline(&[&["GET", key], &["INCR", key]])).await.expect("Redis answers");
-    assert_eq!(answers, [8, 9]);
-}
-
-#[tokio::test]
-async fn the_clock_of_redis_and_the_begin_of_its_life_are_told_as_redis_has_them() {
-    let app = TestApp::start().await;
-    let redis = &app.app.stores.redis;
-    let time = async || -> DateTime<Utc> {
-        let (seconds, micros): (i64, i64) = app.redis(&["TIME"]).await;
-        DateTime::from_timestamp_micros(seconds * 1_000_000 + micros).expect("a time")
-    };
-    let before = time().await;
-    let told = redis.time().await.expect("Redis answers");
-    assert!((before..=time().await).contains(&told), "{told}");
-
-    let info: String = app.redis(&["INFO", "server"]).await;
-    let field = |name: &str| {
-        let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        found.unwrap_or_else(|| panic!("no {name}")).trim().to_owned()
-    };
-    let uptime: i64 = field("uptime_in_seconds").parse().expect("a number");
-    let link = redis.link().await.expect("Redis answers");
-    let began = link.server_started_at();
-    // Both are told to the second.
-    let apart = time().await - TimeDelta::seconds(uptime) - began;
-    assert!(apart.abs() <= TimeDelta::seconds(60) && began <= time().await, "{apart}");
-    assert_eq!(link.server().as_str(), field("run_id"));
-    let facts = link.facts().await.expect("Redis answers");
-    assert_eq!((facts.replay, facts.is_replica), (Replay::Whole, false));
-    assert!(facts.settings.is_some());
-    redis.check().await.expect("it is a master");
-}
 
 #[tokio::test]
 async fn a_server_that_forbids_config_has_facts_without_settings() {

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use flash_sale::base::limits::{LOOK_PERIOD, RECEIPT_LOOK_PERIOD};
-use tokio::time::Instant;
+use flash_sale::base::limits::RECEIPT_LOOK_PERIOD;
 
-use crate::support::lines::Lines;
-use crate::support::played::Played;
-use crate::support::{Bounded, TestApp, eventually, lane, later, proxy_before, user};
+use crate::support::{TestApp, lane, later};
 
 async fn tick(app: &TestApp) {
     app.app.hand_in.tick().await.expect("both stores answer");
@@ -125,35 +122,6 @@ async fn a_look_of_the_hand_in_doubts_what_was_proved_before_a_disturbance() {
     }
 }
 
-/// The epoch of the lane rises between the hand-in and the answer of Redis about its logs.
-#[tokio::test]
-async fn a_look_of_the_hand_in_proves_nothing_of_a_lane_whose_new_epoch_is_not_handed_in_for() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(5).await;
-    let proxy = proxy_before(&app, "XINFO").await;
-    let other = app.another_instance_behind(&proxy).await;
-    let tick = async || other.hand_in.tick().await.expect("both stores answer");
-    let receipts = || other.receipts.of(lane()).len();
-    tick().await;
-    other.claims.claim(coupon, user(1)).await.expect("both stores answer");
-    later(RECEIPT_LOOK_PERIOD).await;
-    tick().await;
-    assert_eq!(receipts(), 1);
-    app.write_orders().await;
-    later(RECEIPT_LOOK_PERIOD).await;
-    proxy.hold();
-    let recovering = async {
-        eventually("Redis is asked about the logs", async || proxy.held() > 0).await;
-        app.execute("UPDATE lanes SET epoch = 2").await;
-        let _: i64 = app.redis(&["HSET", &app.keys().lane(lane()), "epoch", "2"]).await;
-        other.lanes.read_now().await.expect("Postgres answers");
-        proxy.release();
-    };
-    tokio::join!(tick(), recovering);
-    assert_eq!(receipts(), 1, "what was proved before is doubted");
-}
-
 /// A lane with a new epoch is handed in for once, and its receipts stay in the book until they are proved.
 #[tokio::test]
 async fn the_hand_in_of_a_lane_is_complete_once_for_each_epoch() {
@@ -170,79 +138,4 @@ async fn the_hand_in_of_a_lane_is_complete_once_for_each_epoch() {
         assert_eq!(app.numbers(handed_in).await, [2]);
     }
     assert_eq!(app.app.receipts.of(lane()).len(), 1);
-}
-
-/// Each process hands in by its first tick, at which a look is due.
-#[tokio::test]
-async fn a_tick_of_the_hand_in_fails_with_a_refused_receipt_and_looks_at_the_logs_if_that_is_at_fault()
- {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(5).await;
-    for (claimant, (state, looks)) in (1..).zip([("23514", true), ("40001", false)]) {
-        let played = Played::hearing(app.redis_url(), "XINFO").await;
-        let other = played.process(&app).await;
-        other.claims.claim(coupon, user(claimant)).bounded().await.expect("both stores answer");
-        played.take_asked();
-        app.refuse("INSERT", "receipts", "true", state).await;
-        let failed = other.hand_in.tick().bounded().await;
-        app.accept("receipts").await;
-        assert!(failed.is_err_and(|failure| failure.to_string().contains("refused")), "{state}");
-        let asked = played.take_asked();
-        assert_eq!(!asked.is_empty(), looks, "{state}: {asked:?}");
-    }
-}
-
-/// On a slow machine the period may be over by the second tick: then the try says nothing, and is repeated some times.
-const TRIES: usize = 5;
-
-#[tokio::test]
-async fn a_tick_of_the_hand_in_looks_at_the_logs_once_a_period() {
-    for _ in 0..TRIES {
-        let app = promised().await;
-        later(RECEIPT_LOOK_PERIOD).await;
-        let began = Instant::now();
-        tick(&app).await;
-        app.write_orders().await;
-        tick(&app).await;
-        if began.elapsed() < RECEIPT_LOOK_PERIOD {
-            assert_eq!(app.app.receipts.of(lane()).len(), 1, "there was one look");
-            assert_eq!(receipts_after(&app, RECEIPT_LOOK_PERIOD).await, 0);
-            return;
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_tick_of_the_hand_in_says_once_a_period_that_the_process_lives() {
-    let app = TestApp::start().await;
-    tick(&app).await;
-    let let_it_age = "UPDATE processes SET beat_at = '2024-01-01'";
-    let fresh = "SELECT count(*) FROM processes WHERE beat_at > '2025-01-01'";
-    for _ in 0..TRIES {
-        app.execute(let_it_age).await;
-        later(LOOK_PERIOD).await;
-        let began = Instant::now();
-        tick(&app).await;
-        assert_eq!(app.number(fresh).await, 1);
-        app.execute(let_it_age).await;
-        tick(&app).await;
-        if began.elapsed() < LOOK_PERIOD {
-            assert_eq!(app.number(fresh).await, 0);
-            break;
-        }
-    }
-    app.app.hand_in.leave().await;
-    assert_eq!(app.number("SELECT count(*) FROM processes").await, 0);
-}
-
-#[tokio::test]
-async fn a_process_that_can_not_leave_the_list_of_those_that_live_says_so() {
-    let app = TestApp::start().await;
-    app.execute("ALTER TABLE processes RENAME TO others").await;
-    let heard = Lines::down_to(tracing::Level::DEBUG);
-    app.app.hand_in.leave().await;
-    let told = "the process can't be taken off the list of those that live";
-    assert_eq!(heard.count(told), 1);
-    app.execute("ALTER TABLE others RENAME TO processes").await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
+use flash_sale::sale::log::{EntryId, OrderLog, TidiedUp};
 use redis::Value;
 
 use crate::support::{Bounded, TestApp, done, lane};
@@ -32,7 +32,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     append(&app, 1_000).await;
     assert_eq!(log.trim().await.unwrap().trimmed, 0, "nothing has been delivered");
 
-    let entries = log.read_new(1_000, Duration::ZERO).await.unwrap();
+    let entries = log.read_new(1_000, Duration::ZERO).await.unwrap().entries;
     assert_eq!(log.trim().await.unwrap().trimmed, 0, "everything is pending");
 
     // All but the 500th are acknowledged: that entry and the following ones have to stay.
@@ -43,7 +43,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
         (500..=600).contains(&after_trim),
         "{after_trim}: whole nodes of 100 entries go, and no more"
     );
-    let pending = log.read_pending(10, EntryId::default()).await.unwrap();
+    let pending = log.read_pending(10, EntryId::default()).await.unwrap().entries;
     assert_eq!((pending.len(), &pending[0]), (1, &entries[500]));
 
     // Another group, like that of a relay, hasn't read any entry yet.
@@ -54,29 +54,5 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     let _: Value = app.redis(&["XGROUP", "DESTROY", &key, "relay"]).await;
     let TidiedUp { trimmed, unaccounted } = log.trim().await.unwrap();
     assert_eq!((trimmed >= 400, unaccounted), (true, 0));
-    app.expect_disagreements();
-}
-
-#[tokio::test]
-async fn the_backlog_is_what_is_not_acknowledged() {
-    let app = TestApp::start().await;
-    let redis = &app.app.stores.redis;
-    let backlog = async || {
-        let state = LogState::of(redis, app.keys(), lane()).await.unwrap();
-        (state.unwritten, state.pending, state.written)
-    };
-    assert_eq!(backlog().await, (0, 0, 0), "there is no log yet");
-    append(&app, 5).await;
-    assert_eq!(backlog().await, (5, 0, 0), "there is no group yet");
-    let log = log_of(&app).await;
-    assert_eq!(backlog().await, (5, 0, 0));
-    let entries = log.read_new(3, Duration::ZERO).await.unwrap();
-    assert_eq!(backlog().await, (5, 3, 0));
-    log.acknowledge(1, &done(&entries), None).await.unwrap();
-    assert_eq!(backlog().await, (2, 0, 3));
-    log.acknowledge(1, &done(&entries), None).await.unwrap();
-    assert_eq!(backlog().await, (2, 0, 3), "an entry counts once");
-    log.trim().await.unwrap();
-    assert_eq!(backlog().await, (2, 0, 3));
     app.expect_disagreements();
 }

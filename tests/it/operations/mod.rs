@@ -2,6 +2,3 @@
 
 // The list, over HTTP and by the command line.
 mod list;
-
-// The lists and sales of the board, as both stores have them.
-mod board;

@@ -1,4 +1,4 @@
-//! Dead letters, listed and discarded by an operator.
+//! Dead letters, discarded and tried again by an operator.
 
 use flash_sale::sale::ids::CouponId;
 use serde_json::Value;
@@ -6,9 +6,12 @@ use serde_json::Value;
 use crate::support::{Bounded, Reply, TestApp, lane};
 
 async fn letters(app: &TestApp) -> Vec<Value> {
-    let reply = app.get("/v1/dead-letters", &app.admin_token()).await;
-    assert_eq!(reply.status, 200, "{reply:?}");
-    reply.body["dead_letters"].as_array().expect("a list").clone()
+    let mut letters = Vec::new();
+    for waits in app.waiting("dead_letter").await {
+        let path = format!("/v1/dead-letters/{}", waits["id"].as_str().expect("an id"));
+        letters.push(app.get(&path, &app.admin_token()).await.body);
+    }
+    letters
 }
 
 async fn discard(app: &TestApp, letter: &str) -> Reply {
@@ -94,68 +97,6 @@ async fn an_order_id_of_somebody_else_is_not_touched() {
     let refused = discard(&app, letter.as_str().unwrap()).await;
     assert_eq!(refused.refusal(), (409, "order_id_taken"));
     assert_eq!((letters(&app).await.len(), app.status(1, order).await), (1, "unpaid".into()));
-}
-
-/// Beside other coupons and other orders.
-#[tokio::test]
-async fn a_letter_becomes_an_order_of_its_own_coupon_or_none() {
-    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
-    let first = app.create_flash(3).await;
-    let coupon = app.create_flash(1).await;
-    let regular = app.create_regular().await;
-    let order = app.order(7, first).await;
-    app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {coupon}")).await;
-    let promised = app.claim(1, coupon).await.order_id();
-    let entry = |coupon: &str, user: &str, order: i64| {
-        ["coupon", coupon, "user", user, "order", &order.to_string()].map(str::to_owned)
-    };
-    let entries = [
-        entry(&regular.to_string(), "2", promised + 1_000),
-        entry("999000", "2", promised + 1_001),
-        // An order id that the same user has for another coupon.
-        entry(&coupon.to_string(), "7", order),
-    ];
-    for entry in &entries {
-        app.append(lane(), &entry.each_ref().map(String::as_str)).await;
-    }
-    assert_eq!(app.write_orders().await.dead_letters, 4);
-    app.execute(&format!("UPDATE flash_sales SET sold = 0 WHERE coupon_id = {coupon}")).await;
-    let mut statuses = Vec::new();
-    for letter in letters(&app).await {
-        statuses.push(discard(&app, letter["id"].as_str().expect("an id")).await.status);
-    }
-    statuses.sort_unstable();
-    assert_eq!(statuses, [204, 204, 204, 409]);
-    let cancelled = "SELECT count(*) FROM orders WHERE status = 'cancelled'";
-    assert_eq!(app.number(cancelled).await, 1);
-    let of = format!("SELECT coupon_id FROM orders WHERE id = {promised} AND status = 'cancelled'");
-    assert_eq!(app.number(&of).await, coupon.get());
-    app.expect_disagreements();
-}
-
-#[tokio::test]
-async fn dead_letters_are_an_administrator_s_business_and_come_in_pages() {
-    let app = TestApp::start().await;
-    for _ in 0..3 {
-        app.append(lane(), &["nothing", "here"]).await;
-    }
-    app.write_orders().await;
-    let first = app.get("/v1/dead-letters?limit=2", &app.admin_token()).await;
-    assert_eq!(first.body["dead_letters"].as_array().unwrap().len(), 2);
-    let next = format!("/v1/dead-letters?cursor={}", first.text("next_cursor"));
-    let second = app.get(&next, &app.admin_token()).await;
-    assert_eq!(second.body["dead_letters"].as_array().unwrap().len(), 1);
-    assert!(second.body["next_cursor"].is_null());
-
-    let token = app.token(1);
-    assert_eq!(app.get("/v1/dead-letters", &token).await.refusal(), (403, "forbidden"));
-    assert_eq!(app.get("/v1/dead-letters", "").await.refusal(), (401, "invalid_token"));
-    assert_eq!(
-        app.get("/v1/dead-letters?limit=0", &app.admin_token()).await.refusal(),
-        (400, "invalid_query")
-    );
-    assert_eq!(discard(&app, "999").await.refusal(), (404, "dead_letter_not_found"));
-    assert_eq!(discard(&app, "x").await.refusal(), (400, "invalid_id"));
 }
 
 async fn retry(app: &TestApp, letter: &str) -> Reply {
@@ -255,54 +196,6 @@ async fn a_closed_lane_takes_no_retry() {
     assert_eq!(retry(&app, &letter).await.refusal(), (503, "recovering"));
     app.recover().await;
     assert_eq!(retry(&app, &letter).await.status, 200);
-}
-
-/// Letters of three coupons and users: open and closed ones.
-#[tokio::test]
-async fn dead_letters_are_found_by_their_parts_and_closed_ones_stay_as_history() {
-    let app = TestApp::start().await;
-    for (coupon, user) in [("7171", "1"), ("7171", "2"), ("8181", "1")] {
-        let order = app.number("SELECT count(*) + 5 FROM dead_letters").await.to_string();
-        app.append(lane(), &["coupon", coupon, "user", user, "order", &order]).await;
-        app.write_orders().await;
-    }
-    app.append(lane(), &["nothing", "here"]).await;
-    app.write_orders().await;
-    let found = async |query: &str| -> Vec<String> {
-        let reply = app.get(&format!("/v1/dead-letters?{query}"), &app.admin_token()).await;
-        assert_eq!(reply.status, 200, "{query}: {reply:?}");
-        let letters = reply.body["dead_letters"].as_array().expect("a list");
-        let word = |letter: &Value, name: &str| letter[name].as_str().unwrap_or("-").to_owned();
-        let in_short = |one| format!("{} {}", word(one, "coupon_id"), word(one, "user_id"));
-        letters.iter().map(in_short).collect()
-    };
-    assert_eq!(found("").await, ["- -", "8181 1", "7171 2", "7171 1"]);
-    assert_eq!(found("coupon=7171").await, ["7171 2", "7171 1"]);
-    assert_eq!(found("user=1").await, ["8181 1", "7171 1"]);
-    assert_eq!(found("user=1&coupon=7171&reason=invalid").await, ["7171 1"]);
-    assert_eq!(found("reason=undecodable").await, ["- -"]);
-    assert_eq!(found("state=closed").await, [""; 0]);
-
-    let letter = letters(&app).await[1].clone();
-    let id = letter["id"].as_str().expect("an id");
-    let show = async || app.get(&format!("/v1/dead-letters/{id}"), &app.admin_token()).await;
-    assert_eq!(show().await.body, letter);
-    assert!(letter["closed_at"].is_null(), "{letter}");
-    assert_eq!(discard(&app, id).await.status, 204);
-    assert_eq!(
-        (found("user=1").await, found("user=1&state=closed").await.len()),
-        (vec!["7171 1".to_owned()], 1)
-    );
-    assert!(show().await.body["closed_at"].is_string());
-    let none = app.get("/v1/dead-letters/999", &app.admin_token()).await;
-    assert_eq!(none.refusal(), (404, "dead_letter_not_found"));
-    for bad in
-        ["state=all", "state=", "reason=other", "coupon=0", "coupon=x", "user=-1", "colour=red"]
-    {
-        let refused = app.get(&format!("/v1/dead-letters?{bad}"), &app.admin_token()).await;
-        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
-    }
-    app.expect_disagreements();
 }
 
 #[tokio::test]

@@ -7,12 +7,9 @@ use flash_sale::sale::order::model::OrderStatus;
 use flash_sale::sale::order::model::PayMethod;
 use flash_sale::sale::order::moves::Moved;
 use futures_util::future::join_all;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{
-    Bounded, SECRET, TestApp, bounded, eventually, lane, moved, now, patience, user,
-};
+use crate::support::{Bounded, TestApp, bounded, lane, moved, now, user};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -189,50 +186,4 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     assert_eq!(app.number("SELECT count(*) FROM payments WHERE status = 'refunded'").await, late);
     app.give_back().await;
     assert_eq!(app.stock(coupon).await, expired);
-}
-
-#[tokio::test]
-async fn of_two_payments_and_expiry_exactly_one_wins() {
-    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
-    let coupon = app.create_flash(200).await;
-    for (n, order) in orders(&app, coupon, 200).await {
-        let id = order.get();
-        app.let_time_pass_for(id).await;
-        let notice = json!({"kind": "payment", "payment_id": format!("g{id}"), "order_id": id.to_string(),
-                            "method": 2, "amount_cents": 1});
-        let (paid, confirmed, again, _) =
-            tokio::join!(app.pay(n, id), app.confirm(&notice), app.confirm(&notice), app.expire());
-        app.expire().await;
-        assert_eq!((confirmed.status, again.status), (200, 200), "{confirmed:?} {again:?}");
-        assert_eq!(confirmed.text("outcome"), again.text("outcome"));
-        let status = app.status(n, id).await;
-        assert_eq!(paid.status == 200, status == "paid", "{paid:?}");
-        if status == "expired" {
-            assert_eq!(confirmed.text("outcome"), "handed_back");
-            assert_eq!(confirmed.text("reason"), "too_late");
-        }
-    }
-    let unsettled = "SELECT count(*) FROM orders WHERE (SELECT count(*) FROM payments
-        WHERE order_id = orders.id AND status = 'accepted') != (status = 'paid')::int";
-    assert_eq!(app.number(unsettled).await, 0, "a paid order has one payment, an expired one none");
-    assert_eq!(app.number("SELECT count(*) FROM payments WHERE gateway = 'external'").await, 200);
-}
-
-#[tokio::test]
-async fn a_worker_runs_these_passes_by_itself() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    let (late, refunding, kept) = (
-        app.order(1, coupon).await,
-        app.paid_order(2, coupon).await,
-        app.paid_order(3, coupon).await,
-    );
-    app.act(2, refunding, "refund").await;
-    app.let_time_pass().await;
-    flash_sale::worker::start(&app.app, &app.config);
-    eventually("the units are back", async || app.stock(coupon).await == 2).await;
-    assert_eq!(app.status(1, late).await, "expired");
-    assert_eq!(app.status(2, refunding).await, "refunded");
-    assert_eq!(app.status(3, kept).await, "paid");
-    assert!(app.app.shutdown.stop(patience()).await, "they end when they are told to");
 }

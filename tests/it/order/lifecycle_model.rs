@@ -269,7 +269,7 @@ async fn deliver(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.expect("Redis answers");
-    claims_in(&log.read_new(1_000, Duration::ZERO).await.expect("Redis answers"))
+    claims_in(&log.read_new(1_000, Duration::ZERO).await.expect("Redis answers").entries)
 }
 
 /// Checks that both stores hold the model's state, and that a comparison finds no fault to repair.

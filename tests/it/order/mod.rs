@@ -4,7 +4,6 @@
 mod moves;
 
 // The life of orders against a model, one sale at a time.
-mod model;
 
 // Units and orders against a model, with passes that die half-way.
 mod lifecycle_model;

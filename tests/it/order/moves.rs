@@ -1,10 +1,6 @@
 //! The moves of an order: each allowed one, each refused one, and repeats.
 
-use std::collections::BTreeMap;
-
-use chrono::{DateTime, Utc};
 use flash_sale::kit::jwt::Scope;
-use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::support::{Reply, TestApp, bounded, scoped_token};
@@ -59,18 +55,6 @@ async fn a_regular_order_has_no_unit_to_give_back() {
 }
 
 #[tokio::test]
-async fn other_people_s_orders_cannot_be_moved() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    for missing in [order, order + 1] {
-        assert_eq!(app.pay(2, missing).await.refusal(), (404, "order_not_found"));
-        assert_eq!(app.cancel(2, missing).await.refusal(), (404, "order_not_found"));
-    }
-    assert_eq!(app.status(1, order).await, "unpaid");
-}
-
-#[tokio::test]
 async fn of_moves_that_race_one_wins_and_the_others_are_told_both_statuses() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(40).await;
@@ -90,22 +74,6 @@ async fn of_moves_that_race_one_wins_and_the_others_are_told_both_statuses() {
                 WHERE (payments.status = 'accepted') != (orders.status = 'paid')";
     assert_eq!(app.number(late).await, 0, "money is kept for paid orders only");
     app.give_back().await;
-}
-
-#[tokio::test]
-async fn a_crowd_of_repeats_moves_an_order_once() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    let paid = app.order(1, coupon).await;
-    let cancelled = app.order(2, coupon).await;
-    for reply in join_all((0..20).map(|_| app.pay(1, paid))).await {
-        assert_eq!((reply.status, reply.text("status")), (200, "paid"));
-    }
-    for reply in join_all((0..20).map(|_| app.cancel(2, cancelled))).await {
-        assert_eq!((reply.status, reply.text("status")), (200, "cancelled"));
-    }
-    assert_eq!(app.number("SELECT count(*) FROM payments").await, 1);
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
 }
 
 #[tokio::test]
@@ -233,88 +201,6 @@ async fn a_refund_and_a_redemption_that_race_have_one_winner() {
         0,
         "the money of redeemed orders is kept, that of the others is back"
     );
-}
-
-#[tokio::test]
-async fn what_cannot_be_read_is_refused() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    let pay = |body: serde_json::Value| {
-        let app = &app;
-        let path = format!("/v1/orders/{order}/pay");
-        async move { app.post(&path, &app.token(1), &body).await }
-    };
-    for body in [json!({"method": "card"}), json!({}), json!({"method": "balance", "user": "1"})] {
-        assert_eq!(pay(body.clone()).await.refusal(), (422, "invalid_body"), "{body}");
-    }
-    for action in ["pay", "cancel", "refund", "redeem"] {
-        let path = format!("/v1/orders/none/{action}");
-        let reply = app.post(&path, &app.admin_token(), &json!({"method": "balance"})).await;
-        assert_eq!(reply.refusal(), (400, "invalid_id"), "{action}");
-        let path = format!("/v1/orders/{order}/{action}");
-        let reply = app.post(&path, "no token", &json!({"method": "balance"})).await;
-        assert_eq!(reply.refusal(), (401, "invalid_token"), "{action}");
-    }
-    assert_eq!(app.status(1, order).await, "unpaid");
-}
-
-/// Rows of all orders by id: status, and all columns that a move changes.
-async fn rows(app: &TestApp) -> BTreeMap<i64, (String, DateTime<Utc>, String)> {
-    let query = "SELECT id, status, updated_at, orders::text FROM orders";
-    let rows: Vec<(i64, String, DateTime<Utc>, String)> =
-        sqlx::query_as(query).fetch_all(&app.app.stores.pool).await.expect("Postgres answers");
-    rows.into_iter().map(|(id, status, at, row)| (id, (status, at, row))).collect()
-}
-
-#[tokio::test]
-async fn each_move_touches_its_order_and_no_other() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(20).await;
-    let other = app.create_flash(20).await;
-    // Orders of other users and of another coupon that each move could take along.
-    for (user, coupon) in [(1, coupon), (2, other)] {
-        app.order(user, coupon).await;
-        app.paid_order(user + 2, coupon).await;
-        let refunding = app.paid_order(user + 4, coupon).await;
-        app.execute(&format!(
-            "UPDATE orders SET status = 'refunding', refunding_at = now() WHERE id = {refunding}"
-        ))
-        .await;
-    }
-    let moves =
-        [("cancel", "cancelled"), ("expire", "expired"), ("pay", "paid"), ("redeem", "redeemed")];
-    let refunds = [("refund", "refunding"), ("refunded", "refunded")];
-    for (user, (action, status)) in (101..).zip(moves.into_iter().chain(refunds)) {
-        let order = app.order(user, coupon).await;
-        if ["redeem", "refund", "refunded"].contains(&action) {
-            assert_eq!(app.pay(user, order).await.status, 200);
-        }
-        match action {
-            "expire" => app.let_time_pass_for(order).await,
-            "refunded" => assert_eq!(app.act(user, order, "refund").await.status, 200),
-            _ => {}
-        }
-        let before = rows(&app).await;
-        match action {
-            "expire" => assert_eq!(app.expire().await, 1),
-            "pay" => assert_eq!(app.pay(user, order).await.status, 200),
-            "redeem" => assert_eq!(app.redeem(order).await.status, 200),
-            "refunded" => assert_eq!(app.refund_payments().await, 1),
-            _ => assert_eq!(app.act(user, order, action).await.status, 200),
-        }
-        let after = rows(&app).await;
-        let touched: Vec<i64> =
-            after.keys().copied().filter(|id| after[id] != before[id]).collect();
-        assert_eq!(touched, [order], "{action}");
-        assert_eq!(after[&order].0, status);
-        assert!(after[&order].1 > before[&order].1, "{action}: updated_at");
-        if action == "refund" {
-            assert_eq!(app.refund_payments().await, 1);
-        }
-    }
-    // Orders that were inserted as refunding have no payment on its way back.
-    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'refunding'").await, 2);
 }
 
 #[tokio::test]

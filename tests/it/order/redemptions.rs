@@ -118,20 +118,3 @@ async fn money_that_was_charged_back_buys_nothing() {
     );
     assert!(app.show(1, order).await.body["redemption_code"].is_null());
 }
-
-/// Without a key, no repeat can be told from another request.
-#[tokio::test]
-async fn a_clerk_who_redeems_without_a_key_is_told_the_first_time_like_any_other() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(2).await;
-    let orders = [app.paid_order(1, coupon).await, app.paid_order(2, coupon).await];
-    let clerk = admin_token_of(7);
-    for (order, first, second) in [(orders[0], None, None), (orders[1], None, Some("till-1"))] {
-        let redeemed = app.redeem_under(&clerk, order, first).await;
-        assert_eq!((redeemed.status, redeemed.text("status")), (200, "redeemed"));
-        let again = app.redeem_under(&clerk, order, second).await;
-        assert_eq!(again.refusal(), (409, "already_redeemed"));
-        assert_eq!(again.text("redeemed_by"), "7");
-        assert_eq!(again.body["redeemed_at"], redeemed.body["redeemed_at"]);
-    }
-}

@@ -1,8 +1,7 @@
 //! The unit of a discarded dead letter comes back if Redis has its user as a buyer by it.
 
 use flash_sale::sale::audit::Actor;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order::dead_letter::LetterFilter;
+use flash_sale::sale::ids::{CouponId, DeadLetterId};
 
 use crate::support::{TestApp, lane};
 
@@ -33,18 +32,11 @@ async fn oversold(app: &TestApp, coupon: CouponId, n: i64) -> i64 {
 
 /// Discards every open dead letter. Returns their number.
 async fn discard_all(app: &TestApp) -> usize {
-    let open = app
-        .app
-        .dead_letters
-        .list(&LetterFilter::default(), None, 1_000)
-        .await
-        .expect("Postgres answers");
+    let open = app.numbers("SELECT id FROM dead_letters WHERE resolved_at IS NULL").await;
     for letter in &open {
-        app.app
-            .dead_letters
-            .discard(letter.id, &Actor::command_line())
-            .await
-            .expect("Postgres answers");
+        let letter = DeadLetterId::new(*letter).expect("an id");
+        let by = Actor::command_line();
+        app.app.dead_letters.discard(letter, &by).await.expect("Postgres answers");
     }
     open.len()
 }

@@ -1,6 +1,7 @@
 //! The place where an order is paid: nowhere by default, at a gateway elsewhere, or here, where no money moves.
 
 use flash_sale::sale::ids::OrderId;
+use flash_sale::sale::order::moves::Asker;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -74,17 +75,6 @@ async fn the_gateway_for_trying_says_yes_at_once() {
 }
 
 #[tokio::test]
-async fn both_gateways_take_payments_where_both_are_set_up() {
-    let arguments = [&["--in-process-gateway"][..], &CALLBACKS].concat();
-    let app = TestApp::without_in_process_gateway(&arguments).await;
-    let coupon = app.create_flash(2).await;
-    app.paid_order(1, coupon).await;
-    let order = app.order(2, coupon).await;
-    assert_eq!(confirm(&app, order).await, "accepted");
-    assert_eq!(app.payments().await, ["paid in_process accepted", "paid external accepted"]);
-}
-
-#[tokio::test]
 async fn what_was_paid_here_before_is_refunded_without_the_setting_too() {
     let mut app = TestApp::start().await;
     let coupon = app.create_flash(1).await;
@@ -92,7 +82,7 @@ async fn what_was_paid_here_before_is_refunded_without_the_setting_too() {
     app.config.in_process_gateway = false;
     let later = app.another_instance().await;
     let id = OrderId::new(order).expect("an order id");
-    later.payments.refund(user(1), id).await.expect("Postgres answers");
+    later.payments.refund(Asker::Buyer(user(1)), id).await.expect("Postgres answers");
     assert_eq!(app.status(1, order).await, "refunding");
     assert_eq!(later.payments.refund_pass().bounded().await.expect("Postgres answers"), 1);
     assert_eq!(app.payments().await, ["refunded in_process refunded asked_for"]);

@@ -228,7 +228,7 @@ impl Shop {
         self.app
             .execute(
                 "UPDATE opened_payments SET next_look_at = now();
-                 UPDATE held_payments SET next_look_at = now() WHERE next_look_at < 'infinity';
+                 UPDATE payments SET next_look_at = now() WHERE next_look_at < 'infinity';
                  UPDATE payments SET refund_asked_at = now() - interval '1 hour'
                  WHERE status = 'refunding' AND refund_asked_at IS NOT NULL",
             )

@@ -33,13 +33,14 @@ fn words(outcome: &str, reason: &str) -> (String, String) {
 
 /// The payments that wait: id, status and reason.
 async fn owed(app: &TestApp) -> Vec<(String, String, String)> {
-    let reply = app.get("/v1/payments/owed", &app.admin_token()).await;
-    let payments = reply.body["payments"].as_array().expect("a list").clone();
-    let text = |payment: &Value, name: &str| payment[name].as_str().expect("a text").to_owned();
-    payments
-        .iter()
-        .map(|one| (text(one, "payment_id"), text(one, "status"), text(one, "reason")))
-        .collect()
+    let mut owed = Vec::new();
+    for (kind, status) in [("held_payment", "held"), ("refund", "refunding")] {
+        for one in app.waiting(kind).await {
+            let text = |name: &str| one[name].as_str().expect("a text").to_owned();
+            owed.push((text("id"), status.to_owned(), text("reason")));
+        }
+    }
+    owed
 }
 
 async fn settle(app: &TestApp, payment: &str, how: &str) -> Reply {
@@ -79,8 +80,7 @@ async fn a_payment_for_an_order_that_is_not_written_yet_waits_for_it() {
 
 /// Runs the pass when each held payment is due.
 async fn look_at_held(app: &TestApp) {
-    app.execute("UPDATE held_payments SET next_look_at = now() WHERE next_look_at < 'infinity'")
-        .await;
+    app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at < 'infinity'").await;
     app.refund_payments().await;
 }
 
@@ -123,8 +123,7 @@ async fn in_review(app: &TestApp) -> (CouponId, i64, String) {
     let order = app.claim(1, coupon).await.order_id();
     app.write_orders().await;
     app.accept("orders").await;
-    let letters = app.get("/v1/dead-letters", &app.admin_token()).await;
-    let letter = letters.body["dead_letters"][0]["id"].as_str().expect("a letter").to_owned();
+    let letter = app.waiting("dead_letter").await[0]["id"].as_str().expect("a letter").to_owned();
     (coupon, order, letter)
 }
 
@@ -188,8 +187,8 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         let accepts = format!(
             "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now(), updated_at = now()
              WHERE id = {order};
-             UPDATE payments SET status = 'accepted', refund_reason = NULL, updated_at = now() WHERE id = {held};
-             DELETE FROM held_payments WHERE payment_id = {held}"
+             UPDATE payments SET status = 'accepted', refund_reason = NULL, next_look_at = NULL, updated_at = now()
+             WHERE id = {held}"
         );
         let pass = app.holding(&accepts).await;
         let commit = async {
@@ -310,32 +309,7 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
 }
 
 #[tokio::test]
-async fn settled_payments_are_the_history() {
-    let app = app().await;
-    told(&app, &payment("g1", 7, 1)).await;
-    let (held, ..) = &owed(&app).await[0];
-    let history = async |query: &str| {
-        let path = format!("/v1/payments/owed?settled=true{query}");
-        let reply = app.get(&path, &app.admin_token()).await;
-        reply.body["payments"].as_array().expect("a list").clone()
-    };
-    assert_eq!(history("").await, [] as [Value; 0]);
-    assert_eq!(settle(&app, held, "close").await.status, 204);
-    let settled = history("&limit=1").await;
-    assert_eq!(
-        (&settled[0]["status"], &settled[0]["note"]),
-        (&json!("closed"), &json!("sent by hand"))
-    );
-    assert!(settled[0]["settled_at"].is_string(), "{settled:?}");
-    assert_eq!(history(&format!("&cursor={held}")).await, [] as [Value; 0]);
-    for bad in ["settled=yes", "settled=", "settled=1"] {
-        let refused = app.get(&format!("/v1/payments/owed?{bad}"), &app.admin_token()).await;
-        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
-    }
-}
-
-#[tokio::test]
-async fn payments_are_listed_by_reason_and_by_order_and_each_order_with_all_of_its_own() {
+async fn each_order_is_told_with_all_of_its_payments() {
     let app = app().await;
     let coupon = app.create_flash(1).await;
     let order = app.order(1, coupon).await;
@@ -343,25 +317,7 @@ async fn payments_are_listed_by_reason_and_by_order_and_each_order_with_all_of_i
     told(&app, &payment("g2", order, 1)).await;
     told(&app, &payment("g3", order, 1)).await;
     told(&app, &payment("g4", order + 1, 1)).await;
-    let ids = async |query: &str| {
-        let reply = app.get(&format!("/v1/payments/owed?{query}"), &app.admin_token()).await;
-        let payments = reply.body["payments"].as_array().expect("a list").clone();
-        let id = |one: &Value| one["gateway_payment_id"].as_str().expect("a text").to_owned();
-        payments.iter().map(id).collect::<Vec<_>>()
-    };
-    assert_eq!(ids("").await, ["g4", "g3", "g1"]);
-    assert_eq!(ids("reason=wrong_amount").await, ["g1"]);
-    assert_eq!(ids("reason=unknown_order").await, ["g4"]);
-    assert_eq!(ids(&format!("order={order}")).await, ["g3", "g1"]);
-    assert_eq!(ids(&format!("order={order}&reason=paid_twice&limit=1")).await, ["g3"]);
-    assert_eq!(ids(&format!("order={order}&reason=paid_twice&settled=true")).await, [""; 0]);
     told(&app, &refund("g3")).await;
-    assert_eq!(ids(&format!("order={order}&reason=paid_twice&settled=true")).await, ["g3"]);
-    for bad in ["reason=", "reason=late", "order=0", "order=x", "order="] {
-        let refused = app.get(&format!("/v1/payments/owed?{bad}"), &app.admin_token()).await;
-        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
-    }
-
     let all = app.get(&format!("/v1/orders/{order}/payments"), &app.admin_token()).await;
     let told: Vec<(&str, &Value)> = all.body["payments"]
         .as_array()
@@ -383,32 +339,6 @@ async fn payments_are_listed_by_reason_and_by_order_and_each_order_with_all_of_i
         unknown.body["payments"][0]["status"], "held",
         "money for an order that isn't there"
     );
-}
-
-#[tokio::test]
-async fn a_payment_is_closed_with_an_account_of_its_money() {
-    let app = app().await;
-    told(&app, &payment("g1", 7, 1)).await;
-    let (held, ..) = &owed(&app).await[0];
-    let path = format!("/v1/payments/{held}/close");
-    let too_long = json!({"note": "x".repeat(1_001)});
-    for body in [
-        json!({}),
-        json!({"note": ""}),
-        json!({"note": " \n"}),
-        json!({"note": "a\u{0}b"}),
-        json!({"note": 7}),
-        json!({"note": null}),
-        json!({"note": "sent", "to": "x"}),
-        json!(["sent"]),
-        too_long,
-    ] {
-        let refused = app.post(&path, &app.admin_token(), &body).await;
-        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
-    }
-    assert_eq!(owed(&app).await.len(), 1);
-    let longest = json!({"note": "钱".repeat(1_000)});
-    assert_eq!(app.post(&path, &app.admin_token(), &longest).await.status, 204);
 }
 
 #[tokio::test]
@@ -437,23 +367,4 @@ async fn the_page_of_metrics_tells_what_is_owed() {
     let oldest = value(r#"flash_sale_payments_owed_oldest_seconds{status="refunding"}"#);
     assert!((2_400.0..3_600.0).contains(&oldest), "{oldest}");
     assert!(value(r#"flash_sale_payments_owed_oldest_seconds{status="held"}"#) >= 600.0);
-}
-
-/// The payment of an old order is charged back today.
-#[tokio::test]
-async fn the_page_of_metrics_counts_a_chargeback_from_its_notice() {
-    let arguments = ["--payment-callback-secret", SECRET, "--chargeback-keeps-unit"];
-    let app = TestApp::configured(&arguments).await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    told(&app, &payment("g1", order, 1)).await;
-    app.execute("UPDATE payments SET created_at = now() - interval '90 days'").await;
-    told(&app, &refund("g1")).await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    let page = app.get("/metrics", "").await;
-    let page = page.body.as_str().expect("text");
-    let name = r#"flash_sale_payments_owed_oldest_seconds{status="held"} "#;
-    let oldest = page.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-    let oldest: f64 = oldest.parse().expect("a number");
-    assert!((0.0..86_400.0).contains(&oldest), "{oldest} s: the list counts from the notice");
 }

@@ -1,12 +1,6 @@
 //! `gauges`: the operator's numbers on the page of metrics, each with the rows that it counts.
 
-use std::time::Duration;
-
-use chrono::TimeDelta;
-use flash_sale::sale::ids::Lane;
-
-use crate::support::lines::number;
-use crate::support::{Bounded, TestApp, lane, now};
+use crate::support::{Bounded, TestApp};
 
 /// Two open letters of three, three open returns of four, and notes of two passes.
 const ROWS: &str = "
@@ -91,68 +85,4 @@ async fn numbers_of_a_sale_and_of_a_log_that_can_not_be_read_are_left_out() {
         "the sum over the others would look like all"
     );
     assert_eq!(app.metric(&conserved(good)).await, 1.0, "the other numbers are there");
-}
-
-/// A process that was started with one lane.
-#[tokio::test]
-async fn log_gauges_count_the_entries_of_lanes_that_another_process_has_added() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(5).await.to_string();
-    for lane in Lane::all(3) {
-        app.append(lane, &["coupon", &coupon, "user", "7", "order", "7"]).await;
-    }
-    let unread = || number(&app.app, "flash_sale_log_unread_entries");
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    assert_eq!(unread(), 1.0);
-    app.execute("UPDATE settings SET lanes = 3").await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    assert_eq!(unread(), 3.0);
-}
-
-#[tokio::test]
-async fn log_gauges_tell_the_age_of_the_oldest_entry_in_seconds() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let hour_ago = (now() - TimeDelta::hours(1)).timestamp_millis();
-    app.append_as(lane(), &format!("{hour_ago}-1"), &["x", "y"]).await;
-    app.append(lane(), &["x", "y"]).await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    let age = app.metric("flash_sale_log_oldest_entry_seconds").await;
-    assert_eq!((age / 3_600.0).floor(), 1.0, "{age}");
-}
-
-/// The end of the last comparison, as its gauges tell it.
-#[tokio::test]
-async fn gauges_of_a_comparison_tell_its_end_and_its_findings() {
-    let app = TestApp::start().await;
-    app.expect_disagreements();
-    let coupon = app.create_flash(5).await;
-    app.order(1, coupon).await;
-    for findings in [0.0, 1.0] {
-        if findings > 0.0 {
-            let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
-        }
-        app.execute(
-            "UPDATE reconcile_runs SET started_at = started_at - interval '1 day', finished_at = finished_at - interval '1 day'",
-        )
-        .await;
-        app.app
-            .reconciler
-            .pass(Duration::from_secs(60))
-            .bounded()
-            .await
-            .expect("both stores answer");
-        for (name, number) in [
-            ("flash_sale_reconcile_disagreements", findings),
-            (r#"flash_sale_reconcile_findings{code="not_conserved"}"#, findings),
-            (r#"flash_sale_reconcile_findings{code="order_lost"}"#, 0.0),
-        ] {
-            assert_eq!(app.metric(name).await, number, "{name}");
-        }
-        let finished = app.metric("flash_sale_reconcile_finished_timestamp_seconds").await;
-        assert!(finished > 1.7e9, "{finished}");
-        let took = app.metric("flash_sale_reconcile_duration_seconds").await;
-        assert!((0.0..86_400.0).contains(&took), "{took}");
-    }
 }

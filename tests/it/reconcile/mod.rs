@@ -3,12 +3,6 @@
 // Each way to break the law of conservation is found.
 mod findings;
 
-// Lists of unpaid orders compared with the orders.
-mod unpaid_lists;
-
-// Each kind of order on such a list, and off it.
-mod lists;
-
 // Each number of an operator.
 mod gauges;
 

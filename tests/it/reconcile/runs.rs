@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use flash_sale::sale::reconcile::Disagreement;
-use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Bounded, Reply, TestApp, admin_token_of};
+use crate::support::{Bounded, TestApp};
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -51,69 +50,6 @@ async fn every_comparison_is_on_record() {
     let listed = page["runs"].as_array().unwrap().iter().chain(rest["runs"].as_array().unwrap());
     let listed: Vec<&str> = listed.map(|run| run["run_id"].as_str().unwrap()).collect();
     assert_eq!(listed, ids);
-}
-
-async fn compare_under(app: &TestApp, token: &str, keys: &[&str], body: &Value) -> Reply {
-    let mut request = app.client().post(format!("{}/v1/reconcile", app.url)).bearer_auth(token);
-    for key in keys {
-        request = request.header("idempotency-key", *key);
-    }
-    let reply = app.send(request.json(body), "POST", "/v1/reconcile").await;
-    if reply.status == 202 { app.finished(reply).await } else { reply }
-}
-
-#[tokio::test]
-async fn a_repeat_under_a_key_is_the_same_comparison() {
-    let app = TestApp::start().await;
-    let admin = app.admin_token();
-    let (look, repair) = (json!({"repair": false}), json!({"repair": true}));
-    let first = compare_under(&app, &admin, &["night-1"], &repair).await;
-    assert_eq!(first.status, 200, "{first:?}");
-    let again = compare_under(&app, &admin, &["night-1"], &repair).await;
-    assert_eq!((again.status, &again.body), (200, &first.body));
-    assert_eq!(runs(&app).await, 1);
-    let repairs = "SELECT count(*) FROM audit WHERE action = 'repair_stores'";
-    assert_eq!(app.number(repairs).await, 1, "a repeat is no change of the staff");
-    let other = compare_under(&app, &admin, &["night-1"], &look).await;
-    assert_eq!(other.refusal(), (422, "idempotency_key_reused"));
-    assert_eq!(runs(&app).await, 1);
-    // Without a key, under another, or another administrator's, it is another comparison.
-    for (token, keys) in
-        [(&admin, &[][..]), (&admin, &["night-2"]), (&admin_token_of(2), &["night-1"])]
-    {
-        let reply = compare_under(&app, token, keys, &look).await;
-        assert_eq!(reply.status, 200);
-        assert_ne!(reply.body["run_id"], first.body["run_id"]);
-    }
-    assert_eq!(runs(&app).await, 4);
-    // A key is known for as long as the record of its comparison.
-    app.execute("DELETE FROM reconcile_runs").await;
-    let later = compare_under(&app, &admin, &["night-1"], &look).await;
-    assert_ne!(later.body["run_id"], first.body["run_id"]);
-}
-
-#[tokio::test]
-async fn twenty_requests_at_once_under_a_key_are_one_comparison() {
-    let app = TestApp::start().await;
-    let admin = app.admin_token();
-    let body = json!({"repair": false});
-    let replies = (0..20).map(|_| compare_under(&app, &admin, &["at-once"], &body));
-    for reply in join_all(replies).await {
-        assert_eq!(reply.status, 200, "{reply:?}");
-    }
-    assert_eq!(runs(&app).await, 1);
-}
-
-#[tokio::test]
-async fn a_key_that_cannot_be_one_begins_no_comparison() {
-    let app = TestApp::start().await;
-    let too_long = "k".repeat(256);
-    for keys in [&[""][..], &["two words"], &[too_long.as_str()], &["a", "a"]] {
-        let body = json!({"repair": false});
-        let reply = compare_under(&app, &app.admin_token(), keys, &body).await;
-        assert_eq!(reply.refusal(), (400, "invalid_idempotency_key"), "{keys:?}");
-    }
-    assert_eq!(runs(&app).await, 0);
 }
 
 #[tokio::test]

@@ -8,13 +8,12 @@ use flash_sale::sale::reconcile::pass::Asked;
 use serde_json::json;
 use sqlx::{Postgres, Transaction};
 
-use crate::support::process::{Process, flash_sale};
 use crate::support::{Bounded, TestApp, eventually};
 
 /// The connection that holds the turn.
 const HOLDER: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
     WHERE locktype = 'advisory' AND granted AND datname = current_database()
-      AND (classid::bigint << 32 | objid::bigint) = x'00636f6d70617265'::bigint";
+      AND classid = x'636f6d70'::int::oid";
 
 /// Holds each comparison at its first look at the sales.
 async fn hold_comparisons(app: &TestApp) -> Transaction<'static, Postgres> {
@@ -40,7 +39,7 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
     let another = app.another_instance().await;
     let held = hold_comparisons(&app).await;
     let by = Actor::command_line();
-    let first = another.reconciler.ask(None, false, &by);
+    let first = another.reconciler.ask(false, &by);
     let others = async {
         has_begun(&app).await;
         let body = json!({"repair": false});
@@ -62,87 +61,12 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
 }
 
 #[tokio::test]
-async fn the_command_line_waits_for_the_comparison_before_it() {
-    let app = TestApp::start().await;
-    app.create_flash(5).await;
-    let held = hold_comparisons(&app).await;
-    let by = Actor::command_line();
-    let first = app.app.reconciler.ask(None, false, &by);
-    let second = async {
-        has_begun(&app).await;
-        let mut command = flash_sale(&["reconcile"]);
-        command.args(app.store_arguments());
-        let mut process = Process::spawn(command);
-        eventually("the second one asks for the turn", async || {
-            let asking = "SELECT count(*) FROM pg_stat_activity
-                WHERE datname = current_database() AND query = 'ROLLBACK' AND state = 'idle'";
-            app.number(asking).await > 0
-        })
-        .await;
-        assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
-        held.rollback().await.expect("Postgres answers");
-        assert!(process.ended().await.success());
-    };
-    let (first, ()) = tokio::join!(first.bounded(), second);
-    assert!(matches!(first, Ok(Asked::Compared(_))));
-    let apart = "SELECT count(*) FROM reconcile_runs AS one JOIN reconcile_runs AS next
-        ON next.id > one.id AND next.started_at > one.finished_at";
-    assert_eq!(app.number(apart).await, 1, "the second began after the end of the first");
-}
-
-#[tokio::test]
-async fn a_killed_process_frees_the_turn() {
-    let app = TestApp::start().await;
-    app.create_flash(5).await;
-    let held = hold_comparisons(&app).await;
-    let mut command = flash_sale(&["reconcile"]);
-    command.args(app.store_arguments());
-    let mut process = Process::spawn(command);
-    has_begun(&app).await;
-    process.kill();
-    eventually("the turn is free", async || app.number(HOLDER).await == 0).await;
-    held.rollback().await.expect("Postgres answers");
-    assert_eq!(app.compare(false).await.body["disagreements"], json!(0));
-    let unfinished = "SELECT count(*) FROM reconcile_runs WHERE finished_at IS NULL";
-    assert_eq!(app.number(unfinished).await, 1, "the killed one has no end on record");
-}
-
-/// As for creations (`coupon/creation.rs`), but that a comparison that was on record is no new one.
-#[tokio::test]
-async fn a_keyed_comparison_whose_process_is_killed_ends_when_it_is_asked_for_again() {
-    let app = TestApp::start().await;
-    app.create_flash(5).await;
-    let admin = app.admin_token();
-    let body = json!({"repair": false});
-    let under = |url: &str| {
-        let request = app.client().post(format!("{url}/v1/reconcile")).bearer_auth(&admin);
-        request.header("idempotency-key", "one").json(&body)
-    };
-    let again = async || app.send(under(&app.url), "POST", "/v1/reconcile").await;
-    let held = hold_comparisons(&app).await;
-    let mut process = Process::serve(&app, &["--roles", "api"]);
-    let url = process.url().await;
-    let (answer, ()) = tokio::join!(under(&url).send(), async {
-        has_begun(&app).await;
-        process.kill();
-    });
-    answer.expect_err("the process is gone");
-    held.rollback().await.expect("Postgres answers");
-    eventually("the turn is free", async || app.number(HOLDER).await == 0).await;
-    let repeat = again().await;
-    assert_eq!(repeat.status, 200, "{repeat:?}");
-    assert!(repeat.body["failure"].is_string(), "{repeat:?}");
-    assert_eq!(again().await.body, repeat.body);
-    assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
-}
-
-#[tokio::test]
 async fn a_comparison_that_has_lost_its_turn_breaks_off() {
     let app = TestApp::start().await;
     app.create_flash(5).await;
     let held = hold_comparisons(&app).await;
     let by = Actor::command_line();
-    let compared = app.app.reconciler.ask(None, false, &by);
+    let compared = app.app.reconciler.ask(false, &by);
     let cut = async {
         has_begun(&app).await;
         // As Postgres does with one that is silent.

@@ -1,13 +1,17 @@
 //! One of two lanes is closed: only its claims wait.
 
+use std::sync::LazyLock;
+
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::ids::{CouponId, DeadLetterId};
+use flash_sale::sale::recovery::retry::Retried;
 use serde_json::json;
 use tokio::task::block_in_place;
 
 use crate::faults::recovery::{code, keep, sell};
 use crate::support::process::{flash_sale, run};
-use crate::support::{Bounded, OwnServers, TestApp, eventually, lane};
+use crate::support::{Bounded, OwnServers, TestApp, eventually, lane, proxy_before};
 
 /// State of a lane in Redis.
 async fn state(app: &TestApp, coupon: CouponId) -> String {
@@ -151,30 +155,30 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operator() {
     assert_eq!(app.buyers(coupon).await.len(), 1);
 }
 
-/// Recoveries that were broken off, before and after the last one that ended, and one of another lane.
+/// A recovery that has ended, one that was broken off, and one of another lane.
 const BROKEN_OFF: &str = "
     INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at) VALUES
-        (0, 2, 'x', now(), NULL), (0, 3, 'x', now(), now()), (0, 4, 'x', now(), NULL), (0, 5, 'x', now(), NULL),
-        (1, 6, 'x', now(), NULL);
+        (0, 4, 'x', now(), now()), (0, 5, 'x', now(), NULL), (1, 6, 'x', now(), NULL);
     UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = 10";
 
 #[tokio::test]
-async fn unfinished_lists_of_attempts_since_the_last_recovery_are_removed() {
+async fn lists_of_an_attempt_that_was_broken_off_are_removed() {
     let app = TestApp::configured(&["--unpaid-orders-max", "5"]).await;
     let coupon = app.create_flash(5).await;
     app.order(1, coupon).await;
     keep(&app).await;
     let built = |epoch: i64| app.keys().unpaid_built(lane(), epoch);
-    for epoch in 2..=6 {
+    for epoch in 4..=6 {
         let _: i64 = app.redis(&["HSET", &built(epoch), "7", "8"]).await;
     }
     app.execute(BROKEN_OFF).await;
     app.recover().await;
     let mut left = Vec::new();
-    for epoch in 2..=6 {
+    for epoch in 4..=6 {
         left.push(app.redis::<i64>(&["EXISTS", &built(epoch)]).await);
     }
-    assert_eq!(left, [1, 1, 0, 0, 1]);
+    assert_eq!(left, [1, 0, 1]);
+    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE lane = 0").await, 2);
     let lists: Vec<String> = app.redis(&["HKEYS", &app.keys().unpaid(lane())]).await;
     assert_eq!(lists, ["1"]);
 }
@@ -232,6 +236,43 @@ async fn retry_all_counts_letters_of_a_lane_that_is_recovering_and_goes_on() {
     assert_eq!(retry().await, json!({"orders": 1, "kept": {}}));
 }
 
+/// The script that gives the claim of a letter its unit, as a command names it.
+static ADMIT: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../../lua/admit.lua")).get_hash().to_owned()
+});
+
+#[tokio::test]
+async fn of_a_retry_and_a_discard_of_a_letter_one_decides() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.execute("UPDATE flash_sales SET sold = total").await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    keep(&app).await;
+    let proxy = proxy_before(&app, &ADMIT).await;
+    let other = app.another_instance_behind(&proxy).await;
+    proxy.hold();
+    let letter = app.number("SELECT id FROM dead_letters").await;
+    let letter = DeadLetterId::new(letter).expect("an id");
+    let by = Actor::command_line();
+    let discarding = async {
+        eventually("the retry is under way", async || proxy.held() == 1).await;
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock' AND query LIKE 'UPDATE dead_letters%'";
+        tokio::join!(app.app.dead_letters.discard(letter, &by), async {
+            eventually("the discard waits", async || app.number(waits).await == 1).await;
+            proxy.release();
+        })
+        .0
+    };
+    let (retried, discarded) = tokio::join!(other.retries.retry(letter, &by), discarding);
+    assert!(matches!(retried, Ok(Retried::Order(_))), "{retried:?}");
+    assert!(discarded.is_ok(), "{discarded:?}");
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "unpaid");
+    assert_eq!((app.stock(coupon).await, app.buyers(coupon).await.len()), (4, 1));
+}
+
 /// The next tick tries again, and not only after a period.
 #[tokio::test]
 async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
@@ -240,9 +281,9 @@ async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
     app.order(1, coupon).await;
     keep(&app).await;
     close(&app, coupon).await;
-    app.execute("ALTER TABLE lane_keeper RENAME TO aside").await;
+    app.execute("ALTER TABLE settings RENAME TO aside").await;
     app.app.keeper.tick().bounded().await;
-    app.execute("ALTER TABLE aside RENAME TO lane_keeper").await;
+    app.execute("ALTER TABLE aside RENAME TO settings").await;
     let open = "SELECT count(*) FROM lanes WHERE state = 'open'";
     assert_eq!(app.number(open).await, 0);
     app.app.keeper.tick().bounded().await;

@@ -8,7 +8,7 @@ use flash_sale::worker;
 use tokio::time::sleep;
 
 use super::reported::figure;
-use crate::faults::recovery::{code, command, keep, sell};
+use crate::faults::recovery::{LEADERS, code, command, keep, sell};
 use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, proxy_before};
 
 /// A sale of 10 units that three users have claimed; their log is deleted.
@@ -105,8 +105,7 @@ async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
     let other = app.another_instance_behind(&proxy).await;
     app.app.keeper.give_up().await;
     bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
-    let keeps = "SELECT count(*) FROM lane_keeper WHERE until > now()";
-    assert_eq!(app.number(keeps).await, 1);
+    assert_eq!(app.number(LEADERS).await, 1);
     proxy.cut().await;
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
     eventually("another process recovers the lane", async || {

@@ -12,9 +12,6 @@ mod unpaid_lists;
 // A comparison that closes a lane.
 mod compared;
 
-// The list, filtered and paged.
-mod listed;
-
 // The record, the log line and the metrics.
 mod reported;
 
@@ -23,12 +20,3 @@ mod lost_log;
 
 // Recoveries that are broken off, and a memory of Redis that goes back.
 pub mod rolled_back;
-
-// The record of recoveries, row by row.
-mod records;
-
-// Receipts of processes, row by row.
-mod receipts;
-
-// Both stores side by side, for an operator.
-mod by_hand;

@@ -1,8 +1,9 @@
 //! Order ids of the claim script, which is made of doubles, against exact integers.
 
+use flash_sale::kit::redis::Redis;
 use flash_sale::kit::script::VariadicScript;
 
-use super::stage::Stage;
+use crate::support::shared;
 
 /// Claims whose ids have one second, at most.
 const COUNTER: u64 = 1 << 20;
@@ -67,32 +68,31 @@ fn calls() -> Vec<Call> {
     calls
 }
 
+/// The answers of the function to these calls.
+async fn told(calls: &[Call]) -> Vec<String> {
+    let link = Redis::new(&shared().redis_url).expect("a URL").link().await.expect("it runs");
+    let script = VariadicScript::new(harness());
+    let arguments: Vec<u64> = calls.iter().flatten().copied().collect();
+    script.run(&link, &[], &arguments[..]).await.expect("it runs")
+}
+
 #[tokio::test]
 async fn ids_are_the_exact_integers_at_all_seconds_and_counts() {
-    let mut stage = Stage::new().await;
-    let script = VariadicScript::new(harness());
     for part in calls().chunks(CALLS) {
-        let arguments: Vec<String> = part.iter().flatten().map(u64::to_string).collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let told = stage.run(&script, &[], &arguments).await.reply;
         let expected: Vec<String> = part.iter().copied().map(exact).collect();
-        assert_eq!(told, format!("[{}]", expected.join(" ")));
+        assert_eq!(told(part).await, expected);
     }
 }
 
 /// A lane whose clock is set forth and back, and whose calls fill a second: each id is above all ids before it.
 #[tokio::test]
 async fn ids_of_a_lane_rise_through_steps_of_the_clock_and_full_seconds() {
-    let mut stage = Stage::new().await;
-    let script = VariadicScript::new(harness());
     let (mut second, mut used, mut last) = (0_u64, 0, 0);
     let clocks = [155_000_000, 155_000_001, 155_000_001, 154_000_000, 155_000_000, 155_000_002];
     for now in clocks.into_iter().cycle().take(60) {
-        let call = [now, second, used, 5, 9, 300_000].map(|number: u64| number.to_string());
-        let told = stage.run(&script, &[], &call.each_ref().map(String::as_str)).await.reply;
-        let words = told.trim_matches(['[', ']']).split(' ');
+        let told = told(&[[now, second, used, 5, 9, 300_000]]).await.remove(0);
         let [after, counted, first, newest] =
-            words.map(|word| word.parse::<u64>().expect(&told)).collect::<Vec<_>>()[..]
+            told.split(' ').map(|word| word.parse::<u64>().expect(&told)).collect::<Vec<_>>()[..]
         else {
             panic!("{told}");
         };

@@ -92,8 +92,7 @@ impl Watched {
     /// The arguments of a process.
     pub fn arguments(&self) -> Vec<String> {
         let places: Vec<_> = self.places().iter().map(ToString::to_string).collect();
-        let arguments = ["--redis-master", MASTER, "--redis-sentinels"].map(str::to_owned);
-        arguments.into_iter().chain([places.join(",")]).collect()
+        vec!["--redis-sentinels".to_owned(), places.join(",")]
     }
 
     /// A service on this Redis.
@@ -106,7 +105,7 @@ impl Watched {
 
     /// The connection of a process.
     pub fn redis(&self) -> Redis {
-        Redis::behind_sentinels(&Self::url(), &self.places(), MASTER, TIMEOUT).expect("a valid URL")
+        Redis::behind_sentinels(&Self::url(), &self.places(), TIMEOUT).expect("a valid URL")
     }
 
     /// Index of the server that a connection leads to.

@@ -134,19 +134,4 @@ impl TestApp {
         }
         let _: i64 = self.redis(&["HSET", &self.keys().coupon(coupon), "stock", "0"]).await;
     }
-
-    /// Brings the unit of a buyer back, as the script does that gives units back, in Redis only.
-    pub async fn bring_back_by_hand(&self, coupon: CouponId, buyer: i64) {
-        let script = "redis.call('HDEL', KEYS[1], ARGV[1])
-            redis.call('HINCRBY', KEYS[2], 'stock', 1)
-            redis.call('PUBLISH', ARGV[2], ARGV[3])
-            return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
-        let shard = self.shard_of(coupon, buyer).await;
-        let sale = self.keys().coupon(coupon);
-        let buyer = buyer.to_string();
-        let channel = self.keys().additions_channel();
-        let coupon = coupon.to_string();
-        let _: i64 =
-            self.redis(&["EVAL", script, "2", &shard, &sale, &buyer, &channel, &coupon]).await;
-    }
 }

@@ -12,7 +12,6 @@ mod lifecycle;
 pub mod lines;
 pub mod load;
 pub mod plans;
-pub mod played;
 mod postponed;
 pub mod process;
 pub mod servers;
@@ -22,10 +21,9 @@ mod test_app;
 pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
 pub use private_servers::testing::{
-    Bounded, PATIENCE, bounded, bounded_by, eventually, patience, patience_of, tries,
+    Bounded, bounded, bounded_by, eventually, patience, patience_of, tries,
 };
 pub use servers::{OwnServers, shared};
-pub use tables::sale;
 pub use test_app::{
     CODE, IMPATIENT_WITH_POSTGRES, IMPATIENT_WITH_REDIS, SECRET, TestApp, admin_token_of,
     claims_in, client, done, http_state, now, scoped_token, token, user, worker_of, write_all,
@@ -68,10 +66,4 @@ pub async fn later(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
-}
-
-/// The middle one of some figures; of an even number of figures the larger one of the middle.
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

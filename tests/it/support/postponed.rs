@@ -1,4 +1,6 @@
-//! What passes have put aside.
+//! What passes have put aside, and what waits for a person.
+
+use serde_json::Value;
 
 use super::TestApp;
 
@@ -7,6 +9,13 @@ impl TestApp {
     pub async fn postponed(&self) -> Vec<String> {
         let query = "SELECT concat_ws(' ', pass, item, tries) FROM postponed ORDER BY pass, item";
         sqlx::query_scalar(query).fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
+    }
+
+    /// What waits for a person, of this kind, newest first.
+    pub async fn waiting(&self, kind: &str) -> Vec<Value> {
+        let path = format!("/v1/operations?kind={kind}&limit=100");
+        let reply = self.get(&path, &self.admin_token()).await;
+        reply.body["items"].as_array().unwrap_or_else(|| panic!("{reply:?}")).clone()
     }
 
     /// The pauses of everything that is postponed are over.

@@ -1,18 +1,9 @@
 //! The tables as they are, and a Postgres that refuses to write to one of them, or holds it back.
 
-use std::time::Duration;
-
-use flash_sale::base::limits::LANE_BITS;
 use flash_sale::kit::postgres;
-use flash_sale::sale::ids::CouponId;
 use sqlx::{Postgres, Transaction};
 
 use super::{TestApp, eventually};
-
-/// Sale of this number that [`TestApp::write_sales`] has written.
-pub fn sale(number: i64) -> CouponId {
-    CouponId::new(number << LANE_BITS).expect("a positive number")
-}
 
 impl TestApp {
     /// With so many sales by hand, which only Postgres knows.
@@ -53,23 +44,6 @@ impl TestApp {
         .await;
     }
 
-    /// Loads a sale of ten units into each of so many lanes: all that the installation has.
-    pub async fn load_sales_of_lanes(&self, lanes: usize) {
-        self.execute(&format!(
-            "WITH numbers AS (SELECT nextval('coupon_sequence') AS n FROM generate_series(1, {lanes})),
-                  new AS (INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
-                          SELECT n << 10 | n % {lanes}, 'flash', 't', '', '', 1, 2 FROM numbers RETURNING id)
-             INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
-             SELECT id, now() - interval '1 h', now() + interval '1 h', 10 FROM new"
-        ))
-        .await;
-        let loaded = self.app.loader.pass(Duration::ZERO).await;
-        assert_eq!(loaded.expect("both stores answer"), lanes);
-        let held =
-            "SELECT count(DISTINCT coupon_id & 1023) FROM flash_sales WHERE loaded_at IS NOT NULL";
-        assert_eq!(usize::try_from(self.number(held).await), Ok(lanes));
-    }
-
     /// Numbers from Postgres, in its order.
     pub async fn numbers(&self, query: &str) -> Vec<i64> {
         let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
@@ -87,15 +61,6 @@ impl TestApp {
         let waiting = "SELECT count(*) FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'";
         eventually("a session waits for a row", async || self.number(waiting).await > 0).await;
-    }
-
-    /// Waits until a session that is at a statement with these words waits for a row or a table.
-    pub async fn a_session_waits_in(&self, words: &str) {
-        let waiting = format!(
-            "SELECT count(*) FROM pg_stat_activity
-             WHERE datname = current_database() AND wait_event_type = 'Lock' AND position('{words}' IN query) > 0"
-        );
-        eventually("a session waits", async || self.number(&waiting).await > 0).await;
     }
 
     /// A transaction of another process, which holds what these statements lock until it ends, however slow the machine is.

@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Parser;
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
-use flash_sale::base::config::{Config, Crowd, Demo, StoreConfig};
+use flash_sale::base::config::{Config, Demo, StoreConfig};
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
@@ -47,24 +47,23 @@ pub const IMPATIENT_WITH_POSTGRES: [&str; 2] = ["--database-timeout-ms", "1000"]
 
 /// Time-outs for a machine however busy, and no bounds that a fast one would meet. A test that is about one gives its
 /// own, which counts because it comes last.
-const PATIENT: [&str; 16] = [
+const PATIENT: [&str; 12] = [
     "--redis-timeout-ms",
     "10000",
     "--database-timeout-ms",
     "10000",
     "--claim-wait-ms",
     "9000",
-    "--batch-timeout-ms",
-    "10000",
     "--user-claims-per-second",
     "0",
     "--user-requests-per-second",
     "0",
     "--anonymous-requests-per-second",
     "0",
-    "--refused-tokens-per-second",
-    "0",
 ];
+
+/// Time for which a sold-out sale is believed, in ms; no setting of the service, and among those of a test.
+const SOLD_OUT_MEMORY: &str = "--sold-out-memory-ms";
 
 /// Code of the one link of a demo.
 pub const CODE: &str = "0123456789abcdef";
@@ -133,17 +132,24 @@ impl TestApp {
     /// The same, on servers of the test's own.
     pub async fn demo_on(servers: &Addresses) -> Self {
         let config = Self::config(&["--in-process-gateway", "--pages", "shop,board"]);
-        let crowd = Crowd {
-            path: env!("CARGO_BIN_EXE_flash-sale").into(),
-            variables: vec![("FLASH_SALE_TOKEN_SECRET", SECRET.into())],
-        };
-        let demo = Demo { codes: vec![CODE.into()], crowd: Some(crowd) };
+        let demo = Demo { codes: vec![CODE.into()] };
         Self::with(servers, Config { demo: Some(demo), ..config }, Clock::System).await
     }
 
     fn config(arguments: &[&str]) -> Config {
         let defaults = ["flash-sale", "--database-connections", "5"];
-        Command::parse_from(defaults.iter().chain(&PATIENT).chain(arguments)).config
+        let (memory, arguments) = match arguments.iter().position(|word| *word == SOLD_OUT_MEMORY) {
+            Some(at) => {
+                let ms = arguments[at + 1].parse().expect("a number");
+                let rest = [&arguments[..at], &arguments[at + 2..]].concat();
+                (Some(Duration::from_millis(ms)), rest)
+            }
+            None => (None, arguments.to_vec()),
+        };
+        let all = defaults.iter().chain(&PATIENT).chain(&arguments);
+        let mut config = Command::parse_from(all).config;
+        config.sold_out_memory = memory.unwrap_or(config.sold_out_memory);
+        config
     }
 
     async fn with(servers: &Addresses, config: Config, clock: Clock) -> Self {
@@ -155,8 +161,9 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let door = http::api(&http_state(app.clone(), &config), true);
-        shutdown.spawn(http::server::run(listener, door, (&config).into(), shutdown.clone()));
+        let routes = http::api(&http_state(app.clone(), &config), true);
+        let served = http::server::run(listener, routes, config.connections_max, app.clone());
+        shutdown.spawn(served);
         Self { app, url, config, place, client: client(), check_at_end: AtomicBool::new(true) }
     }
 
@@ -192,10 +199,7 @@ impl TestApp {
         let Place { servers, database, prefix } = &self.place;
         let stores = &self.config.stores;
         let sentinels: Vec<_> = stores.redis_sentinels.iter().map(ToString::to_string).collect();
-        let master = stores.redis_master.clone().into_iter();
-        let sentinels = master.flat_map(|name| {
-            [("--redis-master", name), ("--redis-sentinels", sentinels.join(","))]
-        });
+        let sentinels = (!sentinels.is_empty()).then(|| ("--redis-sentinels", sentinels.join(",")));
         [
             ("--redis-url", servers.redis_url.clone()),
             ("--database-url", servers.database(database)),
@@ -314,7 +318,7 @@ impl TestApp {
     /// Record of a comparison with repairs that the command line asks for.
     pub async fn repaired(&self) -> Run {
         let by = Actor::command_line();
-        let asked = bounded("the record", self.app.reconciler.ask(None, true, &by)).await;
+        let asked = bounded("the record", self.app.reconciler.ask(true, &by)).await;
         match asked.expect("both stores answer") {
             Asked::Compared(run) => run,
             refused => panic!("{refused:?}"),
@@ -566,9 +570,9 @@ pub fn worker_of(app: &Arc<App>, config: &Config, lane: Lane) -> LaneWorker {
 
 fn redis(url: &str, stores: &StoreConfig) -> RedisResult<Redis> {
     let timeout = stores.redis_timeout();
-    match &stores.redis_master {
-        Some(master) => Redis::behind_sentinels(url, &stores.redis_sentinels, master, timeout),
-        None => Redis::with_timeout(url, timeout),
+    match stores.redis_sentinels.is_empty() {
+        true => Redis::with_timeout(url, timeout),
+        false => Redis::behind_sentinels(url, &stores.redis_sentinels, timeout),
     }
 }
 

@@ -91,12 +91,11 @@ const ROWS: [Row; 7] = [
 ];
 
 /// Scripts that read or write the lane's hash, and have no row.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 8] = [
     ("acknowledge", "the log is written while the lane is recovering, under its epoch"),
     ("begin_lane", "makes a lane where there is none"),
     ("ensure_group", "the log is read while the lane is recovering"),
     ("fence", "a step of a recovery"),
-    ("list_unpaid", "a step of a recovery"),
     ("open_lane", "a step of a recovery"),
     ("switch_sale", "a step of a recovery"),
     ("switch_unpaid", "a step of a recovery"),

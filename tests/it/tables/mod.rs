@@ -5,3 +5,6 @@ mod permissions;
 
 // Scripts by state of their lane.
 mod fence;
+
+// Statements and their indexes.
+mod plans;

@@ -2,7 +2,7 @@
 
 use flash_sale::worker;
 
-use crate::support::process::pending;
+use crate::support::process::{pending, rows};
 use crate::support::{
     Bounded, TestApp, eventually, lane, patience, proxy_before, worker_of, write_all,
 };
@@ -56,6 +56,30 @@ async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_th
     })
     .await;
     assert_eq!((inserted, pending(&app).await), (Some(3), 0));
+}
+
+/// By hand, say. One of them is deleted besides.
+#[tokio::test]
+async fn entries_under_another_name_are_taken_over() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    app.worker(lane()).ensure_group().bounded().await.expect("Redis answers");
+    for user in 1..=4 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    let log = app.log(lane());
+    let read = ["XREADGROUP", "GROUP", "order-writers", "stranger", "COUNT", "3", "STREAMS"];
+    let _: redis::Value = app.redis(&[&read[..], &[&log, ">"]].concat()).await;
+    let first: Vec<(String, redis::Value)> =
+        app.redis(&["XRANGE", &log, "-", "+", "COUNT", "1"]).await;
+    assert_eq!(app.redis::<i64>(&["XDEL", &log, &first[0].0]).await, 1);
+    worker::start(&app.app, &app.config);
+    eventually("they are written", async || rows(&app).await == 3).await;
+    let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'";
+    eventually("the loss is noted", async || app.number(letters).await == 1).await;
+    eventually("none is pending", async || pending(&app).await == 0).await;
+    assert!(app.app.shutdown.stop(patience()).await);
 }
 
 #[tokio::test]

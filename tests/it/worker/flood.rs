@@ -1,16 +1,14 @@
 //! A flood of entries that can't become orders: they become dead letters together, and no other order waits for them.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order::moves::{Asker, Moved};
 
-use crate::support::{
-    Bounded, OwnServers, TestApp, eventually, lane, median, patience, user, write_all,
-};
+use crate::support::{Bounded, OwnServers, TestApp, lane, user, write_all};
 
 /// Appends entries by hand: order ids from `first` on, in a scattered order, each for a user of its own.
 async fn append_all(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
@@ -121,9 +119,9 @@ async fn several_workers_share_a_flood_while_units_come_back() {
                 sqlx::query_scalar(due).fetch_all(&app.app.stores.pool).await.unwrap();
             for id in ids {
                 let order = flash_sale::sale::ids::OrderId::new(id).unwrap();
-                let cancelled = app.app.order_moves.cancel(user(id), order).await.unwrap();
-                closed +=
-                    i64::from(matches!(cancelled, flash_sale::sale::order::moves::Moved::There(_)));
+                let cancelled =
+                    app.app.order_moves.cancel(Asker::Buyer(user(id)), order).await.unwrap();
+                closed += i64::from(matches!(cancelled, Moved::There(_)));
             }
         }
         closed
@@ -188,135 +186,4 @@ async fn what_cannot_be_read_is_put_aside_together() {
     let report = worker.write_pass().bounded().await.unwrap();
     assert_eq!((report.inserted, report.dead_letters), (1, 700));
     assert_eq!(app.number("SELECT count(DISTINCT xmin::text) FROM dead_letters").await, 1);
-}
-
-/// Turns of each side of a ratio.
-const ROUNDS: usize = 5;
-
-/// The goal: at least half of the rate of good entries in the same run, or 20,000 a second.
-#[tokio::test]
-#[ignore = "measures: make faults, best in release"]
-async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
-    const ENTRIES: i64 = 50_000;
-    let servers = OwnServers::start();
-    let mut rates = Vec::new();
-    for _ in 0..ROUNDS {
-        for units in [ENTRIES, 1_000] {
-            let app = TestApp::on(&servers.at, &[], Clock::System).await;
-            app.expect_disagreements();
-            let coupon = app.create_flash(units).await;
-            for first in (0..ENTRIES).step_by(10_000) {
-                append_all(&app, coupon, 10_000 + first, 10_000).await;
-            }
-            let mut worker = app.worker(lane());
-            worker.ensure_group().bounded().await.unwrap();
-            let began = Instant::now();
-            let mut entries = 0;
-            while entries < ENTRIES as usize {
-                entries += worker.write_pass().bounded().await.unwrap().positions;
-            }
-            let rate = ENTRIES as f64 / began.elapsed().as_secs_f64();
-            println!("{units} units for {ENTRIES} entries: {rate:.0} entries/s");
-            rates.push(rate);
-        }
-    }
-    let ratio = median(rates.chunks(2).map(|pair| pair[1] / pair[0]).collect());
-    let rate = median(rates.chunks(2).map(|pair| pair[1]).collect());
-    println!("flood / good: {ratio:.2}; flood: {rate:.0} entries/s");
-    assert!(ratio >= 0.5 || rate >= 20_000.0, "{ratio:.2} of good entries, {rate:.0}/s");
-}
-
-/// Entries of a flood of one sale, and its units.
-const FLOOD: i64 = 10_000;
-const FLOOD_UNITS: i64 = 100;
-
-/// The goal: orders that are claimed behind a flood of another sale are rows within twice the time that they take behind
-/// as many good entries of that sale.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures: make faults, best in release"]
-async fn the_orders_of_a_sale_behind_a_flood_of_another() {
-    let servers = OwnServers::start();
-    let mut behind = [Vec::new(), Vec::new()];
-    for round in 0..ROUNDS {
-        for (kind, units) in [FLOOD, FLOOD_UNITS].into_iter().enumerate() {
-            let app = TestApp::on(&servers.at, &[], Clock::System).await;
-            app.expect_disagreements();
-            let other = app.create_flash(units).await;
-            let good = app.create_flash(200).await;
-            append_all(&app, other, 10_000, FLOOD).await;
-            for n in 1..=100 {
-                app.app.claims.claim(good, user(n)).bounded().await.expect("both stores answer");
-            }
-            let began = Instant::now();
-            flash_sale::worker::start(&app.app, &app.config);
-            eventually("all orders are rows", async || app.sold(good).await == 100).await;
-            let took = began.elapsed();
-            println!("round {round}: 100 orders behind {FLOOD} for {units} units: {took:.0?}");
-            behind[kind].push(took.as_secs_f64());
-            assert!(app.app.shutdown.stop(patience()).await);
-        }
-    }
-    let [good, flood] = behind.map(median);
-    println!("behind a flood / behind good entries: {:.2}", flood / good);
-    assert!(flood <= 2.0 * good, "{flood:.3} s, {good:.3} s");
-}
-
-/// The goal: half of the orders of a sale are rows within twice the time of half of them without a flood of another sale
-/// in their midst.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures: make faults, best in release"]
-async fn the_orders_of_a_sale_with_a_flood_of_another_in_their_midst() {
-    let servers = OwnServers::start();
-    let mut halves = [Vec::new(), Vec::new()];
-    for round in 0..ROUNDS {
-        for (kind, flood) in [0, FLOOD].into_iter().enumerate() {
-            let times = times_to_rows(&servers, flood).await;
-            let [p50, p99] = [50, 99].map(|part| times[times.len() * part / 100]);
-            println!("round {round}: beside {flood} entries: p50 {p50:.1?}, p99 {p99:.1?}");
-            halves[kind].push(p50.as_secs_f64());
-        }
-    }
-    let [alone, beside] = halves.map(median);
-    println!("p50 beside a flood / alone: {:.2}", beside / alone);
-    assert!(beside <= 2.0 * alone, "{beside:.4} s, {alone:.4} s");
-}
-
-/// Times from the answer to the row, in their order, of claims that come one after the other for four seconds at least.
-/// After a quarter of them a flood of another sale arrives.
-async fn times_to_rows(servers: &OwnServers, flood: i64) -> Vec<Duration> {
-    const CLAIMS: usize = 400;
-    const PACE: Duration = Duration::from_millis(10);
-    let app = TestApp::on(&servers.at, &[], Clock::System).await;
-    app.expect_disagreements();
-    let other = app.create_flash(FLOOD_UNITS).await;
-    let good = app.create_flash(1_000).await;
-    flash_sale::worker::start(&app.app, &app.config);
-    let answered = RefCell::new(Vec::new());
-    let claiming = async {
-        for n in 0..CLAIMS {
-            if n == CLAIMS / 4 {
-                append_all(&app, other, 10_000, flood).await;
-            }
-            let id = user(1 + i64::try_from(n).expect("a few"));
-            app.app.claims.claim(good, id).bounded().await.expect("both stores answer");
-            answered.borrow_mut().push(Instant::now());
-            tokio::time::sleep(PACE).await;
-        }
-    };
-    let writing = async {
-        let mut times: Vec<Duration> = Vec::new();
-        eventually("all orders are rows", async || {
-            let rows = usize::try_from(app.sold(good).await).expect("a count");
-            let answered = answered.borrow();
-            let seen = rows.min(answered.len());
-            times.extend(answered[times.len()..seen].iter().map(Instant::elapsed));
-            seen == CLAIMS
-        })
-        .await;
-        times
-    };
-    let ((), mut times) = tokio::join!(claiming, writing);
-    assert!(app.app.shutdown.stop(patience()).await);
-    times.sort_unstable();
-    times
 }

@@ -1,6 +1,5 @@
 //! Lanes without entries: their cost, their wake-up, and a quiet start.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flash_sale::app;
@@ -50,16 +49,6 @@ async fn compared_once(app: &TestApp) {
     eventually("the stores have been compared", is_done).await;
 }
 
-/// Commands that Redis has processed, those of scripts included, each with its number of calls.
-async fn commands(app: &TestApp) -> BTreeMap<String, u64> {
-    let stats: String = app.redis(&["INFO", "commandstats"]).await;
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
-    };
-    stats.lines().filter_map(calls).collect()
-}
-
 /// Commands a second in each of so many windows. In commands a second, because that is the cost; a slower machine counts
 /// less.
 async fn rates(app: &TestApp, windows: usize, length: Duration) -> Vec<f64> {
@@ -72,43 +61,6 @@ async fn rates(app: &TestApp, windows: usize, length: Duration) -> Vec<f64> {
         counted = now;
     }
     rates
-}
-
-/// A whole process, with a sale in each lane that has no buyer.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "long: it measures for two minutes"]
-async fn long_a_quiet_sale_in_each_lane_costs_few_commands_and_connections() {
-    let (_server, app) = with_all_lanes().await;
-    let own = info(&app, "connected_clients").await;
-    let serve = || Process::serve(&app, &["--lanes", &LANES.to_string()]);
-    // Where a lane has a sale and no log, its worker has the stores compared.
-    let mut first = serve();
-    have_groups(&app).await;
-    // A comparison that is given up puts off the next one.
-    compared_once(&app).await;
-    first.url().await;
-    first.assert_stops().await;
-    app.load_sales_of_lanes(LANES).await;
-    let process = serve();
-    process.url().await;
-    compared_once(&app).await;
-
-    let (before, began) = (commands(&app).await, Instant::now());
-    let rates = rates(&app, 12, Duration::from_secs(10)).await;
-    let seconds = began.elapsed().as_secs_f64();
-    for (name, calls) in commands(&app).await {
-        let rate = (calls - before.get(&name).unwrap_or(&0)) as f64 / seconds;
-        if rate >= 0.1 {
-            println!("{name}: {rate:.1} a second");
-        }
-    }
-    let connections = info(&app, "connected_clients").await - own;
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    println!(
-        "{LANES} lanes with a quiet sale each: {rates:.0?} commands/s, {mean:.0} in the mean; {connections} connections"
-    );
-    assert!(mean <= RATE_MAX, "{mean}");
-    assert!(connections <= CONNECTIONS_MAX, "{connections}");
 }
 
 #[tokio::test]
@@ -165,9 +117,6 @@ async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     assert!(app.app.shutdown.stop(patience()).await);
 }
 
-/// As much time as a batch may have: one whose time is over is worth a warning.
-const PATIENT: [&str; 4] = ["--batch-timeout-ms", "2500", "--lock-lease-ms", "4400"];
-
 /// An installation without flaws, of which its start would warn.
 const FLAWLESS: [&str; 6] = [
     "--payment-callback-secret",
@@ -187,7 +136,7 @@ async fn the_first_start_has_nothing_to_warn_of() {
     let servers = tokio::task::block_in_place(OwnServers::durable);
     for lanes in ["1", "8"] {
         let app = TestApp::on(&servers.at, &[], Clock::System).await;
-        let settings = [&PATIENT[..], &FLAWLESS, &["--lanes", lanes]].concat();
+        let settings = [&FLAWLESS[..], &["--lanes", lanes]].concat();
         let mut process = Process::serve(&app, &settings);
         let url = process.url().await;
         for user in 1..=16 {

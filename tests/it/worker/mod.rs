@@ -21,11 +21,5 @@ mod owners;
 // Lanes without entries.
 mod lanes;
 
-// Backlogs that take more than one run.
-mod backlogs;
-
 // The passes over the whole installation: started, counted and logged.
 mod passes;
-
-// Bounds of one run of a pass.
-mod bounds;

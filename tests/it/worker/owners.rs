@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
 use crate::faults::processes::print_recovery;
-use crate::support::process::{Process, backlog, pending, rows, try_claim, written};
-use crate::support::{TestApp, eventually};
+use crate::support::process::{Process, backlog, flash_sale, pending, rows, try_claim, written};
+use crate::support::{TestApp, eventually, proxy_before, store_arguments_behind};
 
 /// Lanes of the installation.
 const LANES: i64 = 6;
@@ -66,6 +66,24 @@ async fn workers_share_the_lanes_and_those_of_one_that_goes_are_handed_over() {
     eventually_share(&app, &[LANES]).await;
     sold += sell(&app, &api, 4).await.values().sum::<i64>();
     eventually("all lanes are written", async || rows(&app).await == sold).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_reaches_postgres_and_not_redis_lets_go_of_its_lanes() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    // Each connection begins with a question about the server.
+    let proxy = proxy_before(&app, "INFO").await;
+    let mut cut_off = flash_sale(&["serve", "--roles", "worker"]);
+    cut_off.args(store_arguments_behind(&app, &proxy));
+    let _cut_off = Process::spawn(cut_off);
+    eventually_share(&app, &[1]).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    eventually("the first one writes", async || rows(&app).await == 1).await;
+    let _other = worker(&app);
+    proxy.cut().await;
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    eventually("the other one writes", async || rows(&app).await == 2).await;
 }
 
 /// The process notices only later, and goes on meanwhile.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
-use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::{Bounded, Reply, TestApp, eventually};
@@ -102,27 +101,6 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
 }
 
 #[tokio::test]
-async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
-    let app = TestApp::start().await;
-    let bad = app.create_flash(2_000).await;
-    let good = app.create_flash(20).await;
-    app.execute(&format!(
-        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-         SELECT n, {bad}, 'flash', n, now() FROM generate_series(1, 1200) AS n"
-    ))
-    .await;
-    app.let_time_pass().await;
-    late_orders(&app, good, 1..=9).await;
-    // The bad orders are older, and fill the first batches.
-    assert_eq!(app.expire().await, 9);
-    assert_eq!(app.number("SELECT count(*) FROM postponed WHERE pass = 'expiry'").await, 1_200);
-    // Three batches of up to 500, each noted by one statement. On a slow machine, the first are tried again by then.
-    let first = "SELECT count(DISTINCT xmin::text) FROM postponed WHERE tries = 1";
-    assert!((1..=3).contains(&app.number(first).await));
-    app.expect_disagreements();
-}
-
-#[tokio::test]
 async fn a_payment_that_cannot_go_back_holds_up_no_other() {
     let app = TestApp::start().await;
     let bad = app.create_flash(9).await;
@@ -175,52 +153,6 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
         assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
     }
-}
-
-#[tokio::test]
-async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(3).await;
-    app.changes_pass().await;
-    let key = app.keys().coupon(coupon);
-    let _: i64 = app.redis(&["HSET", &key, "epoch", "9"]).await;
-    app.decide_on(coupon, CouponState::Paused).await;
-    app.changes_pass().await;
-    assert_eq!(app.postponed().await.len(), 1);
-    let _: i64 = app.redis(&["HSET", &key, "epoch", "1"]).await;
-    // The next change brings both.
-    assert_eq!(app.r#move(coupon, "resume").await.status, 200);
-    app.let_postponed_be_due().await;
-    assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
-
-    // The order is paid after all.
-    late_orders(&app, coupon, 1..=1).await;
-    miscount(&app, coupon).await;
-    app.expire().await;
-    assert_eq!(app.postponed().await.len(), 1);
-    let order = app.my_claim(1, coupon).await.order_id();
-    assert_eq!(app.pay(1, order).await.status, 200);
-    app.let_postponed_be_due().await;
-    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 0));
-    count_again(&app).await;
-}
-
-/// Its first claim has loaded it.
-#[tokio::test]
-async fn a_pass_that_loads_sales_forgets_one_that_was_loaded_by_others_when_it_is_due() {
-    let app = TestApp::start().await;
-    let coupon = only_in_postgres(&app, 3).await;
-    let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupon), "x"]).await;
-    let load = async || app.app.loader.pass(Duration::from_secs(3_600)).bounded().await;
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    app.let_postponed_wait().await;
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
-    app.app.loader.resolve_now(coupon).bounded().await.expect("both stores answer");
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    assert_eq!(app.postponed().await, [format!("warm_up {coupon} 1")], "it isn't due");
-    app.let_postponed_be_due().await;
-    assert_eq!(load().await.expect("both stores answer"), 0);
-    assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
 #[tokio::test]
@@ -286,47 +218,6 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
     .await;
 }
 
-#[tokio::test]
-async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
-    let app = TestApp::start().await;
-    let bad = app.create_flash(5).await;
-    let good = app.create_flash(5).await;
-    late_orders(&app, bad, 1..=1).await;
-    miscount(&app, bad).await;
-    app.expire().await;
-    count_again(&app).await;
-    let key = app.keys().coupon(bad);
-    let _: i64 = app.redis(&["HSET", &key, "stock", "few"]).await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
-    let units = |coupon| format!("flash_sale_units{{coupon=\"{coupon}\",of=\"left\"}}");
-    assert_eq!(app.metric(&units(good)).await, 5.0);
-    assert_eq!(app.metric(&format!("flash_sale_conserved{{coupon=\"{bad}\"}}")).await, 0.0);
-    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"expiry\"}").await, 1.0);
-    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"changes\"}").await, 0.0);
-    assert!(app.metric("flash_sale_postponed_oldest_seconds{pass=\"expiry\"}").await > 0.0);
-    // The list of coupons, too, has a number for each sale that can be read.
-    let listed = app.get("/v1/coupons", "").await;
-    let left: Vec<_> = listed.body["coupons"].as_array().expect("a list").iter().collect();
-    assert_eq!((&left[0]["sale"]["left"], &left[1]["sale"]["left"]), (&5.into(), &().into()));
-    let _: i64 = app.redis(&["HSET", &key, "stock", "4"]).await;
-    let listed = app.get("/v1/coupons", "").await;
-    assert_eq!(listed.body["coupons"][1]["sale"]["left"], 4);
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 1);
-}
-
-/// An app with two postponed orders of one sale; the ids of the notes, newest first.
-async fn two_postponed() -> (TestApp, Vec<Value>) {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(9).await;
-    late_orders(&app, coupon, 1..=2).await;
-    app.execute("UPDATE flash_sales SET sold = 0").await;
-    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 2));
-    let listed = app.get("/v1/postponed", &app.admin_token()).await;
-    let items = listed.body["postponed"].as_array().expect("a list").clone();
-    (app, items)
-}
-
 async fn retry(app: &TestApp, id: &str) -> Reply {
     let path = format!("/v1/postponed/{id}/retry");
     let request = app.client().post(app.url.clone() + &path).bearer_auth(app.admin_token());
@@ -334,72 +225,30 @@ async fn retry(app: &TestApp, id: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn an_administrator_sees_what_is_postponed_and_has_it_tried_again() {
-    let (app, items) = two_postponed().await;
-    let item = &items[0];
-    assert_eq!(
-        (&item["pass"], &item["item_kind"], &item["tries"]),
-        (&"expiry".into(), &"order".into(), &1.into())
-    );
-    let order = app.number("SELECT max(id) FROM orders").await;
-    assert_eq!(item["item"], order.to_string());
-    assert!(item["error"].as_str().expect("a text").contains("flash_sales_sold_within_total"));
-    assert!(item["what_to_do"].as_str().expect("a text").contains("reconcile --repair"));
-    assert!(item["since"].as_str() < item["next_try_at"].as_str());
+async fn an_operator_sees_what_is_postponed_and_has_it_tried_again() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    late_orders(&app, coupon, 1..=2).await;
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 2));
+    let item = app.waiting("postponed").await[0].clone();
+    let text = |name: &str| item[name].as_str().expect("a text");
+    let order = app.number("SELECT item FROM postponed ORDER BY id DESC LIMIT 1").await;
+    assert_eq!(text("reason"), "expiry");
+    assert!(text("detail").contains(&format!("order {order} has failed 1 times")), "{item}");
+    assert!(text("detail").contains("flash_sales_sold_within_total"), "{item}");
+    assert!(text("what_to_do").contains("reconcile --repair"), "{item}");
 
     count_again(&app).await;
     app.let_postponed_wait().await;
     assert_eq!(app.expire().await, 0, "not due");
-    let id = item["id"].as_str().expect("an id");
+    let id = text("id");
     for _ in 0..2 {
         assert_eq!(retry(&app, id).await.status, 204);
     }
-    assert_eq!((app.expire().await, app.status(2, order).await), (1, "expired".into()));
+    assert_eq!(app.expire().await, 1);
     assert_eq!(retry(&app, id).await.refusal(), (404, "postponed_not_found"));
     app.let_postponed_be_due().await;
     assert_eq!(app.expire().await, 1);
-}
-
-#[tokio::test]
-async fn what_is_dealt_with_leaves_no_row() {
-    let (app, _) = two_postponed().await;
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 0, "a second failure each");
-    count_again(&app).await;
-    app.let_postponed_be_due().await;
-    assert_eq!(app.expire().await, 2);
     assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
-}
-
-#[tokio::test]
-async fn the_list_comes_in_pages_and_by_pass() {
-    let (app, items) = two_postponed().await;
-    app.execute(
-        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('cook', 7, 'x', now())",
-    )
-    .await;
-    let list =
-        async |query: &str| app.get(&format!("/v1/postponed{query}"), &app.admin_token()).await;
-    let first = list("?limit=2").await;
-    let unknown = &first.body["postponed"][0];
-    // The note of a newer version.
-    assert_eq!((&unknown["pass"], &unknown["item_kind"]), (&"cook".into(), &Value::Null));
-    assert_eq!(first.body["postponed"][1]["id"], items[0]["id"]);
-    let second = list(&format!("?limit=2&cursor={}", first.text("next_cursor"))).await;
-    assert_eq!(
-        (&second.body["postponed"][0]["id"], &second.body["next_cursor"]),
-        (&items[1]["id"], &Value::Null)
-    );
-    assert_eq!(list("?pass=expiry").await.body["postponed"], json!(items));
-    assert_eq!(list("?pass=refunds").await.body["postponed"], json!([]));
-
-    for bad in "pass=cook pass= pass=Expiry limit=0 limit=101 cursor=x cursor=0 since=1".split(' ')
-    {
-        assert_eq!(list(&format!("?{bad}")).await.refusal(), (400, "invalid_query"), "{bad}");
-    }
-    assert_eq!(app.get("/v1/postponed", &app.token(1)).await.refusal(), (403, "forbidden"));
-    assert_eq!(app.get("/v1/postponed", "").await.refusal(), (401, "invalid_token"));
-    assert_eq!(retry(&app, "999").await.refusal(), (404, "postponed_not_found"));
-    assert_eq!(retry(&app, "x").await.refusal(), (400, "invalid_id"));
-    app.expect_disagreements();
 }

@@ -22,7 +22,7 @@ async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.unwrap();
-    claims_in(&log.read_new(1_000, Duration::ZERO).await.unwrap())
+    claims_in(&log.read_new(1_000, Duration::ZERO).await.unwrap().entries)
 }
 
 /// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
@@ -167,33 +167,16 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
 }
 
 #[tokio::test]
-async fn a_poison_entry_among_five_hundred_good_ones() {
+async fn a_row_that_postgres_refuses_costs_no_other_order() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(500).await;
     for n in 1..=500 {
         let claimed = app.app.claims.claim(coupon, user(n)).await.unwrap();
         assert_eq!(claimed.status().http, 202);
-        if n == 250 {
-            app.append(lane(), &["coupon", "999424", "user", "1", "order", "1"]).await;
-        }
     }
-    let mut worker = app.worker(lane());
-    worker.ensure_group().bounded().await.unwrap();
-    let report = worker.write_pass().bounded().await.unwrap();
-    assert_eq!((report.positions, report.inserted, report.dead_letters), (501, 500, 1));
-}
-
-#[tokio::test]
-async fn a_redelivered_batch_of_a_sold_out_sale_is_repeated_and_not_oversold() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(5).await;
-    claims(&app, coupon, 1..=5).await;
-    assert_eq!(app.claim(6, coupon).await.refusal(), (410, "sold_out"));
-    write_by_a_worker_that_dies(&app).await;
-
-    let mut worker = app.worker(lane());
-    let report = write_all(&mut worker).await;
-    assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
+    app.execute("ALTER TABLE orders ADD CONSTRAINT refused CHECK (user_id <> 250)").await;
+    let report = app.write_orders().await;
+    assert_eq!((report.inserted, report.dead_letters), (499, 1));
 }
 
 #[tokio::test]
@@ -256,21 +239,6 @@ async fn a_promise_that_is_a_dead_letter_is_in_review() {
 }
 
 #[tokio::test]
-async fn one_percent_poison_among_a_thousand() {
-    let app = TestApp::configured(&["--batch-orders-max", "200"]).await;
-    let coupon = app.create_flash(1_000).await;
-    for n in 1..=1_000 {
-        let claimed = app.app.claims.claim(coupon, user(n)).await.unwrap();
-        assert_eq!(claimed.status().http, 202);
-        if n % 100 == 0 {
-            app.append(lane(), &["coupon", "999424", "user", "1", "order", &n.to_string()]).await;
-        }
-    }
-    let report = app.write_orders().await;
-    assert_eq!((report.inserted, report.dead_letters), (1_000, 10));
-}
-
-#[tokio::test]
 async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
@@ -280,12 +248,6 @@ async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
     for claim in &delivered[..2] {
         let _: i64 = app.redis(&["XDEL", &log, &claim.place.entry.to_string()]).await;
     }
-    let named = app.reconcile().await.disagreements;
-    assert!(
-        named.iter().any(|d| d.to_string().contains(&delivered[1].place.entry.to_string())),
-        "{named:?}"
-    );
-
     let lines = Lines::heard();
     let report = app.write_orders().await;
     assert_eq!((report.inserted, report.dead_letters), (1, 2));

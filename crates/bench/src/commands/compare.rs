@@ -1,21 +1,20 @@
 //! `flash-sale-bench compare`: two services in turns, A-B-B-A, and the ratio of each pair.
 
-use std::path::Path;
-
 use anyhow::{anyhow, bail};
+use flash_sale::base::config::InvalidConfig;
+use flash_sale::base::shutdown::{Shutdown, StopRequests};
 
+use super::{drain, session};
 use crate::arguments::CompareArguments;
+use crate::figures::say;
 use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
 use crate::measure::bench::Bench;
-use crate::measure::progress::Progress;
 use crate::report;
 use crate::results::compare::{CompareReport, Comparison};
 use crate::results::machine::Machine;
 use crate::service::target::Target;
 use crate::service::verdict::Verdict;
-use flash_sale::base::config::{InvalidConfig, StoreConfig};
-use flash_sale::base::shutdown::{Shutdown, StopRequests};
 
 /// Measures, prints, and writes what was asked for.
 pub async fn run(
@@ -26,23 +25,15 @@ pub async fn run(
         let reason = "the bare route is the bench's own, and the same for both services: use `flash-sale-bench run`";
         return Err(InvalidConfig::new(reason).into());
     }
-    if arguments.scenario.contains(&Scenario::Countdown) {
-        let reason =
-            "a countdown can't be compared: it measures one moment; use `flash-sale-bench run`";
-        return Err(InvalidConfig::new(reason).into());
-    }
     let shutdown = Shutdown::default();
-    let client = &arguments.client;
-    let slices = f64::from(2 * arguments.pairs) * arguments.scenario.len() as f64;
-    let progress = Progress::new(slices * (client.seconds + client.warm_up_seconds));
-    let mut bench = Bench::new(client.clone(), progress, shutdown.clone());
-    bench.progress.say("starting both services");
-    let a = &arguments.a;
-    let b = &arguments.b;
+    let mut bench = Bench::new(arguments.client.clone(), shutdown.clone());
+    let a = session::existing(arguments.a.clone())?;
+    let b = session::existing(arguments.b.clone())?;
+    say("starting both services");
     let opened = async {
         tokio::try_join!(
-            open("A", a, &arguments.a_args, &arguments.stores, &shutdown),
-            open("B", b, &arguments.b_args, &arguments.stores, &shutdown),
+            Target::start("A", &a, &arguments.a_args, &shutdown),
+            Target::start("B", &b, &arguments.b_args, &shutdown),
         )
     };
     let (mut a, mut b) = tokio::select! {
@@ -53,31 +44,16 @@ pub async fn run(
         measured = measure(&arguments, &mut bench, &mut a, &mut b) => measured,
         signal = stop_requests.next() => Err(anyhow!("{signal} in the middle of the measurement")),
     };
-    bench.progress.say("stopping both services");
+    say("stopping both services");
     let closed = tokio::join!(a.close(), b.close());
-    drop(bench);
-    let report = measured?;
+    let mut report = measured?;
     closed.0.and(closed.1)?;
+    if arguments.drain_orders > 0 {
+        drains(&arguments, &mut report, &shutdown, stop_requests).await?;
+    }
     println!("{}", report::table::of_comparison(&report));
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
-    }
+    session::write_json(arguments.json.as_ref(), &report)?;
     report.verdicts.iter().try_for_each(Verdict::believe)
-}
-
-/// Opens a target. A URL is not judged, because `--redis-url` would not tell whose Redis it names.
-async fn open(
-    name: &str,
-    target: &str,
-    arguments: &str,
-    stores: &StoreConfig,
-    shutdown: &Shutdown,
-) -> anyhow::Result<Target> {
-    if target.contains("://") {
-        let stores = StoreConfig { redis_url: None, database_url: None, ..stores.clone() };
-        return Target::at(name, target, &stores).await;
-    }
-    Target::start(name, Path::new(target), arguments, shutdown).await
 }
 
 async fn measure(
@@ -104,15 +80,47 @@ async fn measure(
         }
         comparisons.push(Comparison::of(*scenario, of_a, of_b));
     }
-    bench.progress.say("comparing Redis with Postgres");
-    let described =
-        |target: &str, arguments: &str| format!("{target} {arguments}").trim().to_owned();
-    let slices = comparisons.iter().flat_map(|Comparison { a, b, .. }| a.iter().chain(b));
+    say("comparing Redis with Postgres");
+    let described = |binary: &std::path::Path, arguments: &str| {
+        format!("{} {arguments}", binary.display()).trim().to_owned()
+    };
     Ok(CompareReport {
-        machine: machine.after(slices),
+        machine,
         a: described(&arguments.a, &arguments.a_args),
         b: described(&arguments.b, &arguments.b_args),
         comparisons,
-        verdicts: [a.judge().await?, b.judge().await?],
+        drain: None,
+        verdicts: vec![a.verdict().await?, b.verdict().await?],
     })
+}
+
+/// Backlogs, one after the other, each on a service of its own.
+async fn drains(
+    arguments: &CompareArguments,
+    report: &mut CompareReport,
+    shutdown: &Shutdown,
+    stop_requests: &mut StopRequests,
+) -> anyhow::Result<()> {
+    let sides = [(&arguments.a, &arguments.a_args), (&arguments.b, &arguments.b_args)];
+    let plans = sides.map(|(binary, service_args)| drain::Plan {
+        orders: arguments.drain_orders,
+        rounds: 1,
+        service_args: service_args.clone(),
+        binary: binary.clone(),
+        beside_copy: false,
+    });
+    let mut rates = [Vec::new(), Vec::new()];
+    for pair in 0..arguments.pairs {
+        let mut order = [0, 1];
+        if pair % 2 == 1 {
+            order.reverse();
+        }
+        for side in order {
+            let (_, drain) = plans[side].run(shutdown.clone(), stop_requests).await?;
+            rates[side].extend(drain.rounds.iter().map(|round| round.rows_per_second));
+            report.verdicts.push(drain.verdict);
+        }
+    }
+    report.drain_ratios(&rates[0], &rates[1]);
+    Ok(())
 }

@@ -1,48 +1,58 @@
-//! The rounds of a run: each has a slice of every scenario and the ceilings beside it, there and back again.
+//! The rounds of a run: each has a slice of every scenario and what is measured beside wins, there and back again.
 
 use anyhow::Context;
+use flash_sale::base::shutdown::Shutdown;
 
-use super::binary;
-use super::levels::Levels;
+use super::{everysec, session};
 use crate::arguments::RunArguments;
+use crate::figures::say;
+use crate::load::connection::Address;
 use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
 use crate::measure::bench::Bench;
 use crate::measure::floor::{self, Floor};
 use crate::measure::slice::Slice;
-use crate::results::levels::LevelSlice;
 use crate::service::target::Target;
-use flash_sale::base::shutdown::Shutdown;
 
 /// A step of a round.
 #[derive(Clone, Copy, PartialEq)]
 enum Step {
     Slice(Scenario),
-    /// Wins at other levels of durability.
-    Levels,
+    /// Wins without a sync before each answer.
+    Everysec,
     /// The least that Redis could do for a win.
     Floor,
 }
 
 /// Processes that are measured beside the service, in turns with it.
+#[derive(Default)]
 pub struct Beside {
     bare_route: Option<Target>,
-    /// Started when they are first measured.
-    levels: Option<Levels>,
+    /// Where wins without syncs are asked for.
+    everysec: Option<Address>,
 }
 
 /// The figures of all rounds.
 #[derive(Default)]
 pub struct Figures {
     pub slices: Vec<Slice>,
-    pub levels: Vec<LevelSlice>,
+    pub everysec: Vec<Slice>,
     pub floor: Vec<Floor>,
 }
 
 impl Beside {
     /// Starts what the arguments ask for.
-    pub async fn start(arguments: &RunArguments, shutdown: &Shutdown) -> anyhow::Result<Self> {
-        let mut beside = Self { bare_route: None, levels: None };
+    pub async fn start(
+        arguments: &RunArguments,
+        target: &mut Target,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
+        let mut beside = Self::default();
+        if arguments.is_everything() {
+            let binary = session::binary(&arguments.service)?;
+            let level = ["--durability", "memory"];
+            beside.everysec = Some(target.start_door(&binary, &level, shutdown).await?);
+        }
         if arguments.scenarios().contains(&Scenario::Bare) {
             beside.bare_route = Some(Target::bare_route(shutdown).await?);
         }
@@ -65,10 +75,6 @@ pub async fn measure(
     target: &mut Target,
     beside: &mut Beside,
 ) -> anyhow::Result<Figures> {
-    if steps(arguments).contains(&Step::Levels) {
-        let binary = binary::of_service(arguments.binary.as_deref())?;
-        beside.levels = Some(Levels::start(target, &binary, bench).await?);
-    }
     let mut figures = Figures::default();
     for round in 0..arguments.rounds {
         let mut steps = steps(arguments);
@@ -87,14 +93,10 @@ pub async fn measure(
 fn steps(arguments: &RunArguments) -> Vec<Step> {
     let mut steps = Vec::new();
     for scenario in arguments.scenarios() {
-        let is_win = scenario == Scenario::Win;
-        if is_win && arguments.is_everything() {
-            steps.push(Step::Floor);
-        }
+        let has_more = scenario == Scenario::Win && arguments.is_everything();
+        steps.extend(has_more.then_some(Step::Floor));
         steps.push(Step::Slice(scenario));
-        if is_win && arguments.is_everything() {
-            steps.push(Step::Levels);
-        }
+        steps.extend(has_more.then_some(Step::Everysec));
     }
     steps
 }
@@ -109,23 +111,19 @@ async fn take(
 ) -> anyhow::Result<()> {
     match step {
         Step::Slice(scenario) => {
-            let pace = match (scenario, arguments.rate) {
-                (Scenario::Countdown, _) => Pace::Burst { requests: arguments.users.into() },
-                (_, Some(per_second)) => Pace::Open { per_second },
-                (_, None) => Pace::Closed,
-            };
+            let pace = arguments.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
             let target = match &mut beside.bare_route {
                 Some(bare) if scenario == Scenario::Bare => bare,
                 _ => target,
             };
             figures.slices.push(bench.slice(target, scenario, pace).await?);
         }
-        Step::Levels => {
-            let levels = beside.levels.as_ref().context("they are started before the rounds")?;
-            figures.levels.extend(levels.round(bench, target).await?);
+        Step::Everysec => {
+            let answering = beside.everysec.as_ref().context("it has been started")?;
+            figures.everysec.push(everysec::slice(bench, target, answering).await?);
         }
         Step::Floor => {
-            bench.progress.say("the least that Redis could do");
+            say("the least that Redis could do");
             figures.floor.push(floor::measure(target).await?);
         }
     }

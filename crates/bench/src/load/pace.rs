@@ -12,8 +12,8 @@ pub enum Pace {
     Closed,
     /// The clock: this many a second, evenly, whether the service keeps up or not.
     Open { per_second: f64 },
-    /// All users at the same instant.
-    Burst { requests: u64 },
+    /// As fast as connections are free, until so many are sent.
+    All { requests: u64 },
 }
 
 /// Shorter waits would only cost the client CPU time.
@@ -25,7 +25,7 @@ impl Pace {
         match self {
             Self::Closed => None,
             Self::Open { per_second } => Some(Duration::from_secs_f64(index as f64 / per_second)),
-            Self::Burst { .. } => Some(Duration::ZERO),
+            Self::All { .. } => Some(Duration::ZERO),
         }
     }
 
@@ -34,7 +34,7 @@ impl Pace {
         match self {
             Self::Closed => None,
             Self::Open { per_second } => Some((elapsed.as_secs_f64() * per_second).ceil() as u64),
-            Self::Burst { requests } => Some(requests),
+            Self::All { requests } => Some(requests),
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(pace.due_within(ms(1)), Some(1));
         assert_eq!(pace.due_within(ms(1_000)), Some(200));
         assert_eq!(Pace::Closed.due(3), None);
-        assert_eq!(Pace::Burst { requests: 9 }.due_within(ms(1)), Some(9));
+        assert_eq!(Pace::All { requests: 9 }.due_within(ms(1)), Some(9));
     }
 
     /// One connection; the service takes 1 ms, and once a whole second.

@@ -9,8 +9,6 @@ use crate::load::connection::Answer;
 
 /// The longest latency that can be told from longer ones.
 const LATENCY_US_MAX: u64 = 120_000_000;
-/// One step of the throughput over time.
-pub const STEP: Duration = Duration::from_millis(250);
 
 /// The end of a request: its status and, of a refusal, the code in its body; or the reason why there was no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,10 +31,6 @@ pub struct Recorder {
     /// Answers `overloaded` that don't say when to come back.
     pub without_retry_after: u64,
     pub endings: Vec<Ending>,
-    /// Answers in each [`STEP`] since the start.
-    pub steps: Vec<u64>,
-    /// When the last answer came.
-    pub last: Duration,
 }
 
 impl Recorder {
@@ -48,31 +42,27 @@ impl Recorder {
             good: histogram(),
             without_retry_after: 0,
             endings: Vec::new(),
-            steps: Vec::new(),
-            last: Duration::ZERO,
         }
     }
 
-    /// An answer, so long after the start.
-    pub fn answered(&mut self, answer: Answer, body: &[u8], at: Duration) {
+    /// An answer.
+    pub fn answered(&mut self, answer: Answer, body: &[u8]) {
         let Answer { status, retry_after } = answer;
         let code = if status >= 400 { text_after(body, "\"code\":\"") } else { "" };
         self.ended(status, code);
         self.without_retry_after += u64::from(code == "overloaded" && !retry_after);
-        let step = (at.as_micros() / STEP.as_micros()) as usize;
-        if self.steps.len() <= step {
-            self.steps.resize(step + 1, 0);
-        }
-        self.steps[step] += 1;
-        self.last = self.last.max(at);
     }
 
-    /// No answer.
+    /// The end of a request.
     pub fn ended(&mut self, status: u16, code: &str) {
-        let known = self.endings.iter_mut();
-        match known.into_iter().find(|ending| ending.status == status && ending.code == code) {
-            Some(ending) => ending.count += 1,
-            None => self.endings.push(Ending { status, code: code.to_owned(), count: 1 }),
+        self.add_endings(status, code, 1);
+    }
+
+    fn add_endings(&mut self, status: u16, code: &str, count: u64) {
+        let same = |known: &&mut Ending| known.status == status && known.code == code;
+        match self.endings.iter_mut().find(same) {
+            Some(known) => known.count += count,
+            None => self.endings.push(Ending { status, code: code.to_owned(), count }),
         }
     }
 
@@ -92,18 +82,8 @@ impl Recorder {
         self.good.add(&other.good).expect("same bounds");
         self.without_retry_after += other.without_retry_after;
         for ending in &other.endings {
-            let same =
-                |known: &&mut Ending| known.status == ending.status && known.code == ending.code;
-            match self.endings.iter_mut().find(same) {
-                Some(known) => known.count += ending.count,
-                None => self.endings.push(ending.clone()),
-            }
+            self.add_endings(ending.status, &ending.code, ending.count);
         }
-        self.steps.resize(self.steps.len().max(other.steps.len()), 0);
-        for (sum, step) in self.steps.iter_mut().zip(&other.steps) {
-            *sum += step;
-        }
-        self.last = self.last.max(other.last);
     }
 }
 
@@ -138,14 +118,13 @@ mod tests {
         let mut one = Recorder::new();
         let answer = |status| Answer { status, retry_after: false };
         let accepted = br#"{"order_id":"77","status":"pending"}"#;
-        one.answered(answer(202), accepted, Duration::from_millis(10));
-        let sold_out = br#"{"status":410,"code":"sold_out"}"#;
-        one.answered(answer(410), sold_out, Duration::from_millis(600));
-        one.answered(answer(503), br#"{"code":"overloaded"}"#, Duration::from_millis(600));
+        one.answered(answer(202), accepted);
+        one.answered(answer(410), br#"{"status":410,"code":"sold_out"}"#);
+        one.answered(answer(503), br#"{"code":"overloaded"}"#);
         let mut all = Recorder::new();
-        all.answered(answer(410), br#"{"code":"sold_out"}"#, Duration::from_millis(1));
+        all.answered(answer(410), br#"{"code":"sold_out"}"#);
         let come_back = Answer { status: 503, retry_after: true };
-        all.answered(come_back, br#"{"code":"overloaded"}"#, Duration::from_millis(1));
+        all.answered(come_back, br#"{"code":"overloaded"}"#);
         all.ended(0, "time-out");
         all.add(&one);
         let count = |status, code: &str| {
@@ -154,8 +133,6 @@ mod tests {
         };
         assert_eq!((count(410, "sold_out"), count(202, ""), count(0, "time-out")), (2, 1, 1));
         assert_eq!((count(503, "overloaded"), all.without_retry_after), (2, 1));
-        assert_eq!(all.steps, [3, 0, 2]);
-        assert_eq!(all.last, Duration::from_millis(600));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-use crate::load::connection::{Address, Answer, Connection, NoAnswer};
+use crate::load::connection::{Answer, Connection, NoAnswer};
 use crate::load::pace::{Pace, release_when_due};
 use crate::load::record::{Recorder, order_id};
 use crate::load::scenario::Workload;
@@ -113,13 +113,6 @@ impl Load {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Requests in the system now: due or sent, and not answered.
-    pub fn in_system(&self, now: Instant) -> u64 {
-        let elapsed = self.start.get().map_or(Duration::ZERO, |start| now - *start);
-        let came = self.plan.pace.due_within(elapsed).map(|due| due.min(self.total()));
-        came.unwrap_or_else(|| self.sent.load(Ordering::Relaxed)).saturating_sub(self.done())
-    }
-
     /// Whether everything that was to be sent has been answered.
     pub fn is_complete(&self) -> bool {
         self.plan.pace != Pace::Closed && self.done() >= self.total()
@@ -132,13 +125,8 @@ impl Load {
 
     /// Opens the connections; then starts the clock, and returns when it did.
     pub async fn start(self: &Arc<Self>, threads: &mut Threads) -> anyhow::Result<Instant> {
-        let share = |thread: usize| {
-            let (each, rest) = (
-                self.plan.connections / self.plan.threads,
-                self.plan.connections % self.plan.threads,
-            );
-            each + usize::from(thread < rest)
-        };
+        let Plan { connections, threads: count, .. } = self.plan;
+        let share = |thread| connections / count + usize::from(thread < connections % count);
         for thread in 0..self.plan.threads {
             let load = self.clone();
             let connections = share(thread);
@@ -186,7 +174,7 @@ impl Load {
 
     fn is_measured(&self, due: Duration) -> bool {
         let end = self.plan.warm_up + self.plan.measured;
-        matches!(self.plan.pace, Pace::Burst { .. }) || due >= self.plan.warm_up && due < end
+        matches!(self.plan.pace, Pace::All { .. }) || due >= self.plan.warm_up && due < end
     }
 
     /// When nothing is sent any more.
@@ -200,8 +188,8 @@ impl Load {
         let runtime = runtime.expect("a runtime needs a few file descriptors");
         let opened = runtime.block_on(async {
             let mut opened = Vec::new();
-            for address in self.workload.addresses.iter().cycle().take(connections) {
-                opened.push((Connection::open(address).await?, address.clone()));
+            for _ in 0..connections {
+                opened.push(Connection::open(&self.workload.address).await?);
             }
             anyhow::Ok(opened)
         });
@@ -216,9 +204,8 @@ impl Load {
         let local = LocalSet::new();
         let tasks: Vec<_> = opened
             .into_iter()
-            .map(|(connection, address)| {
-                let recorder = recorder.clone();
-                local.spawn_local(self.clone().drive(connection, address, start, recorder))
+            .map(|connection| {
+                local.spawn_local(self.clone().drive(connection, start, recorder.clone()))
             })
             .collect();
         local.block_on(&runtime, async {
@@ -244,7 +231,6 @@ impl Load {
     async fn drive(
         self: Arc<Self>,
         connection: Connection,
-        address: Address,
         start: Instant,
         recorder: Rc<RefCell<Recorder>>,
     ) {
@@ -270,7 +256,7 @@ impl Load {
             {
                 let mut recorder = recorder.borrow_mut();
                 match &answer {
-                    Ok(Ok(answer)) => recorder.answered(*answer, &body, now),
+                    Ok(Ok(answer)) => recorder.answered(*answer, &body),
                     Ok(Err(_)) => recorder.ended(0, "connection_failed"),
                     Err(_) => recorder.ended(0, "timed_out"),
                 }
@@ -283,7 +269,7 @@ impl Load {
                 self.promise(answer.status, index, &body);
                 continue;
             }
-            connection = Connection::open(&address).await.ok();
+            connection = Connection::open(&self.workload.address).await.ok();
             if connection.is_none() {
                 tokio::time::sleep(REOPEN_PAUSE).await;
             }

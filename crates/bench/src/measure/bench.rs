@@ -8,77 +8,65 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
-use crate::arguments::client::ClientArguments;
-use crate::figures::LittlesLaw;
+use crate::arguments::ClientArguments;
+use crate::figures::{Void, say};
 use crate::load::pace::Pace;
-use crate::load::record::{Ending, STEP, is_unknown};
+use crate::load::record::{Ending, is_unknown};
 use crate::load::scenario::{Book, Scenario, misplaced};
 use crate::load::sending::{Load, Outcome, Plan, Sampling, Threads};
 use crate::measure::cost::Reading;
 use crate::measure::durable::{self, Durable};
-use crate::measure::progress::Progress;
 use crate::measure::slice::{Latency, Slice};
-use crate::service::cpu::{CoreTimes, CpuTimes};
 use crate::service::target::Target;
-use crate::void::Void;
 use flash_sale::base::shutdown::Shutdown;
 
-/// Time between two looks at the concurrency.
+/// Time between two looks whether a slice that has a number of requests is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Time between two updates of the progress on a terminal.
-const SAY_EVERY: Duration = Duration::from_millis(200);
+/// Time that an answer is waited for.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for which the cheapest request is sent, to learn how many users a slice could need.
 const CALIBRATION: Duration = Duration::from_millis(700);
 /// Users for so many times the highest rate that was seen: machines have moods.
 const USERS_MARGIN: f64 = 2.0;
 /// Tries of a slice, each with more users than before.
 const USERS_TRIES: u32 = 3;
-/// Silence before all users come at once.
-const COUNTDOWN: Duration = Duration::from_secs(1);
 
 /// The common state of slices.
 pub struct Bench {
     pub client: ClientArguments,
-    pub progress: Progress,
     pub shutdown: Shutdown,
     /// Requests a second that were seen at most: by the cheapest request first, then by each scenario.
     pub fastest: HashMap<Option<Scenario>, f64>,
 }
 
-/// The clock, the books of the processes and the counter, at one moment.
+/// The clock and the counters, at one moment.
 struct Moment {
     at: Instant,
-    cpu: CpuTimes,
-    cores: Option<CoreTimes>,
     done: u64,
     good: u64,
     sent: u64,
 }
 
 impl Moment {
-    fn now(target: &Target, load: &Load) -> Self {
-        let at = Instant::now();
-        let cpu = target.processes.read();
-        let cores = CoreTimes::read();
-        Self { at, cpu, cores, done: load.done(), good: load.good(), sent: load.sent() }
+    fn now(load: &Load) -> Self {
+        Self { at: Instant::now(), done: load.done(), good: load.good(), sent: load.sent() }
     }
 }
 
 impl Bench {
     /// A bench that has seen no slice yet.
-    pub fn new(client: ClientArguments, progress: Progress, shutdown: Shutdown) -> Self {
-        Self { client, progress, shutdown, fastest: HashMap::new() }
+    pub fn new(client: ClientArguments, shutdown: Shutdown) -> Self {
+        Self { client, shutdown, fastest: HashMap::new() }
     }
 
     /// Learns the highest rate of any request on this machine.
     pub async fn calibrate(&mut self, target: &Target) -> anyhow::Result<()> {
-        self.progress.say("looking how fast anything can be");
-        let load = Load::new(self.plan(Pace::Closed, CALIBRATION), target.cheapest()?, None);
+        say("looking how fast anything can be");
+        let load = Load::new(self.plan(Pace::Closed, CALIBRATION), target.cheapest(), None);
         let mut threads = Threads::of(&load);
         let start = load.start(&mut threads).await?;
         let time = self.client.warm_up() + CALIBRATION;
-        self.progress.more(time);
-        self.watch(&load, start + time, "looking", &mut Vec::new()).await;
+        until(&load, start + time).await;
         threads.join().await?;
         self.saw(None, load.done() as f64 / start.elapsed().as_secs_f64());
         Ok(())
@@ -121,42 +109,33 @@ impl Bench {
     ) -> anyhow::Result<Option<Slice>> {
         let pace = plan.pace;
         let what = format!("{} {}", target.name, scenario.name()).trim().to_owned();
-        self.progress.say(format!("{what}: preparing"));
+        say(&what);
         let requests = self.requests_max(&plan, scenario);
         let (workload, mut book) = target.prepare(scenario, requests).await?;
         let (sampling, following) = self.follow_some(target, scenario, pace).unzip();
         let load = Load::new(plan, workload, sampling);
         let mut threads = Threads::of(&load);
-        if let Pace::Burst { .. } = pace {
-            self.progress.say(format!("{what}: in a second all users come"));
-            tokio::time::sleep(COUNTDOWN).await;
-        }
         let books = Reading::take(target).await?;
-        let mut before = Moment::now(target, &load);
-        let mut concurrency = Vec::new();
         let start = load.start(&mut threads).await?;
         let measured_from = start + load.plan.warm_up;
-        if !load.plan.warm_up.is_zero() {
-            self.watch(&load, measured_from, &what, &mut Vec::new()).await;
-            before = Moment::now(target, &load);
-        }
-        let end = measured_from + load.plan.measured;
-        self.watch(&load, end, &what, &mut concurrency).await;
-        let after = Moment::now(target, &load);
+        until(&load, measured_from).await;
+        let before = Moment::now(&load);
+        until(&load, measured_from + load.plan.measured).await;
+        let after = Moment::now(&load);
         let outcome = threads.join().await?;
         // The last promise has been made.
         let plan = load.plan.clone();
         drop(load);
         let drained = Instant::now();
-        let judge = target.judge.as_ref().filter(|_| target.writes);
+        let judge = target.judge().ok().filter(|_| target.writes);
         if let Some(judge) = judge {
-            self.progress.say(format!("{what}: the worker finishes"));
             judge.drain().await.with_context(|| what.clone())?;
         }
         let drain_seconds = judge.map(|_| drained.elapsed().as_secs_f64());
         let charged = charged(scenario, &outcome.recorder.endings);
-        if let Some(judge) = judge.filter(|_| scenario == Scenario::Win) {
-            judge.until_rows(&book.coupons, charged).await.with_context(|| what.clone())?;
+        if let Some((judge, coupon)) = judge.zip(book.coupon).filter(|_| scenario == Scenario::Win)
+        {
+            judge.until_rows(coupon, charged).await.with_context(|| what.clone())?;
         }
         let cost = books.cost(&Reading::take(target).await?, charged);
         let time_to_row = match following {
@@ -176,7 +155,7 @@ impl Bench {
             drain_seconds,
             time_to_row,
             cost,
-            ..figures(scenario, &plan, &before, &after, &outcome, &concurrency)
+            ..figures(scenario, &plan, &before, &after, &outcome)
         };
         self.saw(Some(scenario), slice.requests_per_second);
         Ok(Some(slice))
@@ -186,21 +165,13 @@ impl Bench {
     pub fn plan(&self, pace: Pace, measured: Duration) -> Plan {
         let threads = self.client.threads().min(self.client.connections as usize);
         let connections = self.client.connections as usize;
-        let timeout = self.client.timeout();
-        // A request that is due at the end has its time, too.
-        let late = timeout;
-        match pace {
+        let (warm_up, measured) = match pace {
             // As long as it takes, within a bound that only a broken service reaches.
-            Pace::Burst { .. } => {
-                let warm_up = Duration::ZERO;
-                let measured = 12 * timeout;
-                Plan { pace, connections, threads, warm_up, measured, timeout, late }
-            }
-            _ => {
-                let warm_up = self.client.warm_up();
-                Plan { pace, connections, threads, warm_up, measured, timeout, late }
-            }
-        }
+            Pace::All { .. } => (Duration::ZERO, 12 * TIMEOUT),
+            _ => (self.client.warm_up(), measured),
+        };
+        // A request that is due at the end has its time, too.
+        Plan { pace, connections, threads, warm_up, measured, timeout: TIMEOUT, late: TIMEOUT }
     }
 
     fn saw(&mut self, what: Option<Scenario>, per_second: f64) {
@@ -223,7 +194,7 @@ impl Bench {
         scenario: Scenario,
         pace: Pace,
     ) -> Option<(Sampling, JoinHandle<Option<Durable>>)> {
-        let (Some(judge), Pace::Open { per_second }) = (&target.judge, pace) else { return None };
+        let (Ok(judge), Pace::Open { per_second }) = (target.judge(), pace) else { return None };
         scenario.sells().then(|| {
             let every = (per_second / durable::SAMPLES_PER_SECOND).ceil().max(1.0) as u64;
             let (promises, promised) = mpsc::unbounded_channel();
@@ -231,26 +202,12 @@ impl Bench {
             (Sampling { every, promises }, following)
         })
     }
+}
 
-    /// Watches until this moment, or until all requests are answered.
-    async fn watch(&self, load: &Load, until: Instant, what: &str, concurrency: &mut Vec<u64>) {
-        let mut said = (Instant::now(), load.done());
-        loop {
-            let now = Instant::now();
-            if now >= until || load.is_complete() {
-                return;
-            }
-            concurrency.push(load.in_system(now));
-            let passed = now - said.0;
-            if passed >= SAY_EVERY {
-                let done = load.done();
-                let rate = (done - said.1) as f64 / passed.as_secs_f64();
-                self.progress.say(format!("{what}: {rate:.0} requests/s"));
-                self.progress.passed(passed);
-                said = (now, done);
-            }
-            sleep_until(until.min(now + LOOK_EVERY).into()).await;
-        }
+/// Waits until this moment, or until all requests are answered.
+async fn until(load: &Load, end: Instant) {
+    while !load.is_complete() && Instant::now() < end {
+        sleep_until(end.min(Instant::now() + LOOK_EVERY).into()).await;
     }
 }
 
@@ -291,42 +248,29 @@ fn figures(
     before: &Moment,
     after: &Moment,
     outcome: &Outcome,
-    concurrency: &[u64],
 ) -> Slice {
     let Outcome { recorder, never_sent, .. } = outcome;
     let requests = after.done - before.done;
-    let seconds = match plan.pace {
-        Pace::Burst { .. } => recorder.last.as_secs_f64(),
-        _ => (after.at - before.at).as_secs_f64(),
-    };
+    let seconds = (after.at - before.at).as_secs_f64();
     let per_second = |count: u64| count as f64 / seconds;
-    let requests_per_second = per_second(requests);
-    let in_system = concurrency.iter().sum::<u64>() as f64 / concurrency.len().max(1) as f64;
     let mut endings = recorder.endings.clone();
     endings.sort_by_key(|ending| std::cmp::Reverse(ending.count));
+    let rate = match plan.pace {
+        Pace::Open { per_second } => Some(per_second),
+        _ => None,
+    };
     Slice {
         scenario,
-        rate: match plan.pace {
-            Pace::Open { per_second } => Some(per_second),
-            _ => None,
-        },
+        rate,
         connections: plan.connections,
         seconds,
         requests,
-        requests_per_second,
+        requests_per_second: per_second(requests),
         good_per_second: per_second(after.good - before.good),
         sent_per_second: per_second(after.sent - before.sent),
         endings,
         never_sent: *never_sent,
-        cpu_us_per_request: CpuTimes::per_request(before.cpu, after.cpu, requests),
-        stolen_share: CoreTimes::stolen_share(before.cores, after.cores),
-        latency: (plan.pace != Pace::Closed).then(|| Latency::of(recorder)),
-        littles_law: LittlesLaw::check(
-            requests_per_second,
-            recorder.latency.mean() / 1_000.0,
-            in_system,
-        ),
-        over_time: recorder.steps.iter().map(|step| *step as f64 / STEP.as_secs_f64()).collect(),
+        latency: rate.map(|_| Latency::of(recorder)),
         drain_seconds: None,
         time_to_row: None,
         cost: None,

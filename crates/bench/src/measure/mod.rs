@@ -13,7 +13,3 @@ pub mod ceiling;
 pub mod floor;
 
 pub mod syncs;
-
-pub mod probe;
-
-pub mod progress;

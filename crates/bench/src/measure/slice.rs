@@ -3,7 +3,6 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::figures::LittlesLaw;
 use crate::load::record::{Ending, Recorder};
 use crate::load::scenario::Scenario;
 use crate::measure::cost::Cost;
@@ -27,15 +26,8 @@ pub struct Slice {
     /// Ends of all requests, those of the warm-up included.
     pub endings: Vec<Ending>,
     pub never_sent: u64,
-    /// Microseconds of CPU time for each request, within the measured time.
-    pub cpu_us_per_request: CpuTimes,
-    /// Part of the cores' time that the hypervisor gave to other machines meanwhile.
-    pub stolen_share: Option<f64>,
-    /// Open loop and countdown only: in a closed loop it would say nothing.
+    /// Open loop only: in a closed loop it would say nothing.
     pub latency: Option<Latency>,
-    pub littles_law: Option<LittlesLaw>,
-    /// Answers a second, in steps of a quarter of a second from the start.
-    pub over_time: Vec<f64>,
     /// From the last answer until all was written.
     pub drain_seconds: Option<f64>,
     pub time_to_row: Option<Durable>,
@@ -58,8 +50,6 @@ pub struct Latency {
     pub good_p99_ms: Option<f64>,
     /// 99 of 100 requests were sent at most so much later than they were due; part of the latency above.
     pub sent_late_p99_ms: f64,
-    /// Percentile and milliseconds, denser towards 100 %.
-    pub curve: Vec<(f64, f64)>,
 }
 
 impl Latency {
@@ -70,10 +60,6 @@ impl Latency {
         };
         let latency = &recorder.latency;
         let good = |share| (!recorder.good.is_empty()).then(|| at(&recorder.good, share));
-        // 0 %, 20 %, ... 90 %, 99 %, 99.9 %: as far as there are requests.
-        let nines = (latency.len().max(10) as f64).log10();
-        let steps = (0..).map(|step| f64::from(step) / 10.0).take_while(|step| *step <= nines);
-        let shares = steps.map(|step| 1.0 - 10_f64.powf(-step));
         Self {
             mean_ms: latency.mean() / 1_000.0,
             p50_ms: at(latency, 0.5),
@@ -84,7 +70,12 @@ impl Latency {
             good_p50_ms: good(0.5),
             good_p99_ms: good(0.99),
             sent_late_p99_ms: at(&recorder.lateness, 0.99),
-            curve: shares.map(|share| (share * 100.0, at(latency, share))).collect(),
         }
     }
+}
+
+/// The mean cost over all requests of these slices.
+pub fn mean_cpu<'a>(slices: impl IntoIterator<Item = &'a Slice>) -> CpuTimes {
+    let costs: Vec<&Cost> = slices.into_iter().filter_map(|slice| slice.cost.as_ref()).collect();
+    CpuTimes::mean(costs.iter().map(|cost| (&cost.cpu_us, cost.requests)))
 }

@@ -6,8 +6,7 @@ use super::cells::{Rows, figure, texts, thousands};
 use super::document::{Document, Markers, markdown};
 use crate::figures::Spread;
 use crate::results::budget::{Budget, Capacity};
-use crate::results::reached::Reached;
-use crate::results::run::RunReport;
+use crate::results::run::{Reached, RunReport};
 
 /// Begin and end of the goals.
 const GOALS: Markers = ["<!-- goals: written by make bench -->", "<!-- end of the goals -->"];
@@ -64,7 +63,7 @@ fn goals(report: &RunReport) -> String {
     let machine = &report.machine;
     let day = machine.measured_at.split('T').next().unwrap_or_default();
     let commit = machine.commit.as_deref().unwrap_or("an unknown commit");
-    let rounds = report.slices.iter().filter(|slice| Some(slice.scenario) == first(report)).count();
+    let rounds = report.floor.len();
     let met = report.goals.iter().filter(|goal| goal.met == Some(true)).count();
     let measured = report.goals.iter().filter(|goal| goal.met.is_some()).count();
     let load = machine.load_before.map_or("unknown".to_owned(), |load| format!("{load:.1}"));
@@ -76,20 +75,15 @@ fn goals(report: &RunReport) -> String {
     )
 }
 
-fn first(report: &RunReport) -> Option<crate::load::scenario::Scenario> {
-    Some(report.summaries.first()?.scenario)
-}
-
 /// The table of the 16 cores.
 fn cores(budget: Option<&Budget>) -> String {
     let Some(budget) = budget else { return "No CPU times were measured.\n".to_owned() };
-    let us = |name| figure(budget.us(name));
     let mut text = format!(
         "By the budget of {}: service {} µs, Redis {} µs, Postgres {} µs for a win.\n\n",
         budget.of,
-        us("service"),
-        us("Redis"),
-        us("Postgres")
+        figure(budget.cpu_us.service),
+        figure(budget.cpu_us.redis),
+        figure(budget.cpu_us.postgres)
     );
     let head = [
         "servers of Redis",

@@ -26,7 +26,6 @@ pub fn of_run(report: &RunReport) -> String {
     if latencies.len() > 1 {
         let title = "constant rate: latency from when each request was due";
         let _ = write!(text, "\n{title}\n\n{}\n", markdown(&latencies));
-        let _ = write!(text, "\nLittle's law, L = λW\n\n{}\n", markdown(&littles_law(report)));
     }
     for limits::Section { title, text: about, rows } in limits::sections(report) {
         let _ = write!(text, "\n{title}. {about}\n\n{}\n", markdown(&rows));
@@ -45,8 +44,8 @@ pub fn of_comparison(report: &CompareReport) -> String {
     let mut text = head(&report.machine);
     let _ = writeln!(text, "  {:<14}{}\n  {:<14}{}", "A", report.a, "B", report.b);
     let _ = write!(text, "\n{}\n\n", markdown(&ratios(report)));
-    for (name, verdict) in ["A", "B"].iter().zip(&report.verdicts) {
-        let _ = write!(text, "Verdict {name}: {}\n{}", verdict.sentence(), findings(verdict));
+    for verdict in &report.verdicts {
+        let _ = write!(text, "Verdict: {}\n{}", verdict.sentence(), findings(verdict));
     }
     text
 }
@@ -59,23 +58,31 @@ pub fn ratios(report: &CompareReport) -> Rows {
         let name = comparison.scenario.name();
         let figures = [
             ("requests/s", comparison.throughput),
+            ("CPU/request, service, Redis and Postgres", comparison.cpu),
             ("service CPU/request", comparison.service_cpu),
             ("Redis CPU/request", comparison.redis_cpu),
             ("Postgres CPU/request", comparison.postgres_cpu),
+            ("bytes of the append-only file/request", comparison.aof_bytes),
         ];
-        for (what, spread) in figures {
-            let Some(spread) = spread else { continue };
-            let Spread { min, lower_quartile, median, upper_quartile, max, count } = spread;
-            rows.push(vec![
-                format!("{name}: {what}"),
-                format!("{median:.3}"),
-                format!("{lower_quartile:.3} to {upper_quartile:.3}"),
-                format!("{min:.3} to {max:.3}"),
-                count.to_string(),
-            ]);
-        }
+        rows.extend(
+            figures.iter().filter_map(|(what, spread)| {
+                Some(ratio(format!("{name}: {what}"), spread.as_ref()?))
+            }),
+        );
     }
+    rows.extend(report.drain.iter().map(|spread| ratio("drain: rows/s".to_owned(), spread)));
     rows
+}
+
+fn ratio(what: String, spread: &Spread) -> Vec<String> {
+    let Spread { min, lower_quartile, median, upper_quartile, max, count } = spread;
+    vec![
+        what,
+        format!("{median:.3}"),
+        format!("{lower_quartile:.3} to {upper_quartile:.3}"),
+        format!("{min:.3} to {max:.3}"),
+        count.to_string(),
+    ]
 }
 
 /// Requests a second, ratios and CPU time of each scenario.
@@ -85,7 +92,6 @@ pub fn throughput(summaries: &[Summary]) -> Rows {
         "requests/s",
         "/ no-op",
         "service µs",
-        "/ no-op",
         "Redis µs",
         "Postgres µs",
         "client µs",
@@ -93,14 +99,12 @@ pub fn throughput(summaries: &[Summary]) -> Rows {
     ])];
     for summary in summaries {
         let Spread { min, median, max, .. } = summary.requests_per_second;
-        let ratio = |spread: Option<Spread>| figure(spread.map(|spread| spread.median));
         let cpu = &summary.cpu_us_per_request;
         rows.push(vec![
             summary.scenario.name(),
             format!("{} ({} to {})", thousands(median), thousands(min), thousands(max)),
-            ratio(summary.throughput_to_no_op),
+            figure(summary.throughput_to_no_op.map(|spread| spread.median)),
             figure(cpu.service),
-            ratio(summary.service_cpu_to_no_op),
             figure(cpu.redis),
             figure(cpu.postgres),
             figure(cpu.client),
@@ -127,7 +131,6 @@ pub fn latencies(report: &RunReport) -> Rows {
         "max ms",
         "sent late p99 ms",
         "never sent",
-        "last answer s",
         "202 to row p50 / p99 ms (±)",
     ])];
     for slice in with_latency(report) {
@@ -138,7 +141,7 @@ pub fn latencies(report: &RunReport) -> Rows {
         });
         rows.push(vec![
             slice.scenario.name(),
-            slice.rate.map_or("all at once".to_owned(), thousands),
+            figure(slice.rate),
             figure(Some(latency.p50_ms)),
             figure(Some(latency.p90_ms)),
             figure(Some(latency.p99_ms)),
@@ -146,26 +149,7 @@ pub fn latencies(report: &RunReport) -> Rows {
             figure(Some(latency.max_ms)),
             figure(Some(latency.sent_late_p99_ms)),
             slice.never_sent.to_string(),
-            figure(slice.rate.is_none().then_some(slice.seconds)),
             row,
-        ]);
-    }
-    rows
-}
-
-/// Requests in the system at one time: counted, and by the law.
-pub fn littles_law(report: &RunReport) -> Rows {
-    let mut rows =
-        vec![texts(&["scenario", "λ requests/s", "W mean ms", "λW", "L measured", "L / λW"])];
-    for slice in with_latency(report) {
-        let Some(law) = &slice.littles_law else { continue };
-        rows.push(vec![
-            slice.scenario.name(),
-            thousands(law.arrivals_per_second),
-            figure(Some(law.mean_latency_ms)),
-            figure(Some(law.expected_concurrency)),
-            figure(Some(law.measured_concurrency)),
-            figure(Some(law.ratio)),
         ]);
     }
     rows

@@ -3,9 +3,8 @@
 //! Each goal is a ratio within the run, or a figure that hardly depends on the machine. A ratio is taken round by round,
 //! of slices that are neighbours in time, and the median counts.
 
-use super::levels::Level;
-use super::reached::Reached;
-use super::run::RunReport;
+use super::drain::Round;
+use super::run::{Reached, RunReport};
 use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
 use crate::measure::cost::{Cost, RedisCost};
@@ -88,10 +87,7 @@ pub const GOALS: [Goal; 14] = [
         aim: Aim::AtLeast(0.85),
         unit: "",
         how: "leave out `--drain-orders 0`",
-        figures: |run| {
-            let rounds = run.drain.iter().flat_map(|drain| &drain.rounds);
-            rounds.map(|round| round.rows_per_second / round.copied_per_second).collect()
-        },
+        figures: |run| drained(run, |round| Some(round.rows_per_second / round.copied?.per_second)),
     },
     Goal {
         what: "202 to readable row, p99 at half load",
@@ -134,7 +130,8 @@ pub const GOALS: [Goal; 14] = [
         unit: "",
         how: WHOLE_RUN,
         figures: |run| {
-            ratios(&per_second(&run.at(Level::Memory)), &per_second(&run.of(Scenario::Win)))
+            let everysec: Vec<&Slice> = run.everysec.iter().collect();
+            ratios(&per_second(&everysec), &per_second(&run.of(Scenario::Win)))
         },
     },
     Goal {
@@ -149,10 +146,7 @@ pub const GOALS: [Goal; 14] = [
         aim: Aim::AtMost(24.0),
         unit: " bytes",
         how: "leave out `--drain-orders 0`",
-        figures: |run| {
-            let rounds = run.drain.iter().flat_map(|drain| &drain.rounds);
-            rounds.map(|round| round.redis_bytes_per_buyer).collect()
-        },
+        figures: |run| drained(run, |round| round.redis_bytes_per_buyer),
     },
 ];
 
@@ -189,6 +183,11 @@ impl Aim {
     }
 }
 
+/// A figure of each backlog.
+fn drained(run: &RunReport, figure: fn(&Round) -> Option<f64>) -> Vec<f64> {
+    run.drain.iter().flat_map(|drain| &drain.rounds).filter_map(figure).collect()
+}
+
 fn half_load(run: &RunReport) -> impl Iterator<Item = &Slice> {
     run.half_load.iter().filter(|slice| slice.scenario == Scenario::Win)
 }
@@ -219,8 +218,7 @@ fn redis(slices: &[&Slice], figure: fn(&RedisCost) -> Option<f64>) -> Vec<f64> {
 
 /// The floor: a no-op request, the script's minimum, and COPY of the row.
 fn win_to_floor(run: &RunReport) -> Vec<f64> {
-    let rounds = run.drain.iter().flat_map(|drain| &drain.rounds);
-    let copy = Spread::of(rounds.filter_map(|round| round.copy_cpu_us_per_row.postgres));
+    let copy = Spread::of(drained(run, |round| round.copied?.postgres_us_per_row));
     let Some(copy) = copy else { return Vec::new() };
     let no_op = service_us(run, Scenario::NoOp);
     let floors = no_op.iter().zip(&run.floor);

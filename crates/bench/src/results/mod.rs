@@ -4,10 +4,6 @@ pub mod goals;
 
 pub mod run;
 
-pub mod levels;
-
-pub mod reached;
-
 pub mod budget;
 
 pub mod compare;

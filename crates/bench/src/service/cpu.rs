@@ -40,36 +40,6 @@ struct Stat {
     ended_in_kernel: u64,
 }
 
-/// Time of all cores together since the machine was started (`/proc/stat`, proc_stat(5)), in clock ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoreTimes {
-    all: u64,
-    /// In which a core had work, and the hypervisor gave it to another machine.
-    stolen: u64,
-}
-
-impl CoreTimes {
-    /// Up to now.
-    pub fn read() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
-    }
-
-    fn parse(stat: &str) -> Option<Self> {
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user and nice.
-        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
-        let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { all: ticks.iter().sum(), stolen: *ticks.get(7)? })
-    }
-
-    /// Which part of the time between two readings was stolen.
-    pub fn stolen_share(before: Option<Self>, after: Option<Self>) -> Option<f64> {
-        let before = before?;
-        let after = after?;
-        let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
-        Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
-    }
-}
-
 impl Processes {
     /// The CPU time used so far.
     pub fn read(&self) -> CpuTimes {
@@ -181,17 +151,6 @@ mod tests {
         assert_eq!(parse(line), Some(stat));
         assert_eq!(parse("71 (x"), None);
         assert_eq!(parse("71 (x) S 1"), None);
-    }
-
-    #[test]
-    fn what_the_hypervisor_took_is_a_part_of_the_time() {
-        let at = |idle, stolen| {
-            CoreTimes::parse(&format!("cpu  10 0 10 {idle} 0 0 0 {stolen} 9 9\ncpu0 1 1"))
-        };
-        assert_eq!(at(70, 10), Some(CoreTimes { all: 100, stolen: 10 }));
-        assert_eq!(CoreTimes::stolen_share(at(70, 10), at(140, 40)), Some(0.3));
-        assert_eq!(CoreTimes::stolen_share(at(70, 10), at(70, 10)), None);
-        assert_eq!(CoreTimes::parse("cpu  1 2 3\n"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! May the figures be believed? What was answered is compared with what the stores hold.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -9,15 +10,14 @@ use serde::Serialize;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+use crate::figures::Void;
 use crate::load::scenario::Book;
-use crate::void::Void;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::buyers::census::census;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::installation;
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::log::LogState;
-use flash_sale::sale::reconcile;
 
 /// Time in which Redis has to answer, also beside a load that takes all there is.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,54 +40,14 @@ pub struct Judge {
     /// The process of our only connection to Postgres.
     pub backend: u32,
     appended_before: u64,
-    reconciler: Reconciler,
-}
-
-/// Comparer of the stores.
-#[derive(Clone, Debug)]
-pub enum Reconciler {
-    /// This program, for a service whose binary isn't known; it has to be of the same version.
-    Own,
-    /// The binary that is measured: only the same version knows what stands in its stores.
-    Binary {
-        /// The binary.
-        path: PathBuf,
-        /// URL of its Redis.
-        redis_url: String,
-        /// URL of its Postgres.
-        database_url: String,
-    },
-}
-
-impl Reconciler {
-    /// The disagreements between the stores, in words.
-    async fn disagreements(&self, judge: &Judge) -> anyhow::Result<Vec<String>> {
-        let Self::Binary { path, redis_url, database_url } = self else {
-            let report = reconcile::check(&judge.pool, &judge.redis, &judge.keys).await?;
-            return Ok(report.disagreements.iter().map(ToString::to_string).collect());
-        };
-        let mut command = tokio::process::Command::new(path);
-        command.args(["reconcile", "--redis-url", redis_url, "--database-url", database_url]);
-        let output = command.output().await.context("the stores can't be compared")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let found: Vec<String> =
-            text.lines().filter_map(|l| l.strip_prefix(DISAGREE)).map(str::to_owned).collect();
-        if !output.status.success() && found.is_empty() {
-            bail!(
-                "the stores can't be compared: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        Ok(found)
-    }
+    /// The measured binary compares the stores: only the same version knows what stands in them.
+    reconcile: Vec<OsString>,
 }
 
 /// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever promised = rows = distinct buyers
 /// <= units on offer, and Redis and Postgres agree about everything they hold.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
-    /// False: the stores were not named, so none of the fields below was checked.
-    pub checked: bool,
     pub accepted: u64,
     /// Claims without a known outcome; each may have taken a unit or not.
     pub unknown: u64,
@@ -103,17 +63,13 @@ pub struct Verdict {
 impl Judge {
     /// Connects to the stores of a service.
     pub async fn connect(
+        binary: &Path,
         redis_url: &str,
         database_url: &str,
-        key_prefix: &str,
-        reconciler: Reconciler,
     ) -> anyhow::Result<Self> {
-        // The URLs aren't quoted: they may hold passwords.
-        let redis = Redis::with_timeout(redis_url, PATIENCE)
-            .ok()
-            .context("--redis-url can't be understood")?;
-        let options = PgConnectOptions::from_str(database_url).ok();
-        let options = options.context("--database-url can't be understood")?;
+        let redis = Redis::with_timeout(redis_url, PATIENCE)?;
+        let options = PgConnectOptions::from_str(database_url)?;
+        let urls = ["reconcile", "--redis-url", redis_url, "--database-url", database_url];
         // One connection, so that its process is known and its CPU time isn't counted; and no time limit, because
         // reading every order of a long run takes a while.
         let pool = PgPoolOptions::new()
@@ -132,10 +88,10 @@ impl Judge {
         let mut judge = Self {
             pool,
             redis,
-            keys: Keys::new(key_prefix),
+            keys: Keys::new("fs"),
             backend: backend.unsigned_abs(),
             appended_before: 0,
-            reconciler,
+            reconcile: [vec![binary.into()], urls.map(OsString::from).to_vec()].concat(),
         };
         judge.appended_before = judge.log().await?.1;
         Ok(judge)
@@ -180,14 +136,12 @@ impl Judge {
         }
     }
 
-    /// Waits until the sales have as many rows, by the word of Postgres alone: an older service may log its orders in
+    /// Waits until the sale has as many rows, by the word of Postgres alone: an older service may log its orders in
     /// another format.
-    pub async fn until_rows(&self, coupons: &[CouponId], accepted: u64) -> anyhow::Result<()> {
-        let ids: Vec<i64> = coupons.iter().map(|coupon| coupon.get()).collect();
+    pub async fn until_rows(&self, coupon: CouponId, accepted: u64) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
-            let sql = "SELECT count(*) FROM orders WHERE coupon_id = ANY($1)";
-            let rows: i64 = sqlx::query_scalar(sql).bind(&ids).fetch_one(&self.pool).await?;
+            let rows = self.count(coupon).await?;
             if rows.unsigned_abs() >= accepted {
                 return Ok(());
             }
@@ -203,16 +157,14 @@ impl Judge {
 
     /// Judges all that was sold. Nothing may be in flight.
     pub async fn judge(&self, books: &[Book]) -> anyhow::Result<Verdict> {
-        let disagreements = self.reconciler.disagreements(self).await?;
-        let mut verdict = Verdict { checked: true, ..Verdict::default() };
+        let disagreements = self.disagreements().await?;
+        let mut verdict = Verdict::default();
         for book in books {
             let mut sold = Sold::default();
-            for coupon in &book.coupons {
-                let (rows, buyers) = self.rows(*coupon).await?;
-                let sale = census(&self.redis, &self.keys, *coupon).await?;
-                sold.stock += sale.total.unwrap_or(0) - sale.stock.unwrap_or(0);
-                sold.rows += rows;
-                sold.buyers += buyers;
+            if let Some(coupon) = book.coupon {
+                (sold.rows, sold.buyers) = self.rows(coupon).await?;
+                let sale = census(&self.redis, &self.keys, coupon).await?;
+                sold.stock = sale.total.unwrap_or(0) - sale.stock.unwrap_or(0);
             }
             verdict.findings.extend(sold.compare(book));
             verdict.add(book, &sold);
@@ -228,9 +180,31 @@ impl Judge {
         Ok(verdict)
     }
 
+    /// Number of orders.
+    pub async fn count(&self, coupon: CouponId) -> sqlx::Result<i64> {
+        let sql = "SELECT count(*) FROM orders WHERE coupon_id = $1";
+        sqlx::query_scalar(sql).bind(coupon.get()).fetch_one(&self.pool).await
+    }
+
+    /// Numbers of orders and of their users.
     async fn rows(&self, coupon: CouponId) -> sqlx::Result<(i64, i64)> {
         let sql = "SELECT count(*), count(DISTINCT user_id) FROM orders WHERE coupon_id = $1";
         sqlx::query_as(sql).bind(coupon.get()).fetch_one(&self.pool).await
+    }
+
+    /// The disagreements between the stores, in words.
+    async fn disagreements(&self) -> anyhow::Result<Vec<String>> {
+        let mut command = tokio::process::Command::new(&self.reconcile[0]);
+        command.args(&self.reconcile[1..]);
+        let output = command.output().await.context("the stores can't be compared")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found: Vec<String> =
+            text.lines().filter_map(|l| l.strip_prefix(DISAGREE)).map(str::to_owned).collect();
+        if !output.status.success() && found.is_empty() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("the stores can't be compared: {}", said.trim());
+        }
+        Ok(found)
     }
 }
 
@@ -278,9 +252,6 @@ impl Verdict {
 
     /// In one line.
     pub fn sentence(&self) -> String {
-        if !self.checked {
-            return "not checked: give --redis-url and --database-url of the service".to_owned();
-        }
         let Self { accepted, stock_sold, appended, rows, distinct_buyers, total, .. } = self;
         format!(
             "{accepted} answered 202, {stock_sold} units sold, {appended} orders promised, {rows} rows, {distinct_buyers} distinct buyers, of {total} units: {}",

@@ -2,27 +2,7 @@
 
 use private_servers::testing::run;
 
-use crate::support::{Folder, SECRET, Service, assert_exit_code, bench, path, short};
-
-#[tokio::test]
-async fn a_run_that_cannot_be_done_says_why() {
-    let service = Service::start(&[]).await;
-    let run_at = |arguments: &[&str]| {
-        let mut command = short(&["--url", &service.url]);
-        command.args(arguments);
-        run(command)
-    };
-    let no_secret = run_at(&[]).await;
-    assert_exit_code(&no_secret, 2);
-    assert!(no_secret.last_words().contains("--token-secret"), "{}", no_secret.stderr);
-    let no_route = run_at(&["--token-secret", SECRET, "--scenario", "no-op"]).await;
-    assert_exit_code(&no_route, 1);
-    assert!(no_route.last_words().contains("--no-op-route"), "{}", no_route.stderr);
-    let another = "another secret that is only good for tests";
-    let wrong_secret = run_at(&["--token-secret", another, "--scenario", "win"]).await;
-    assert_exit_code(&wrong_secret, 1);
-    assert!(wrong_secret.last_words().contains("(401)"), "{}", wrong_secret.stderr);
-}
+use crate::support::{Folder, assert_exit_code, bench, path};
 
 #[tokio::test]
 async fn a_missing_binary_is_named_with_the_command_that_builds_it() {
@@ -43,7 +23,7 @@ async fn arguments_that_do_not_fit_are_refused_before_anything_starts() {
     for (arguments, says) in [
         (&["--goals", "/nowhere/performance.md"][..], "can't be read"),
         (&["--goals", document], "has no line `<!-- goals"),
-        (&["--goals", document, "--scenario", "win"], "need a run of everything"),
+        (&["--goals", document, "--scenario", "win"], "needs a run of everything"),
         (&["compare", "--a", "x", "--b", "y", "--scenario", "bare"], "the bench's own"),
     ] {
         let mut command = bench(arguments);

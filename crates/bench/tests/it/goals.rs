@@ -1,30 +1,24 @@
-//! A run of everything: the goals, the budget of a win, and wins over lanes and processes.
+//! A run of everything: all figures, and the goals in their document.
 
-use private_servers::testing::Process;
 use serde_json::Value;
 
-use crate::support::{
-    Folder, Service, answered, assert_exit_code, bench, measured, path, read_json, short,
-};
+use crate::support::{Folder, answered, array, assert_exit_code, measured, path, read_json, short};
 
 /// A document with the markers of both tables.
 const DOCUMENT: &str = "Above.\n\n<!-- goals: written by make bench -->\nformer goals\n<!-- end of the goals -->\n\nBetween.\n\n\
     <!-- 16 cores: written by make bench -->\nformer cores\n<!-- end of the 16 cores -->\n\nBelow.\n";
 /// Goals whose figures are rates and latencies. CPU times have steps of a clock tick, which a short slice may not reach.
-const WITHOUT_TICKS: [&str; 8] = [
+const WITHOUT_TICKS: [&str; 9] = [
     "requests/s, win / no-op",
     "requests/s, sold out / no-op",
     "calls of Redis for 1,000 refusals",
     "requests/s, duplicate / no-op",
     "log to Postgres, rows/s / raw COPY",
     "p99 of a win at half load / p99 of fdatasync",
+    "goodput at twice the peak / peak",
     "requests/s, win, `appendfsync always` / `everysec`",
     "append-only file for a win, everything included",
 ];
-
-fn array<'a>(figures: &'a Value, name: &str) -> &'a Vec<Value> {
-    figures[name].as_array().unwrap_or_else(|| panic!("{name} is a list: {figures}"))
-}
 
 #[tokio::test]
 async fn a_run_of_everything_writes_the_goals() {
@@ -49,18 +43,11 @@ async fn a_run_of_everything_writes_the_goals() {
 }
 
 fn assert_everything_was_measured(figures: &Value) {
-    for beside in ["floor", "syncs", "half_load"] {
+    for beside in ["floor", "syncs", "half_load", "everysec", "overload"] {
         assert_eq!(array(figures, beside).len(), 1, "{beside}");
     }
-    let levels = array(figures, "levels").iter().map(|of| (&of["level"], &of["slice"]));
-    let levels: Vec<_> = levels.map(|(level, slice)| (level.as_str().unwrap(), slice)).collect();
-    assert_eq!(levels.iter().map(|of| of.0).collect::<Vec<_>>(), ["memory", "replica", "postgres"]);
-    assert!(answered(levels[2].1, 201) > 0, "{}", levels[2].1);
-    let confirmed_in_redis = levels[..2].iter().map(|of| of.1);
-    for slice in confirmed_in_redis {
-        assert!(answered(slice, 202) > 0, "{slice}");
-        assert_eq!(slice["cost"]["requests"], answered(slice, 202), "{slice}");
-    }
+    let without_sync = &figures["everysec"][0];
+    assert_eq!(without_sync["cost"]["requests"], answered(without_sync, 202), "{without_sync}");
     let bare = array(figures, "slices").iter().find(|slice| slice["scenario"] == "bare");
     assert!(bare.is_some_and(|bare| answered(bare, 202) > 0), "{bare:?}");
     let goals = array(figures, "goals");
@@ -68,6 +55,9 @@ fn assert_everything_was_measured(figures: &Value) {
         let goal = goals.iter().find(|goal| goal["what"] == what);
         let goal = goal.unwrap_or_else(|| panic!("{what} is a goal"));
         assert!(goal["figure"]["median"].is_f64() && goal["met"].is_boolean(), "{goal}");
+    }
+    for verdict in [&figures["overload"][0]["verdict"], &figures["drain"]["verdict"]] {
+        assert_eq!(verdict["findings"], serde_json::json!([]));
     }
 }
 
@@ -84,17 +74,4 @@ fn assert_tables(text: &str, goals: &[Value]) {
         assert!(text.contains(&format!("| {what} | {aim} | ")), "{what}: {text}");
     }
     assert!(text.contains("| servers of Redis | wins/s |"), "{text}");
-}
-
-/// Only then the difference of the two is the frame of a request and its token.
-#[tokio::test]
-async fn the_bare_route_answers_as_the_service_s_own() {
-    let service = Service::start(&["--no-op-route"]).await;
-    let bare = Process::spawn(bench(&["bare-route"]));
-    let line = bare.logged("the API listens on http://").await;
-    let (_, address) = line.split_once("http://").expect("the line has a URL");
-    let bare = format!("http://{address}");
-    let own = service.no_op(&service.url).await;
-    assert_eq!(own.0, 202);
-    assert_eq!(service.no_op(&bare).await, own);
 }

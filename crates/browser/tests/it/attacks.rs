@@ -149,7 +149,7 @@ async fn words_of_a_stranger_stay_words_and_fit_into_their_places() {
 async fn an_order_that_another_tab_pays_is_paid_once_and_one_that_it_closes_is_closed_here() {
     let shop = Shop::open(&[]).await;
     for (button, face, words) in
-        [(".buttons .go", "paid", "Paid"), (".buttons .other", "open", "Given up")]
+        [("#pay[aria-disabled=false]", "paid", "It's yours"), ("#yes", "open", "Order cancelled")]
     {
         let coupon = shop.sale(1, -1).await;
         let path = format!("/sale/{coupon}");
@@ -157,14 +157,17 @@ async fn an_order_that_another_tab_pays_is_paid_once_and_one_that_it_closes_is_c
         first.shows("open").await;
         first.click("#claim").await;
         first.shows("unpaid").await;
-        let token = first.eval("return sessionStorage.getItem('flash-sale.token')").await;
+        let token = first.eval("return localStorage.getItem('flash-sale.token')").await;
         // The first tab is in the background meanwhile, and looks at nothing.
         first.eval(HIDE).await;
         let second = shop.visit(Device::Desk, &path).await;
         second.eval(&format!("sessionStorage.setItem('flash-sale.token', '{token}'); sessionStorage.setItem('flash-sale.claimed.{coupon}', ''); return ''")).await;
         second.reload().await;
         second.shows("unpaid").await;
-        second.click(button).await;
+        if button == "#yes" {
+            second.click("#give-up").await;
+        }
+        second.click_once(button).await;
         second.shows(face).await;
         first.eval("window.show(); return ''").await;
         // At once, and not only when the time to pay is over.
@@ -203,18 +206,12 @@ async fn a_page_goes_on_with_the_next_process() {
     tab.shows("open").await;
     tab.click("#claim").await;
     tab.shows("unpaid").await;
-    let place = async || {
-        tab.eval(
-            "return String(document.querySelector('.buttons .go').getBoundingClientRect().top)",
-        )
-        .await
-    };
-    let aimed_at = place().await;
+    let aimed_at = tab.button_at().await;
     before.kill();
-    tab.reads("Connection lost. The countdown goes on").await;
-    assert_eq!(place().await, aimed_at, "the button moved under the finger");
-    tab.click(".buttons .go").await;
-    tab.reads("No answer. The page looks up what became of it").await;
+    tab.reads("Connection lost. Numbers may be out of date").await;
+    assert_eq!(tab.button_at().await, aimed_at, "the button moved under the finger");
+    tab.pay().await;
+    tab.reads("No answer. Checking what happened").await;
     let listen = url.strip_prefix("http://").expect("a URL");
     let (_after, _) = storefront(&[&urls[..], &["--in-process-gateway"]].concat(), listen).await;
     eventually("the line is live", async || {
@@ -222,7 +219,14 @@ async fn a_page_goes_on_with_the_next_process() {
     })
     .await;
     assert_eq!(tab.face().await, "unpaid");
-    tab.click(".buttons .go").await;
+    tab.pay().await;
     tab.shows("paid").await;
+    // Nobody is known without a token, and the page says so.
+    tab.eval("sessionStorage.clear(); return ''").await;
+    tab.reload().await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("invalid_token").await;
+    assert!(tab.said().await.starts_with("Please sign in. "), "{}", tab.said().await);
     tab.close().await;
 }

@@ -5,6 +5,9 @@
 // The page of a sale, as shoppers use it.
 mod shop;
 
+// The clerk's page.
+mod redeem;
+
 // The board, as an operator uses it.
 mod board;
 

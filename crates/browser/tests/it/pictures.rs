@@ -39,7 +39,7 @@ async fn take_the_pictures() {
     tab.shows("open").await;
     tab.click("#claim").await;
     tab.shows("unpaid").await;
-    tab.reads("211 left of 300").await;
+    tab.reads("211 of 300 left").await;
     take(&tab, "shop").await;
     tab.close_clean().await;
 

@@ -10,7 +10,7 @@ const TIMES: &str = "return String([...document.querySelectorAll('.way .took')].
 
 /// The time that the tab has kept for its request.
 const TRIP: &str =
-    "return String(sessionStorage.getItem(`flash-sale.trip.${location.pathname.split('/')[2]}`))";
+    "return String(localStorage.getItem(`flash-sale.trip.${location.pathname.split('/')[2]}`))";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_followed_from_the_page_of_its_sale() {

@@ -44,7 +44,7 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
         if !told.iter().any(in_time) {
             continue;
         }
-        if loss.fault == Fault::MemorySnapshot.name() {
+        if loss.fault == Fault::MemorySnapshot {
             return Excuse::LostWithProcess(format!("{} at {} ms", loss.fault, loss.lost_at));
         }
         let opened = first_opening(evidence, loss);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::verdict::{Broken, POISON_ORDERS_MAX};
 use crate::facts::{Event, Evidence, LaneFacts, Loss, Ms, Op, Outcome};
 
-/// Time for which a process believes "sold out" (`--sold-out-memory-ms`), with a second for a late reader.
+/// Time for which a process believes "sold out" (`limits::SOLD_OUT_MEMORY`), with a second for a late reader.
 const MEMORY_MS: Ms = 2_000;
 
 /// I11.

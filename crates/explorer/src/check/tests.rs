@@ -35,7 +35,7 @@ fn letter(user: i64, order: i64) -> Letter {
 
 fn loss() -> Loss {
     Loss {
-        fault: "flush-all",
+        fault: Fault::FlushAll,
         kept_until: 50,
         lost_at: 500,
         back_at: 510,

@@ -1,6 +1,5 @@
 //! Seeds, one after the other or several side by side.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::arguments::Arguments;
 use super::laboratory::Laboratory;
-use super::report::{Line, append, table};
+use super::report::{Line, sum};
 use super::shrink::shrink;
 use crate::plan::Need;
 use crate::world::Machine;
@@ -24,12 +23,9 @@ struct Queue {
     lines: Mutex<Vec<Line>>,
 }
 
-/// Runs each seed, until a Ctrl-C, and tells and appends what has been seen. False: an invariant is broken.
+/// Runs each seed, until a Ctrl-C, and tells what has been seen. False: an invariant is broken.
 pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result<bool> {
     say_skipped(machine);
-    if let Some(document) = &arguments.append {
-        is_writable(document)?;
-    }
     let queue = Arc::new(Queue {
         arguments: arguments.clone(),
         machine: machine.clone(),
@@ -47,14 +43,8 @@ pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result
     };
     // Dropped, a run ends its servers and removes their folders. Its seed is not among the lines.
     jobs.shutdown().await;
-    let mut lines = std::mem::take(&mut *lock(&queue.lines));
-    lines.sort_by_key(Line::seed);
-    println!("{}", table(&lines));
-    if let Some(document) = &arguments.append
-        && !lines.is_empty()
-    {
-        append(document, &arguments.service()?, &lines, &arguments.changes()).await?;
-    }
+    let lines = std::mem::take(&mut *lock(&queue.lines));
+    println!("{}", sum(&lines));
     let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
     if lines.iter().all(Line::holds) && !arguments.keep && ended.is_ok() {
         let _ = std::fs::remove_dir_all(arguments.logs());
@@ -97,12 +87,6 @@ impl Queue {
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().expect("no holder of this lock panics")
-}
-
-/// Fails before hours of runs, and not behind them.
-fn is_writable(document: &Path) -> anyhow::Result<()> {
-    let opened = std::fs::OpenOptions::new().append(true).open(document);
-    opened.map(drop).with_context(|| format!("nothing can be appended to {}", document.display()))
 }
 
 fn say_skipped(machine: &Machine) {

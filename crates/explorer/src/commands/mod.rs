@@ -9,7 +9,7 @@ mod shrink;
 // Everything that the runs of a job share.
 mod laboratory;
 
-// Lines, table, and the document that they are appended to.
+// A line for each seed, and their sum.
 mod report;
 
 // Arguments.

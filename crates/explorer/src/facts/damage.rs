@@ -1,12 +1,13 @@
 //! Damage done on purpose, and the lives of processes.
 
 use super::unit::Ms;
+use crate::plan::Fault;
 
 /// Redis lost data, because a fault made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The fault.
-    pub fault: &'static str,
+    pub fault: Fault,
     /// All that Redis had been told by then is still there.
     pub kept_until: Ms,
     /// Time from which on no claim was carried out on the newer data.
@@ -22,7 +23,7 @@ pub struct Loss {
 
 impl Loss {
     /// A loss after which Redis sells on only once it is up again, with its own data.
-    pub fn new(fault: &'static str, kept_until: Ms, (lost_at, back_at): (Ms, Ms)) -> Self {
+    pub fn new(fault: Fault, kept_until: Ms, (lost_at, back_at): (Ms, Ms)) -> Self {
         Self { fault, kept_until, lost_at, back_at, sells_on: false, is_of_replica: false }
     }
 }

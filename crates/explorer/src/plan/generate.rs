@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn a_seed_has_one_plan() {
         for seed in 0..200 {
-            assert_eq!(generate(seed, &Fault::ALL), generate(seed, &Fault::ALL));
+            assert_eq!(generate(seed, &Fault::all()), generate(seed, &Fault::all()));
         }
-        assert_ne!(generate(1, &Fault::ALL).acts, generate(2, &Fault::ALL).acts);
+        assert_ne!(generate(1, &Fault::all()).acts, generate(2, &Fault::all()).acts);
     }
 
     #[test]
     fn a_fault_ends_after_its_beginning_and_has_a_place_of_its_kind() {
-        for act in (0..300).flat_map(|seed| generate(seed, &Fault::ALL).acts) {
+        for act in (0..300).flat_map(|seed| generate(seed, &Fault::all()).acts) {
             assert!(act.begin_ms < act.end_ms, "{act:?}");
             assert!(act.fault.places().contains(&act.place), "{act:?}");
         }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn faults_of_one_ground_never_overlap() {
         for seed in 0..300 {
-            let acts = generate(seed, &Fault::ALL).acts;
+            let acts = generate(seed, &Fault::all()).acts;
             for (index, act) in acts.iter().enumerate() {
                 assert!(acts[..index].iter().all(|other| is_apart(act, other)), "seed {seed}");
             }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn faults_that_are_left_out_leave_the_others_as_they_were() {
-        let plan = generate(7, &Fault::ALL);
+        let plan = generate(7, &Fault::all());
         let less = plan.clone().without(&[0], Some(2));
         assert_eq!(less.acts, plan.acts[1..]);
         assert_eq!(less.clients, 2);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_larger_crowd_has_more_clients_and_units_and_the_same_faults() {
-        let plan = generate(7, &Fault::ALL);
+        let plan = generate(7, &Fault::all());
         let larger = plan.clone().times(4);
         assert_eq!(larger.clients, 4 * plan.clients);
         for (total, larger) in plan.sales.iter().zip(&larger.sales) {

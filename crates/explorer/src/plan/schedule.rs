@@ -99,8 +99,8 @@ impl Plan {
     }
 
     /// Names of the faults, each once.
-    pub fn faults(&self) -> Vec<&'static str> {
-        let mut names: Vec<&str> = self.acts.iter().map(|act| act.fault.name()).collect();
+    pub fn faults(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.acts.iter().map(|act| act.fault.name()).collect();
         names.sort_unstable();
         names.dedup();
         names

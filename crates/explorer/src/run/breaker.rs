@@ -71,8 +71,7 @@ impl Breaker {
     /// Notes that buyers are gone. A command without an answer may be carried out when Redis goes on.
     fn loses_buyers(&self, fault: Fault, back_at: Ms, answered: bool) {
         let lost_at = if answered { self.installation.time.now() } else { Ms::MAX };
-        let (fault, kept_until) = (fault.name(), Ms::MIN);
-        self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
+        self.loses(Loss::new(fault, Ms::MIN, (lost_at, back_at)));
     }
 
     /// One of the sales, by a number of the plan.

@@ -70,7 +70,7 @@ impl Breaker {
         time.reaches(act.end_ms).await;
         let back_at = time.now();
         if let Some(kept_until) = since {
-            let fault = act.fault.name();
+            let fault = act.fault;
             self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
         }
         self.installation.redis.lock().await.master_mut().ensure_up().await
@@ -89,7 +89,7 @@ impl Breaker {
         let lost_at = time.now();
         let changed = change(&redis);
         let back_at = time.now();
-        let fault = act.fault.name();
+        let fault = act.fault;
         self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
         redis.master_mut().ensure_up().await?;
         changed
@@ -140,7 +140,7 @@ impl Breaker {
         let (lost_at, back_at) = (time.now(), time.now());
         let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         redis.swap();
-        let fault = act.fault.name();
+        let fault = act.fault;
         self.loses(Loss {
             is_of_replica: true,
             ..Loss::new(fault, kept_until, (lost_at, back_at))
@@ -164,7 +164,7 @@ impl Breaker {
         let back_at = time.now();
         redis.swap();
         let _: String = redis.master().ask(&["REPLICAOF", "NO", "ONE"]).await?;
-        let (fault, lost_at) = (act.fault.name(), time.now());
+        let (fault, lost_at) = (act.fault, time.now());
         self.loses(Loss {
             sells_on: true,
             is_of_replica: true,
@@ -191,7 +191,7 @@ impl Breaker {
         let _: String = redis.master().ask(&["CLIENT", "PAUSE", "1200", "WRITE"]).await?;
         let back_at = time.now();
         let _: String = redis.master().ask(&["DEBUG", "RELOAD", "NOSAVE"]).await?;
-        let (fault, lost_at) = (act.fault.name(), time.now());
+        let (fault, lost_at) = (act.fault, time.now());
         self.loses(Loss { sells_on: true, ..Loss::new(fault, kept_until, (lost_at, back_at)) });
         redis.master().rewrite_file().await?;
         // As a master of its own it gets another replication ID, and all data anew.

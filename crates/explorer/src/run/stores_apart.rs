@@ -45,7 +45,7 @@ impl Breaker {
         }
         restored?;
         // Orders that were closed since the dump are open again, and letters may come of their users' later claims.
-        let loss = Loss::new(act.fault.name(), kept_until, (lost_at, lost_at));
+        let loss = Loss::new(act.fault, kept_until, (lost_at, lost_at));
         self.loses(Loss { sells_on: true, ..loss });
         let trust = if act.begin_ms.is_multiple_of(2) { "redis" } else { "postgres" };
         let deadline = Instant::now() + COMMAND_WITHIN;

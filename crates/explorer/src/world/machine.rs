@@ -43,7 +43,7 @@ impl Machine {
     /// The faults that can be caused here.
     pub fn faults(&self) -> Vec<Fault> {
         let can = |fault: &Fault| fault.need().is_none_or(|need| self.permits(need));
-        Fault::ALL.into_iter().filter(can).collect()
+        Fault::all().into_iter().filter(can).collect()
     }
 }
 

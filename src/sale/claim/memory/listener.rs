@@ -1,13 +1,10 @@
-//! Listens for units that come back, so that Redis is asked about their sale again at once; and for changes of coupons.
+//! Listens for units that come back, so that Redis is asked about their sale again at once.
 //!
 //! # Model
 //!
 //! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
 //! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its memory of that sale.
 //! While a process doesn't listen, it believes nothing (`sale/claim/memory/mod.rs`).
-//!
-//! On the same connection, a process hears of coupons that others have created or changed, and forgets how it showed
-//! them (`sale/coupon/cache`). That memory is short enough to be believed without listening, too.
 //!
 //! # What each failure does
 //!
@@ -36,25 +33,12 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, check_is_master};
 use crate::sale::claim::memory::Memories;
-use crate::sale::coupon::cache::CouponCache;
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 
 /// Listens as a task of the service, until it stops.
-pub fn listen(
-    redis: Redis,
-    keys: &Keys,
-    memories: Memories,
-    coupons: CouponCache,
-    shutdown: &Shutdown,
-) {
-    let listener = Listener {
-        redis,
-        additions: keys.additions_channel(),
-        changes: keys.changes_channel(),
-        memories,
-        coupons,
-    };
+pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown) {
+    let listener = Listener { redis, additions: keys.additions_channel(), memories };
     let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
         tokio::select! {
@@ -69,10 +53,7 @@ struct Listener {
     redis: Redis,
     /// Channel of units that come back.
     additions: String,
-    /// Channel of coupons that are created or changed.
-    changes: String,
     memories: Memories,
-    coupons: CouponCache,
 }
 
 impl Listener {
@@ -105,15 +86,14 @@ impl Listener {
     async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
-            let (memories, coupons) = (self.memories.clone(), self.coupons.clone());
-            let (changes, connected) = (self.changes.clone(), connected.clone());
+            let (memories, connected) = (self.memories.clone(), connected.clone());
             move |push: PushInfo| {
                 match push.kind {
-                    PushKind::Message => match coupon_in(&push, &changes) {
-                        Some((_, true)) => coupons.forget(),
-                        Some((coupon, false)) => memories.forget(coupon),
-                        None => {}
-                    },
+                    PushKind::Message => {
+                        if let Some(coupon) = coupon_in(&push) {
+                            memories.forget(coupon);
+                        }
+                    }
                     PushKind::Disconnection => connected.store(false, Ordering::Release),
                     _ => {}
                 }
@@ -121,7 +101,7 @@ impl Listener {
             }
         };
         let (mut connection, server) = self.redis.listening_connection(heard).await?;
-        connection.subscribe(&[&self.additions, &self.changes]).await?;
+        connection.subscribe(&self.additions).await?;
         self.memories.begin_listening(server, connected.clone());
         Ok((connection, connected))
     }
@@ -146,15 +126,10 @@ impl Listener {
     }
 }
 
-/// The coupon whose id the message is, and whether the message came on the channel of changes. Any other message is
-/// ignored.
-fn coupon_in(push: &PushInfo, changes: &str) -> Option<(CouponId, bool)> {
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
-        _ => None,
-    };
-    let [channel, message, ..] = &push.data[..] else { return None };
-    Some((text(message)?.parse().ok()?, text(channel)? == changes))
+/// The coupon whose id the message is. Any other message is ignored.
+fn coupon_in(push: &PushInfo) -> Option<CouponId> {
+    let [_, Value::BulkString(message), ..] = &push.data[..] else { return None };
+    std::str::from_utf8(message).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -162,23 +137,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coupon_in_reads_the_id_and_tells_changes_from_additions() {
+    fn coupon_in_reads_the_id() {
         let bytes = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let coupon = CouponId::compose(5, 1);
         let id = coupon.to_string();
         for (data, read) in [
-            (vec![bytes("changes"), bytes(&id)], Some((coupon, true))),
-            (vec![bytes("additions"), bytes(&id)], Some((coupon, false))),
-            (vec![bytes("additions"), bytes(&id), Value::Int(1)], Some((coupon, false))),
+            (vec![bytes("additions"), bytes(&id)], Some(coupon)),
+            (vec![bytes("additions"), bytes(&id), Value::Int(1)], Some(coupon)),
             (vec![bytes("additions"), bytes("x")], None),
             (vec![bytes("additions"), Value::Int(coupon.get())], None),
-            (vec![Value::Int(1), bytes(&id)], None),
             (vec![bytes("additions"), Value::BulkString(vec![0xff])], None),
             (vec![bytes("additions")], None),
             (vec![], None),
         ] {
             let push = PushInfo { kind: PushKind::Message, data };
-            assert_eq!(coupon_in(&push, "changes"), read, "{push:?}");
+            assert_eq!(coupon_in(&push), read, "{push:?}");
         }
     }
 }

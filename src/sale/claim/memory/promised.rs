@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! A retry of a claim reaches the same process again most of the time. After each call of the script, the process
-//! notes the orders of its buyers, and that this edition of the sale held a moment ago. For `--sold-out-memory-ms` a
+//! notes the orders of its buyers, and that this edition of the sale held a moment ago. For [`limits::SOLD_OUT_MEMORY`] a
 //! repeat is answered from there. Half-way through, one repeat is sent to Redis all the same, and its answer renews
 //! the belief for all.
 //!

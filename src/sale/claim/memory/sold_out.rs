@@ -2,7 +2,7 @@
 //!
 //! # Model
 //!
-//! When the script says SOLD_OUT, the process believes that for `--sold-out-memory-ms`. Half-way through, one claim
+//! When the script says SOLD_OUT, the process believes that for [`limits::SOLD_OUT_MEMORY`]. Half-way through, one claim
 //! is sent to Redis all the same, and its answer renews the belief for all users; any other answer ends it.
 //!
 //! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
@@ -38,7 +38,7 @@
 //!
 //! * Redis away: the process believes nothing, and claims are 503 like all others.
 //! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
-//!   or `--sold-out-memory-ms`, whichever is shorter. For that time a user may be told "sold out" although a unit is
+//!   or [`limits::SOLD_OUT_MEMORY`], whichever is shorter. For that time a user may be told "sold out" although a unit is
 //!   there, and so may the buyer of such a unit when they ask again at this process. The memory never makes a
 //!   promise.
 //!

@@ -5,6 +5,8 @@
 
 mod queries;
 
+use std::collections::BTreeMap;
+
 use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::kit::postgres;
@@ -14,9 +16,8 @@ use crate::sale::ids::{CouponId, Lane};
 
 pub use queries::{
     HeldSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed, ended,
-    exists, is_loaded, load_id, loaded, loaded_in, loaded_of, lock_holder, lock_units_left,
-    locked_among, newest_loaded, open_of, revisions, sold, to_build, to_load, total, unapplied,
-    units_left,
+    is_loaded, load_id, loaded, loaded_in, loaded_of, lock_holder, newest_loaded, open_of,
+    to_build, to_load, total, unapplied,
 };
 
 /// Facts of Postgres about a coupon for its load.
@@ -232,44 +233,44 @@ pub async fn set_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
     Ok(())
 }
 
-/// Outcome of counting units as sold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sold {
-    /// Counted.
-    Counted,
-    /// Counted, and the sale is archived, which takes no order any more.
-    CountedInArchive,
-    /// There aren't so many units. Nothing has changed.
-    NoUnits,
+/// A sale whose row is locked.
+#[derive(Debug)]
+pub struct LockedSale {
+    /// Units that Postgres hasn't counted as sold.
+    pub left: i64,
+    /// Whether it is archived, and takes no order any more.
+    pub is_archived: bool,
 }
 
-/// Counts `orders` more units as sold.
-pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<Sold> {
-    let is_archived = sqlx::query_scalar!(
-        r#"UPDATE flash_sales SET sold = sold + $2, updated_at = now()
-           WHERE coupon_id = $1 AND sold + $2 <= total
-           RETURNING archived_at IS NOT NULL AS "archived!""#,
+/// Locks the rows of these sales, in the order of their coupons: until the transaction ends their units stay.
+pub async fn lock(
+    tx: &mut PgConnection,
+    coupons: impl Iterator<Item = CouponId>,
+) -> sqlx::Result<BTreeMap<CouponId, LockedSale>> {
+    let coupons: Vec<i64> = coupons.map(CouponId::get).collect();
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon: CouponId", total - sold AS "left!", archived_at IS NOT NULL AS "is_archived!"
+           FROM flash_sales WHERE coupon_id = ANY($1) ORDER BY coupon_id FOR NO KEY UPDATE"#,
+        &coupons,
+    )
+    .fetch_all(tx)
+    .await?;
+    let sale = |left, is_archived| LockedSale { left, is_archived };
+    Ok(rows.into_iter().map(|row| (row.coupon, sale(row.left, row.is_archived))).collect())
+}
+
+/// Counts `orders` more units as sold. False, and no change, if there aren't so many, or the sale is archived, which takes
+/// no order any more.
+pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
+         WHERE coupon_id = $1 AND sold + $2 <= total AND archived_at IS NULL",
         coupon.get(),
         orders,
     )
-    .fetch_optional(tx)
+    .execute(tx)
     .await?;
-    Ok(match is_archived {
-        Some(false) => Sold::Counted,
-        Some(true) => Sold::CountedInArchive,
-        None => Sold::NoUnits,
-    })
-}
-
-/// The archived sales among these.
-pub async fn archived_among(tx: &mut PgConnection, coupons: &[i64]) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon: CouponId" FROM flash_sales
-           WHERE coupon_id = ANY($1) AND archived_at IS NOT NULL"#,
-        coupons,
-    )
-    .fetch_all(tx)
-    .await
+    Ok(done.rows_affected() == 1)
 }
 
 /// Takes `orders` units off `sold`: as many live orders have been closed in this transaction.
@@ -340,11 +341,12 @@ pub async fn archive(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::R
          WHERE coupon_id = $1 AND archived_at IS NULL
            AND EXISTS (SELECT FROM coupons
                        WHERE id = $1 AND state = 'ended' AND revision = applied_revision)
-           AND (SELECT min(claimed_at) FROM orders WHERE orders.coupon_id = $1 AND status = 'unpaid') IS NULL
+           AND (SELECT id FROM orders
+                WHERE (orders.coupon_id, status, id) > ($1, 'unpaid', 0)
+                  AND (orders.coupon_id, status, id) <= ($1, 'unpaid', 9223372036854775807)
+                ORDER BY orders.coupon_id, status, id LIMIT 1) IS NULL
            AND (SELECT min(updated_at) FROM stock_returns
-                WHERE what = 'unit' AND stock_returns.coupon_id = $1 AND done_at IS NULL) IS NULL
-           AND (SELECT min(updated_at) FROM stock_returns
-                WHERE what = 'place' AND stock_returns.coupon_id = $1 AND done_at IS NULL) IS NULL
+                WHERE stock_returns.coupon_id = $1 AND done_at IS NULL) IS NULL
            AND (SELECT min(order_id) FROM dead_letters
                 WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL) IS NULL",
         coupon.get(),

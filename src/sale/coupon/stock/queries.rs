@@ -1,7 +1,6 @@
 //! Reading the table of sales: those that Redis has to hold, or soon will; and the items of the passes over sales.
 //! Postponed items (`sale/postponed.rs`) are left out until they are due.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -29,44 +28,6 @@ pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx:
     Ok(())
 }
 
-/// Those of these sales of which another session keeps the row locked, so that orders of them can neither be written nor
-/// closed. Of a sale that sells, the writers lock the row in turns: only a lock that one holder keeps for a
-/// [moment](limits::KEPT_LOCK_MIN) counts.
-pub async fn locked_among(
-    pool: &PgPool,
-    coupons: impl IntoIterator<Item = CouponId>,
-) -> sqlx::Result<BTreeSet<CouponId>> {
-    let coupons: Vec<i64> = coupons.into_iter().map(CouponId::get).collect();
-    if coupons.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let first = lock_holders(pool, &coupons).await?;
-    if first.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    tokio::time::sleep(limits::KEPT_LOCK_MIN).await;
-    let second = lock_holders(pool, &coupons).await?;
-    let kept = first.into_iter().filter(|(coupon, holder)| second.get(coupon) == Some(holder));
-    Ok(kept.map(|(coupon, _)| coupon).collect())
-}
-
-/// The locked ones of these sales, each with the transaction, or the group of them, that has locked its row.
-async fn lock_holders(pool: &PgPool, coupons: &[i64]) -> sqlx::Result<BTreeMap<CouponId, String>> {
-    let mut tx = postgres::begin_planning(pool).await?;
-    let locked = sqlx::query!(
-        // The lock that writing or closing an order takes, without waiting for it.
-        r#"WITH free AS (
-               SELECT coupon_id FROM flash_sales WHERE coupon_id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED)
-           SELECT coupon_id AS "coupon_id: CouponId", xmax::text AS "holder!" FROM flash_sales
-           WHERE coupon_id = ANY($1) AND coupon_id <> ALL(ARRAY(SELECT coupon_id FROM free))"#,
-        coupons,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.rollback().await?;
-    Ok(locked.into_iter().map(|row| (row.coupon_id, row.holder)).collect())
-}
-
 /// The session that keeps the row of this sale locked, in words; `None` if the row is free.
 pub async fn lock_holder(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar!(
@@ -85,52 +46,11 @@ pub async fn lock_holder(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option
     .await
 }
 
-/// Whether there is a sale of this coupon.
-pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $1) AS "exists!""#,
-        coupon.get()
-    )
-    .fetch_one(tx)
-    .await
-}
-
-/// Units that this sale counts as sold; 0 if there is no such sale.
-pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
-    let sold =
-        sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get());
-    Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
-}
-
 /// Units on offer of this sale; 0 if there is no such sale.
 pub async fn total(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     let total =
         sqlx::query_scalar!("SELECT total FROM flash_sales WHERE coupon_id = $1", coupon.get());
     Ok(total.fetch_optional(pool).await?.unwrap_or(0))
-}
-
-/// Units that Postgres hasn't counted as sold; `None` if there is no such sale.
-pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
-    sqlx::query_scalar!(
-        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1"#,
-        coupon.get(),
-    )
-    .fetch_optional(tx)
-    .await
-}
-
-/// The same, with the row locked: until the transaction ends the number stays.
-///
-/// # Errors
-///
-/// As [`units_left`].
-pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
-    sqlx::query_scalar!(
-        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE"#,
-        coupon.get(),
-    )
-    .fetch_optional(tx)
-    .await
 }
 
 /// A sale that Redis has to hold, as Postgres knows it.
@@ -243,121 +163,73 @@ pub async fn to_build(
     .await
 }
 
-/// Coupons behind `after` that Redis has to hold, in the order of their ids, each with its newest revision.
-pub async fn revisions(
-    pool: &PgPool,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(CouponId, i64)>> {
-    let rows = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId", revision
-           FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND coupon_id > coalesce($1::bigint, 0)
-           ORDER BY coupon_id LIMIT $2"#,
-        after.map(CouponId::get),
-        limit,
-    )
-    .fetch_all(pool)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.coupon_id, row.revision)).collect())
-}
-
-/// Sales behind `after` that open within `ahead`, aren't over, and have never been loaded.
-pub async fn to_load(
-    pool: &PgPool,
-    ahead: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
+/// Sales that open within `ahead`, aren't over, and have never been loaded.
+pub async fn to_load(pool: &PgPool, ahead: Duration) -> sqlx::Result<Vec<CouponId>> {
     sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
-             AND closes_at > now() AND state <> 'ended' AND coupon_id > coalesce($2::bigint, 0)
+             AND closes_at > now() AND state <> 'ended'
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'warm_up' AND item = coupon_id AND next_try_at > now())
-           ORDER BY coupon_id LIMIT $3"#,
+           ORDER BY coupon_id"#,
         ahead.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
     )
     .fetch_all(pool)
     .await
 }
 
-/// Coupons after `after` whose newest revision Redis isn't known to have, in the order of their ids.
-pub async fn unapplied(
-    pool: &PgPool,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
+/// Coupons whose newest revision Redis isn't known to have.
+pub async fn unapplied(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
     sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
-             AND coupon_id > coalesce($1::bigint, 0)
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'changes' AND item = coupon_id AND next_try_at > now())
-           ORDER BY coupon_id LIMIT $2"#,
-        after.map(CouponId::get),
-        limit,
+           ORDER BY coupon_id"#
     )
     .fetch_all(pool)
     .await
 }
 
-/// Sales after `after` in Redis that haven't been ended though their window closed so long ago, each with the time of
+/// Sales in Redis that haven't been ended though their window closed so long ago, each with the time of
 /// that.
-pub async fn closed(
-    pool: &PgPool,
-    ago: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
+pub async fn closed(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
     let rows = sqlx::query!(
         r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
            FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
-             AND closes_at < now() - $1 * interval '1 second' AND coupon_id > coalesce($2::bigint, 0)
+             AND closes_at < now() - $1 * interval '1 second'
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
-           ORDER BY coupon_id LIMIT $3"#,
+           ORDER BY coupon_id"#,
         ago.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
     )
     .fetch_all(pool)
     .await?;
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
 }
 
-/// Sales after `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. An
+/// Sales that ended so long ago, that Redis has as ended, and of which nothing is known to be open. An
 /// early look at the decision of [`archive`](super::archive), so that no sale is compared in vain.
-pub async fn ended(
-    pool: &PgPool,
-    ago: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
+pub async fn ended(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<CouponId>> {
     let mut tx = postgres::begin_planning(pool).await?;
     let ended = sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
              AND applied_revision = revision
              AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
-             AND coupon_id > coalesce($2::bigint, 0)
-             AND (SELECT min(claimed_at) FROM orders
-                  WHERE orders.coupon_id = coupons.id AND status = 'unpaid') IS NULL
+             AND (SELECT orders.id FROM orders
+                  WHERE (orders.coupon_id, status, orders.id) > (coupons.id, 'unpaid', 0)
+                    AND (orders.coupon_id, status, orders.id) <= (coupons.id, 'unpaid', 9223372036854775807)
+                  ORDER BY orders.coupon_id, status, orders.id LIMIT 1) IS NULL
              AND (SELECT min(updated_at) FROM stock_returns
-                  WHERE what = 'unit' AND stock_returns.coupon_id = coupons.id AND done_at IS NULL) IS NULL
-             AND (SELECT min(updated_at) FROM stock_returns
-                  WHERE what = 'place' AND stock_returns.coupon_id = coupons.id AND done_at IS NULL) IS NULL
+                  WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL) IS NULL
              AND (SELECT min(order_id) FROM dead_letters
                   WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL) IS NULL
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
-           ORDER BY coupon_id LIMIT $3"#,
+           ORDER BY coupon_id"#,
         ago.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
     )
     .fetch_all(&mut *tx)
     .await?;
@@ -394,8 +266,7 @@ pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::R
         // A million of them may be due at one time, so not all are counted.
         r#"SELECT (SELECT count(*) FROM (SELECT FROM orders WHERE coupon_id = $1 AND status = 'unpaid' LIMIT $2) AS unpaid)
                       AS "unpaid!",
-                  (SELECT count(*) FROM stock_returns
-                   WHERE what = ANY('{unit,place}') AND coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
+                  (SELECT count(*) FROM stock_returns WHERE coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
                   (SELECT count(*) FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL) AS "dead_letters!""#,
         coupon.get(),
         limits::UNPAID_COUNTED_MAX,
@@ -404,21 +275,14 @@ pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::R
     .await
 }
 
-/// Archived sales behind `after` that may still be in Redis, each with its total.
-pub async fn archived(
-    pool: &PgPool,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(CouponId, i64)>> {
+/// Archived sales that may still be in Redis, each with its total.
+pub async fn archived(pool: &PgPool) -> sqlx::Result<Vec<(CouponId, i64)>> {
     let sales = sqlx::query!(
         r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
            WHERE archived_at IS NOT NULL AND removed_at IS NULL
-             AND coupon_id > coalesce($1::bigint, 0)
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
-           ORDER BY coupon_id LIMIT $2"#,
-        after.map(CouponId::get),
-        limit,
+           ORDER BY coupon_id"#
     )
     .fetch_all(pool)
     .await?;

@@ -15,8 +15,7 @@
 //!
 //! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one
 //! gets its next: a backlog of one sale holds up no other. The pass finds the coupons by stepping through an index
-//! from one to the next, so a turn costs the same however many rows the others have. Places need no sale, and are
-//! dealt with by themselves, before the units.
+//! from one to the next, so a turn costs the same however many rows the others have.
 //!
 //! The order of a discarded dead letter has a row here as well. Its letter held a unit if Redis has the user as a buyer
 //! by it, and then the unit comes back like any other.
@@ -41,14 +40,14 @@ use sqlx::PgPool;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::Redis;
-use crate::kit::script::VariadicScript;
+use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::load::Loader;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
-use crate::sale::order::give_back::places::{Places, pairs};
+use crate::sale::order::give_back::places::pairs;
 use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::{Postponed, Tries};
 use crate::sale::{Failure, Stores};
@@ -59,7 +58,7 @@ pub struct StockReturns {
     redis: Redis,
     keys: Keys,
     give_back: VariadicScript,
-    places: Places,
+    free_place: Script<1>,
     /// Loader of sales: raises the alarm.
     loader: Arc<Loader>,
     lanes: Arc<LaneStates>,
@@ -76,18 +75,11 @@ struct Waiting {
 }
 
 /// An open row.
-#[derive(Clone, Copy)]
 struct Open {
     order_id: OrderId,
     user_id: UserId,
-}
-
-/// Result of some open rows.
-struct Settled {
-    /// Rows that can be closed.
-    done: Vec<Open>,
-    /// Failure for which the others stay open, if any.
-    tried: Result<(), Failure>,
+    /// `unit` or `place`.
+    what: String,
 }
 
 /// Result of one turn of a coupon.
@@ -100,21 +92,6 @@ struct Turn {
     tried: Result<(), Failure>,
 }
 
-/// One run of the pass, with the items that it has postponed before.
-struct Run<'a> {
-    /// `unit` or `place`.
-    what: &'static str,
-    pass: Pass,
-    tries: Tries<'a>,
-}
-
-impl Turn {
-    /// A result without any closed row, for this reason.
-    fn failed(failure: Failure) -> Self {
-        Self { closed: 0, is_full: false, tried: Err(failure) }
-    }
-}
-
 impl StockReturns {
     /// A pass over these stores.
     pub fn new(
@@ -125,8 +102,8 @@ impl StockReturns {
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
-        let places = Places::new(keys.clone());
-        Self { pool, redis, keys, give_back, places, loader, lanes, postponed }
+        let free_place = Script::new(include_str!("../../../../lua/free_place.lua"));
+        Self { pool, redis, keys, give_back, free_place, loader, lanes, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
@@ -135,42 +112,38 @@ impl StockReturns {
     ///
     /// When a store doesn't answer; units that are back by then may be tried again.
     pub async fn pass(&self) -> Result<Ran, Failure> {
-        let places = self.work_through("place", Pass::Places).await?;
-        let units = self.work_through("unit", Pass::StockReturns).await?;
-        Ok(Ran { items: places.items + units.items, goes_on: places.goes_on || units.goes_on })
-    }
-
-    async fn work_through(&self, what: &'static str, pass: Pass) -> Result<Ran, Failure> {
-        let tries = self.postponed.begin(pass).await?;
-        let mut run = Run { what, pass, tries };
+        let mut tries = self.postponed.begin(Pass::StockReturns).await?;
         let mut ran = Ran { items: 0, goes_on: true };
         for _ in 0..limits::PASS_BATCHES_MAX {
-            let (closed, goes_on) = self.round(&mut run).await?;
+            let (closed, goes_on) = self.round(&mut tries).await?;
             ran.items += closed;
             ran.goes_on = goes_on;
             if !goes_on {
                 break;
             }
         }
-        run.tries.end().await?;
+        tries.end().await?;
         Ok(ran)
     }
 
     /// One turn for each coupon. Returns the number of rows closed, and whether there may be more.
-    async fn round(&self, run: &mut Run<'_>) -> Result<(usize, bool), Failure> {
+    async fn round(&self, tries: &mut Tries<'_>) -> Result<(usize, bool), Failure> {
         let mut closed = 0;
         let mut goes_on = false;
         let mut after = None;
         loop {
-            let page = self.waiting(run, after).await?;
+            let page = self.waiting(after).await?;
             let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
                 return Ok((closed, goes_on));
             };
             for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
-                let coupon = waiting.coupon_id;
-                let turn = self.turn(run.what, &waiting).await.unwrap_or_else(Turn::failed);
+                let turn = self.turn(&waiting).await.unwrap_or_else(|failure| Turn {
+                    closed: 0,
+                    is_full: false,
+                    tried: Err(failure),
+                });
                 closed += turn.closed;
-                let failed = run.tries.settle(coupon.get(), turn.tried).await?.is_none();
+                let failed = tries.settle(waiting.coupon_id.get(), turn.tried).await?.is_none();
                 goes_on |= turn.is_full && turn.closed > 0 && !failed;
             }
             after = Some(last);
@@ -178,30 +151,28 @@ impl StockReturns {
     }
 
     /// Coupons behind `after` that have open rows, in the order of their ids.
-    async fn waiting(&self, run: &Run<'_>, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
+    async fn waiting(&self, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let waiting = sqlx::query_as!(
             Waiting,
             // Each step through the index reads the first row of the next coupon, and none of its others.
             r#"WITH RECURSIVE step (number, coupon_id) AS (
                    (SELECT 1, coupon_id FROM stock_returns
-                    WHERE done_at IS NULL AND what = $1 AND coupon_id > coalesce($2::bigint, 0)
+                    WHERE done_at IS NULL AND coupon_id > coalesce($1::bigint, 0)
                     ORDER BY coupon_id LIMIT 1)
                    UNION ALL
                    SELECT number + 1,
                           (SELECT stock_returns.coupon_id FROM stock_returns
-                           WHERE done_at IS NULL AND what = $1 AND stock_returns.coupon_id > step.coupon_id
+                           WHERE done_at IS NULL AND stock_returns.coupon_id > step.coupon_id
                            ORDER BY stock_returns.coupon_id LIMIT 1)
-                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $4::bigint)
+                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $2::bigint)
                SELECT step.coupon_id AS "coupon_id!: CouponId",
                       coalesce(archived_at IS NOT NULL, false) AS "archived!",
-                      EXISTS (SELECT FROM postponed
-                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!"
+                      EXISTS (SELECT FROM postponed WHERE pass = 'stock_returns' AND item = step.coupon_id
+                                                      AND next_try_at > now()) AS "postponed!"
                FROM step LEFT JOIN flash_sales USING (coupon_id)
                WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
-            run.what,
             after.map(CouponId::get),
-            run.pass.name(),
             limits::PASS_COUPONS_MAX,
         )
         .fetch_all(&mut *tx)
@@ -211,33 +182,33 @@ impl StockReturns {
     }
 
     /// Deals with one batch of a coupon. A failure of the item stands in the turn, beside the rows closed before.
-    async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
+    async fn turn(&self, waiting: &Waiting) -> Result<Turn, Failure> {
         let coupon = waiting.coupon_id;
-        let has_units = what == "unit" && !waiting.archived;
         let held = (coupon.lane(), self.lanes.epoch(coupon.lane()));
-        let open = self.open(what, coupon).await?;
+        let open = self.open(coupon).await?;
         let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
-        let settled = self.give_all_back(coupon, &open, has_units).await;
-        let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
+        let (mut given, mut tried) = (0, Ok(()));
+        for part in open.chunks(limits::GIVE_BACK_UNITS_MAX) {
+            match self.give_part_back(coupon, part, waiting.archived).await {
+                Ok(true) => given += part.len(),
+                Ok(false) => break,
+                Err(failure) => {
+                    tried = Err(failure);
+                    break;
+                }
+            }
+        }
         // Refused by Postgres, they are closed by the next try.
-        let (closed, tried) = match close(&self.pool, held, what, &orders).await {
-            Ok(closed) => (closed, settled.tried),
-            Err(failure) => (0, Err(failure)),
-        };
+        let closed = close(&self.pool, held, &open[..given]).await?;
         Ok(Turn { closed, is_full, tried })
     }
 
     /// The open rows of a coupon that have waited longest.
-    async fn open(&self, what: &str, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
+    async fn open(&self, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
         sqlx::query_as!(
             Open,
-            // Compared and sorted as rows, because only one index has this order. Sorted by time alone, another one fits as
-            // well, in which five rows of this coupon lie behind a hundred thousand of others.
-            r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId" FROM stock_returns
-               WHERE (what, coupon_id) >= ($1, $2) AND done_at IS NULL
-                 AND (what, coupon_id, updated_at) <= ($1, $2, 'infinity')
-               ORDER BY what, coupon_id, updated_at LIMIT $3"#,
-            what,
+            r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId", what FROM stock_returns
+               WHERE coupon_id = $1 AND done_at IS NULL ORDER BY updated_at LIMIT $2"#,
             coupon.get(),
             i64::from(limits::STOCK_RETURNS_BATCH),
         )
@@ -245,50 +216,39 @@ impl StockReturns {
         .await
     }
 
-    async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
-        let link = self.redis.link().await?;
-        self.places.free(&link, coupon.lane(), &pairs_of(returns)).await
-    }
-
-    /// Returns as many as possible, until the first failure.
-    async fn give_all_back(&self, coupon: CouponId, returns: &[Open], has_units: bool) -> Settled {
-        let mut settled = Settled { done: Vec::new(), tried: Ok(()) };
-        for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
-            match self.give_part_back(coupon, part, has_units).await {
-                Ok(true) => settled.done.extend(part),
-                Ok(false) => break,
-                Err(error) => {
-                    settled.tried = Err(error);
-                    break;
-                }
-            }
-        }
-        settled
-    }
-
     /// False if the sale can take no unit back now.
     async fn give_part_back(
         &self,
         coupon: CouponId,
-        returns: &[Open],
-        has_units: bool,
+        part: &[Open],
+        archived: bool,
     ) -> Result<bool, Failure> {
-        self.free_places(coupon, returns).await?;
+        let link = self.redis.link().await?;
+        let of_all = pairs(part.iter().map(|one| (one.user_id, one.order_id)));
+        let unpaid = self.keys.unpaid(coupon.lane());
+        let _freed: i64 = self.free_place.run(&link, [&unpaid], &of_all[..]).await?;
+        let units = part.iter().filter(|one| one.what == "unit");
+        let units: Vec<_> = units.map(|one| (one.user_id, one.order_id)).collect();
         // No user can claim a unit of an archived sale any more.
-        if has_units { self.give_back(coupon, returns).await } else { Ok(true) }
+        if units.is_empty() || archived { Ok(true) } else { self.give_back(coupon, &units).await }
     }
 
     /// False if the sale can take no unit back now.
-    async fn give_back(&self, coupon: CouponId, units: &[Open]) -> Result<bool, Failure> {
+    async fn give_back(
+        &self,
+        coupon: CouponId,
+        units: &[(UserId, OrderId)],
+    ) -> Result<bool, Failure> {
         let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
         let of_users =
-            units.iter().map(|one| shards.key(&self.keys, coupon, shards.of(one.user_id)));
+            units.iter().map(|(user, _)| shards.key(&self.keys, coupon, shards.of(*user)));
         let of_sale = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
         let names: Vec<String> = of_sale.into_iter().chain(of_users).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let epoch = self.lanes.epoch(coupon.lane());
         let channel = self.keys.additions_channel();
-        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &pairs_of(units)[..]);
+        let of_units = pairs(units.iter().copied());
+        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &of_units[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
@@ -309,21 +269,14 @@ impl StockReturns {
     }
 }
 
-fn pairs_of(returns: &[Open]) -> Vec<i64> {
-    pairs(returns.iter().map(|one| (one.user_id, one.order_id)))
-}
-
-/// Closes rows by their key, if the lane is still open under this epoch: a recovery in between may have found Redis without
-/// what was done there, and has done it over. Returns the number that were open.
-async fn close(
-    pool: &PgPool,
-    (lane, epoch): (Lane, i64),
-    what: &str,
-    orders: &[i64],
-) -> Result<usize, Failure> {
-    if orders.is_empty() {
+/// Closes rows, if the lane is still open under this epoch: a recovery in between may have found Redis without what was done
+/// there, and has done it over. Returns the number that were open.
+async fn close(pool: &PgPool, (lane, epoch): (Lane, i64), rows: &[Open]) -> Result<usize, Failure> {
+    if rows.is_empty() {
         return Ok(0);
     }
+    let orders: Vec<i64> = rows.iter().map(|row| row.order_id.get()).collect();
+    let whats: Vec<String> = rows.iter().map(|row| row.what.clone()).collect();
     let mut tx = postgres::begin_planning(pool).await?;
     if !fence::table::hold_open(&mut tx, lane, epoch).await? {
         tx.rollback().await?;
@@ -332,9 +285,10 @@ async fn close(
     let done = sqlx::query!(
         // By the key: for IS NULL there is another index, in which a plan from before a burst would search all open rows.
         "UPDATE stock_returns SET done_at = now(), updated_at = now()
-         WHERE order_id = ANY($1) AND what = $2 AND coalesce(done_at, 'infinity') = 'infinity'",
-        orders,
-        what,
+         FROM UNNEST($1::bigint[], $2::text[]) AS done (id, thing)
+         WHERE order_id = done.id AND what = done.thing AND coalesce(done_at, 'infinity') = 'infinity'",
+        &orders,
+        &whats,
     )
     .execute(&mut *tx)
     .await?;

@@ -5,24 +5,28 @@ use std::collections::HashSet;
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
+use crate::sale::coupon::model::CouponKind;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
-/// A unit on its way back.
+/// An order that is closed, or has been moved otherwise.
 #[derive(Clone, Debug)]
 pub struct StockReturn {
-    /// The order that was closed.
+    /// The order.
     pub order_id: OrderId,
-    /// Coupon of the unit.
+    /// Its coupon.
     pub coupon_id: CouponId,
-    /// Buyer of the unit.
+    /// Its buyer.
     pub user_id: UserId,
+    /// Whether it has a unit.
+    pub kind: CouponKind,
 }
 
-/// Notes that units come back, in the transaction that closes their orders.
-pub async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Result<()> {
-    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
-    let coupons: Vec<i64> = returns.iter().map(|one| one.coupon_id.get()).collect();
-    let users: Vec<i64> = returns.iter().map(|one| one.user_id.get()).collect();
+/// Notes that the units of closed orders come back, in the transaction that closes them. Regular coupons have none.
+pub async fn insert(tx: &mut PgConnection, closed: &[StockReturn]) -> sqlx::Result<()> {
+    let units = || closed.iter().filter(|one| one.kind == CouponKind::Flash);
+    let orders: Vec<i64> = units().map(|one| one.order_id.get()).collect();
+    let coupons: Vec<i64> = units().map(|one| one.coupon_id.get()).collect();
+    let users: Vec<i64> = units().map(|one| one.user_id.get()).collect();
     sqlx::query!(
         "INSERT INTO stock_returns (order_id, coupon_id, user_id)
          SELECT * FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[])",
@@ -45,22 +49,6 @@ pub async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result
     .execute(tx)
     .await?;
     Ok(())
-}
-
-/// Notes again that an order leaves its user's list of unpaid orders. False if the order is unpaid, or isn't this
-/// user's; nothing has changed then.
-pub async fn write_place_again(pool: &PgPool, user: UserId, order: OrderId) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
-         SELECT id, 'place', coupon_id, user_id FROM orders
-         WHERE id = $1 AND user_id = $2 AND kind = 'flash' AND status <> 'unpaid'
-         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
-        order.get(),
-        user.get(),
-    )
-    .execute(pool)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 /// The orders among these closed ones whose unit hasn't come back yet.

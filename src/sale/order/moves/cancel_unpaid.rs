@@ -9,19 +9,15 @@
 //! Whichever is first wins: an order that is paid before the expiry has come to it stays paid. A claim that still waits
 //! in the order log is no order yet, and is left alone: pause the coupon, and ask again once its claims are rows.
 
-use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 
 use super::OrderMoves;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{CouponId, OrderId};
-
-/// Place of an order among those of its coupon.
-type Place = (DateTime<Utc>, OrderId);
+use crate::sale::ids::CouponId;
 
 impl OrderMoves {
     /// Ends the time to pay of the coupon's unpaid orders, for this reason. Returns their number; `None` without such a
@@ -47,58 +43,37 @@ async fn cancel_all(
     if known.fetch_optional(pool).await?.is_none() {
         return Ok(None);
     }
-    let (mut behind, mut orders) = (None, 0);
+    let (mut behind, mut orders) = (0, 0);
     loop {
-        let page = page(pool, coupon, behind).await?;
-        let Some((time, order)) = page.last() else {
-            return Ok(Some(orders));
-        };
-        behind = Some((*time, *order));
-        let mut tx = postgres::begin_planning(pool).await?;
-        let ended = end_time(&mut tx, &page, reason).await?;
-        if orders == 0 && ended > 0 {
+        let mut tx = postgres::begin_by_index(pool).await?;
+        let page = sqlx::query!(
+            // Locked in the order in which all lock several orders.
+            r#"WITH page AS (
+                   SELECT id, cancel_reason FROM orders
+                   -- Compared and sorted as rows: only one index has this order.
+                   WHERE (coupon_id, status, id) > ($1, 'unpaid', $2)
+                     AND (coupon_id, status, id) <= ($1, 'unpaid', 9223372036854775807)
+                   ORDER BY coupon_id, status, id LIMIT $3 FOR UPDATE),
+               ended AS (
+                   UPDATE orders SET pay_by = now(), cancel_reason = $4, updated_at = now()
+                   WHERE id = ANY(ARRAY(SELECT id FROM page WHERE page.cancel_reason IS NULL)) RETURNING id)
+               SELECT max(id) AS last, (SELECT count(*) FROM ended) AS "ended!" FROM page"#,
+            coupon.get(),
+            behind,
+            limits::CANCELLATIONS_BATCH,
+            reason,
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if orders == 0 && page.ended > 0 {
             let event = Event::of(Action::CancelUnpaidOrders, coupon.get());
             audit::note(&mut tx, by, event.after(json!({ "reason": reason }))).await?;
         }
         tx.commit().await?;
-        orders += ended;
+        orders += page.ended.unsigned_abs();
+        let Some(last) = page.last else {
+            return Ok(Some(orders));
+        };
+        behind = last;
     }
-}
-
-/// The next unpaid orders of the coupon, first claim first.
-async fn page(pool: &PgPool, coupon: CouponId, behind: Option<Place>) -> sqlx::Result<Vec<Place>> {
-    let mut tx = postgres::begin_by_index(pool).await?;
-    let (time, order) = behind.unzip();
-    let rows = sqlx::query!(
-        r#"SELECT claimed_at, id AS "id: OrderId" FROM orders
-           WHERE coupon_id = $1 AND status = 'unpaid'
-             AND (claimed_at, id) > (coalesce($2::timestamptz, '-infinity'), coalesce($3::bigint, 0))
-           ORDER BY claimed_at, id LIMIT $4"#,
-        coupon.get(),
-        time,
-        order.map(OrderId::get),
-        limits::CANCELLATIONS_BATCH,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(rows.into_iter().map(|row| (row.claimed_at, row.id)).collect())
-}
-
-/// Ends the time to pay of those that are unpaid, and have not been told so before. Returns their number.
-async fn end_time(tx: &mut PgConnection, page: &[Place], reason: &str) -> sqlx::Result<u64> {
-    let ids: Vec<i64> = page.iter().map(|(_, order)| order.get()).collect();
-    let done = sqlx::query!(
-        // Locked in the order in which all lock several orders; those that are unpaid afterwards stay so.
-        "WITH these AS (
-             SELECT id, status, cancel_reason FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
-         UPDATE orders SET pay_by = now(), cancel_reason = $2, updated_at = now()
-         WHERE orders.id = ANY(ARRAY(
-             SELECT id FROM these WHERE these.status = 'unpaid' AND these.cancel_reason IS NULL))",
-        &ids,
-        reason,
-    )
-    .execute(tx)
-    .await?;
-    Ok(done.rows_affected())
 }

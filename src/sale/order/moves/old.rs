@@ -18,36 +18,20 @@ pub async fn alone(tx: &mut PgConnection) -> sqlx::Result<bool> {
     .await
 }
 
-/// Orders on a page of a walk through all orders in the order of their ids.
-#[derive(Debug)]
-pub struct Page {
-    /// Orders on the page that are over since before the given time, by themselves.
-    pub over: Vec<i64>,
-    /// Id behind which the next page begins; `None` at the end.
-    pub last: Option<i64>,
-}
-
-/// Looks at the orders behind `behind` and before `end`.
+/// The orders behind `behind` and before `end`, in the order of their ids.
 pub async fn page(
     tx: &mut PgConnection,
     (behind, end): (i64, i64),
-    before: DateTime<Utc>,
     limit: u32,
-) -> sqlx::Result<Page> {
-    let page = sqlx::query!(
-        r#"SELECT id, status IN ('redeemed', 'cancelled', 'expired', 'refunded') AND updated_at < $3 AS "is_over!"
-           FROM orders WHERE id > $1 AND id < $2 ORDER BY id LIMIT $4"#,
+) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "SELECT id FROM orders WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3",
         behind,
         end,
-        before,
         i64::from(limit),
     )
     .fetch_all(tx)
-    .await?;
-    Ok(Page {
-        last: page.last().map(|row| row.id).filter(|_| page.len() >= limit as usize),
-        over: page.into_iter().filter(|row| row.is_over).map(|row| row.id).collect(),
-    })
+    .await
 }
 
 /// Locks the orders among these that may be deleted, with nothing of them under way. Leaves out orders that are locked

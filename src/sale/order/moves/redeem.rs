@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::OrderMoves;
+use super::{OrderMoves, REDEEM};
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
@@ -61,20 +61,17 @@ impl OrderMoves {
 
     async fn redeem_now(&self, order: OrderId, request: Redemption) -> sqlx::Result<Redeeming> {
         let mut tx = postgres::begin(&self.pool).await?;
-        let done = sqlx::query!(
-            "WITH redeemed AS (
-                 UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()
-                 WHERE id = $1 AND status = 'paid' RETURNING id)
-             INSERT INTO redemptions (order_id, clerk, key) SELECT id, $2, $3 FROM redeemed
-             ON CONFLICT (order_id) DO UPDATE SET clerk = excluded.clerk, key = excluded.key",
-            order.get(),
-            request.clerk.get(),
-            request.key,
-        )
-        .execute(&mut *tx)
-        .await?;
-        let done = done.rows_affected() == 1;
+        let done = super::make(&mut tx, order, &REDEEM).await?;
         if done {
+            sqlx::query!(
+                "INSERT INTO redemptions (order_id, clerk, key) VALUES ($1, $2, $3)
+                 ON CONFLICT (order_id) DO UPDATE SET clerk = excluded.clerk, key = excluded.key",
+                order.get(),
+                request.clerk.get(),
+                request.key,
+            )
+            .execute(&mut *tx)
+            .await?;
             let event = Event::of(Action::RedeemOrder, order.get())
                 .before(json!({ "status": OrderStatus::Paid }))
                 .after(json!({ "status": OrderStatus::Redeemed, "key": request.key }));

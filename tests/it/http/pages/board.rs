@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use super::{get, words};
 use crate::support::process::Process;
 use crate::support::{
-    Events, OwnServers, SECRET, TestApp, bounded, codes, command_calls, eventually, now,
-    proxy_before, shared,
+    Events, OwnServers, SECRET, TestApp, bounded, codes, command_calls, eventually, now, shared,
 };
 
 /// Operations of the board's deeds.
@@ -72,7 +71,6 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
     app.app.presence_pass().await;
     assert_eq!(app.compare(false).await.body["disagreements"], 0);
     let mut events = watch(&app, &app.url).await;
-    assert_eq!(past(&mut events).await, json!({"points": []}));
     // The first one, unless this machine is too busy for a look at both stores in half a second.
     let board = until(&mut events, |board| there(board) == [true, true]).await;
     let sale = &board["sales"][0];
@@ -150,9 +148,6 @@ async fn the_counts_of_all_processes_are_added_up() {
     pass().await;
     let mut events = watch(&app, &app.url).await;
     let both_are_heard = async {
-        let past = past(&mut events).await;
-        let [point] = &past["points"].as_array().expect("a list")[..] else { panic!("{past}") };
-        assert_eq!((&point["accepted"], &point["sold_out"]), (&json!(4.0), &json!(4.0)), "{point}");
         until(&mut events, |board| heard(board) == 2).await;
     };
     tokio::select! { () = both_are_heard => {}, () = keep_saying() => {} }
@@ -164,31 +159,6 @@ async fn the_counts_of_all_processes_are_added_up() {
     clock.set(clock.now() + TimeDelta::seconds(2));
     let added_up = until(&mut events, |board| board["point"]["repeats"] == json!(6.0));
     tokio::select! { _ = added_up => {}, () = keep_saying() => {} }
-}
-
-/// A Redis that answers late: the last minutes come with its first answer, and not never.
-#[tokio::test]
-async fn the_last_minutes_come_as_soon_as_redis_tells_them() {
-    let clock = Clock::manual(now());
-    let app = TestApp::on(shared(), &[], clock.clone()).await;
-    let proxy = proxy_before(&app, "ZRANGE").await;
-    let watched = app.another_instance_behind(&proxy).await;
-    app.app.metrics.count_claim("accepted");
-    for _ in 0..2 {
-        app.app.presence_pass().await;
-        clock.set(clock.now() + TimeDelta::seconds(1));
-    }
-    proxy.cut().await;
-    let mut states = watched.board.watch().expect("there is room");
-    let next = async |states: &mut Watching| bounded("a board", states.next()).await.expect("one");
-    assert!(next(&mut states).await.0.is_none(), "Redis has told nothing");
-    proxy.heal();
-    let past = loop {
-        if let (Some(past), _) = next(&mut states).await {
-            break serde_json::to_value(past).expect("JSON");
-        }
-    };
-    assert_eq!(past["points"].as_array().map(Vec::len), Some(1), "{past}");
 }
 
 #[tokio::test]
@@ -260,7 +230,7 @@ async fn a_board_without_watchers_costs_no_question() {
 
 #[tokio::test]
 async fn watchers_of_the_board_take_places_of_all_watchers() {
-    let app = TestApp::configured(&["--watchers-max", "2"]).await;
+    let app = TestApp::configured(&["--connections-max", "5"]).await;
     let coupon = app.create_flash(5).await;
     let (sale, events) = (app.watch(coupon).await, watch(&app, &app.url).await);
     let refused = app.get("/v1/board/live", &app.admin_token()).await;
@@ -276,7 +246,7 @@ async fn watchers_of_the_board_take_places_of_all_watchers() {
 /// A page without a place asks, and is shown the same: with rates, which need two looks.
 #[tokio::test]
 async fn the_board_can_be_asked_for_without_a_place() {
-    let app = TestApp::configured(&["--watchers-max", "1"]).await;
+    let app = TestApp::configured(&["--connections-max", "3"]).await;
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
     let place = app.watch(coupon).await;
@@ -352,7 +322,7 @@ async fn a_slow_watcher_skips_to_the_newest_board() {
     let app = TestApp::start().await;
     let [mut slow, mut quick] = [(); 2].map(|()| app.app.board.watch().expect("there is room"));
     let next =
-        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").1.now;
+        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").now;
     let mut last = next(&mut slow).await;
     for _ in 0..3 {
         last = next(&mut quick).await;
@@ -381,7 +351,7 @@ async fn a_stop_ends_the_stream() {
 async fn the_page_stands_where_administrators_are_answered() {
     let app = TestApp::start().await;
     assert_eq!(app.get("/board", "").await.refusal(), (404, "not_found"));
-    let apart = ["--pages", "board", "--admin-listen", "127.0.0.1:0", "--administration-apart"];
+    let apart = ["--pages", "board", "--admin-listen", "127.0.0.1:0"];
     let service = Process::serve(&app, &apart);
     let public = service.url().await;
     let line =
@@ -404,15 +374,16 @@ async fn the_bar_leads_to_pages_that_are_served_and_to_no_others() {
         let reply = app.get("/pages", "").await;
         assert_eq!((reply.status, &reply.body), (200, &json!({"pages": pages})));
         assert_eq!(reply.header("cache-control"), "no-store");
-        for page in ["/", "/board", "/storm"] {
+        for page in ["/", "/board", "/storm", "/redeem"] {
             let status = if pages.contains(&page) { 200 } else { 404 };
             assert_eq!(get(app, page, &[]).await.status, status, "{page} beside {pages:?}");
         }
     };
-    served(&TestApp::demo().await, &["/", "/board", "/storm"]).await;
+    served(&TestApp::demo().await, &["/", "/board", "/storm", "/redeem"]).await;
     served(&TestApp::configured(&["--pages", "board"]).await, &["/board"]).await;
-    served(&TestApp::configured(&["--pages", "shop"]).await, &["/"]).await;
-    served(&TestApp::configured(&["--pages", "shop,board"]).await, &["/", "/board"]).await;
+    served(&TestApp::configured(&["--pages", "shop"]).await, &["/", "/redeem"]).await;
+    let both = TestApp::configured(&["--pages", "shop,board"]).await;
+    served(&both, &["/", "/board", "/redeem"]).await;
     assert_eq!(TestApp::start().await.get("/pages", "").await.refusal(), (404, "not_found"));
 }
 
@@ -566,19 +537,6 @@ async fn board(events: &mut Events) -> Value {
         loop {
             let (name, data) = events.next().await.expect("the stream goes on");
             if name == "board" {
-                return data;
-            }
-        }
-    })
-    .await
-}
-
-/// The last minutes.
-async fn past(events: &mut Events) -> Value {
-    bounded("the last minutes", async {
-        loop {
-            let (name, data) = events.next().await.expect("the stream goes on");
-            if name == "past" {
                 return data;
             }
         }

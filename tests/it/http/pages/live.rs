@@ -105,7 +105,7 @@ async fn what_has_no_sale_is_not_watched() {
 
 #[tokio::test]
 async fn there_is_room_for_so_many_watchers() {
-    let app = TestApp::configured(&["--watchers-max", "2"]).await;
+    let app = TestApp::configured(&["--connections-max", "5"]).await;
     let coupon = app.create_flash(5).await;
     let path = format!("/v1/coupons/{coupon}/live");
     let (mut first, second) = (app.watch(coupon).await, app.watch(coupon).await);

@@ -41,7 +41,7 @@ async fn who_never_reads_is_cut_off_and_holds_up_no_other_watcher() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_no_watcher_that_never_reads() {
+async fn a_stop_ends_beside_watchers_that_never_read() {
     let app = TestApp::start().await;
     let (coupon, mut events) = wordy_sale(&app).await;
     let _silent = [
@@ -65,8 +65,6 @@ async fn a_stop_waits_for_no_watcher_that_never_reads() {
     let (stopped, last) = tokio::join!(app.app.shutdown.stop(patience()), bounded("the end", last));
     assert!(stopped);
     assert_eq!(last, Some(("bye".to_owned(), json!({"reason": "stopping"}))));
-    // Those that are waited for to the end of the stop's time are not counted.
-    assert_eq!(unread(&app), 2, "a stop waits for clients that never read");
 }
 
 // ---- steps of these tests ----

@@ -1,9 +1,8 @@
 //! Orders that an administrator cancels or refunds for their buyers.
 
-use flash_sale::kit::jwt::Scope;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, TestApp, admin_token_of, scoped_token};
+use crate::support::{Reply, TestApp, admin_token_of};
 
 async fn act(app: &TestApp, order: i64, verb: &str, body: &Value) -> Reply {
     let path = format!("/v1/orders/{order}/{verb}-for-buyer");
@@ -64,40 +63,4 @@ async fn a_paid_order_is_refunded_for_its_buyer_with_a_reason() {
     let refused = act(&app, unpaid, "refund", &because).await;
     assert_eq!(refused.refusal(), (409, "invalid_transition"));
     assert_eq!(act(&app, unpaid + 1, "refund", &because).await.refusal(), (404, "order_not_found"));
-}
-
-#[tokio::test]
-async fn a_move_for_a_buyer_needs_an_administrator_and_a_reason() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(1).await;
-    let order = app.order(1, coupon).await;
-    let operator = scoped_token(9, Scope::Operator);
-    for verb in ["cancel", "refund"] {
-        let path = format!("/v1/orders/{order}/{verb}-for-buyer");
-        let refused = app.post(&path, &operator, &json!({"reason": "x"})).await;
-        assert_eq!(refused.refusal(), (403, "forbidden"));
-        for body in bad_reasons(json!({})) {
-            let refused = app.post(&path, &app.admin_token(), &body).await;
-            assert_eq!(refused.refusal(), (422, "invalid_body"), "{verb}: {body}");
-        }
-    }
-    assert_eq!(app.status(1, order).await, "unpaid");
-}
-
-/// Bodies that are fine but for their reason.
-pub fn bad_reasons(fine: Value) -> Vec<Value> {
-    let reasons = ["\"\"", "\" \\n\"", "\"a\\u0000b\"", "7", "null", "[\"x\"]"];
-    let with = |reason: Value| {
-        let mut body = fine.clone();
-        body["reason"] = reason;
-        body
-    };
-    let mut bodies: Vec<Value> = reasons
-        .iter()
-        .map(|reason| with(serde_json::from_str(reason).expect("it is JSON")))
-        .collect();
-    let mut more = with(json!("x"));
-    more["colour"] = json!("red");
-    bodies.extend([fine.clone(), with(json!("x".repeat(1_001))), more]);
-    bodies
 }

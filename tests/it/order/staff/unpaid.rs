@@ -4,7 +4,6 @@ use flash_sale::base::limits::CANCELLATIONS_BATCH;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use super::for_buyers::bad_reasons;
 use crate::support::buyers::FIRST_ORDER_BY_HAND;
 use crate::support::{TestApp, bounded};
 
@@ -111,18 +110,4 @@ async fn an_order_is_paid_or_cancelled_and_never_both() {
     let cancelled = here + there.expect("Postgres answers").items;
     assert_eq!(paid + i64::try_from(cancelled).expect("few"), 20);
     assert_eq!(app.sold(coupon).await, paid);
-}
-
-#[tokio::test]
-async fn a_bad_request_is_refused() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(1).await;
-    let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
-    for body in bad_reasons(json!({})) {
-        let refused = app.post(&path, &app.admin_token(), &body).await;
-        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
-    }
-    let path = "/v1/coupons/7/cancel-unpaid";
-    let none = app.post(path, &app.admin_token(), &json!({"reason": "x"})).await;
-    assert_eq!(none.refusal(), (404, "coupon_not_found"));
 }

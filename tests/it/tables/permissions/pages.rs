@@ -27,6 +27,7 @@ const ROUTES: &[([u16; 8], &str, &str, &str)] = &[
     ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/demo/storms/current", ""),
     ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/demo/storms/last", ""),
     ([200; 8], "get", "/pages", ""),
+    ([200; 8], "get", "/redeem", ""),
     ([200; 8], "get", "/sale/{coupon}", ""),
     ([200; 8], "get", "/storm", ""),
     // Of the API, with and without pages.

@@ -21,14 +21,13 @@ use url::{ParseError, Url};
 const AXE: &str = include_str!("../../../vendor/axe.min.js");
 
 /// Settings for a machine however busy, and no bounds that a fast one would meet. A test may give others.
-const PATIENT: [[&str; 2]; 7] = [
+const PATIENT: [[&str; 2]; 6] = [
     ["--redis-timeout-ms", "10000"],
     ["--database-timeout-ms", "10000"],
     ["--claim-wait-ms", "9000"],
     ["--user-claims-per-second", "0"],
     ["--user-requests-per-second", "0"],
     ["--anonymous-requests-per-second", "0"],
-    ["--refused-tokens-per-second", "0"],
 ];
 
 /// A secret that the gateway knows, too.
@@ -222,6 +221,26 @@ impl Shop {
             request.send().await.expect("the demo answers").status().is_success()
         })
         .await;
+    }
+
+    /// That shopper pays for the order, once it is written. Returns its redemption code.
+    pub async fn other_pays(&self, other: &(String, String)) -> String {
+        self.other_is_written(other).await;
+        let (token, order) = other;
+        let path = format!("/v1/orders/{order}/pay");
+        let paid = self.call("POST", &path, token, &json!({"method": "balance"})).await;
+        paid["redemption_code"].as_str().expect("a code").to_owned()
+    }
+
+    /// A clerk redeems this code.
+    pub async fn redeem(&self, code: &str) {
+        self.as_admin("POST", "/v1/redemptions", &json!({"code": code})).await;
+    }
+
+    /// The staff cancels all unpaid orders of a coupon.
+    pub async fn cancel_unpaid(&self, coupon: &str, reason: &str) {
+        let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
+        self.as_admin("POST", &path, &json!({"reason": reason})).await;
     }
 
     /// A new browser, with nothing in its storage, at this path.
@@ -483,6 +502,31 @@ impl Tab {
         let element = self.client.find(Locator::Css(selector)).await;
         let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
         element.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+
+    /// Clicks on an element once it is there: a button takes no click while its `aria-disabled` is true.
+    pub async fn click_once(&self, selector: &str) {
+        let is_there = format!("return String(document.querySelector({selector:?}) !== null)");
+        eventually(selector, async || self.eval(&is_there).await == "true").await;
+        self.click(selector).await;
+    }
+
+    /// Pays for the order on the page.
+    pub async fn pay(&self) {
+        self.click_once("#pay[aria-disabled=false]").await;
+    }
+
+    /// Where the lower edge of the button of a sale is, from the top of the page.
+    pub async fn button_at(&self) -> String {
+        let script = "return String(Math.round(document.querySelector('.slot .go').getBoundingClientRect().bottom + scrollY))";
+        self.eval(script).await
+    }
+
+    /// Shows the page as with this setting of the device, such as `forced-colors`.
+    pub async fn emulate(&self, name: &str, value: &str) {
+        let features = json!([{"name": name, "value": value}]);
+        let body = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
+        self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
     }
 
     /// Puts a text in place of that of a field.

@@ -1,8 +1,7 @@
 //! The stores of a rung: coupons in Postgres, their copies in Redis, and a counter of queries.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ladders::servers::{Servers, connect};
 use redis::aio::MultiplexedConnection;
@@ -12,26 +11,16 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 
-/// Size of a climb.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Coupons that there are: 1 to this.
-    pub coupons: i64,
-    /// Readers of a crowd, which come at the same moment.
-    pub readers: usize,
-    /// Crowds, one after the other, each of a coupon of its own.
-    pub crowds: i64,
-    /// Ids that are made up.
-    pub made_up: i64,
-    /// Copies that are made together.
-    pub copies: i64,
-    /// Coupons that are changed while they are read.
-    pub changes: i64,
-    /// Time after which a rung is cut. None where the facts are looked for, which no machine may change.
-    pub until: Option<Duration>,
-}
+/// Coupons that there are: 1 to this.
+pub const COUPONS: i64 = 1_000;
+/// Readers of a crowd, which come at the same moment.
+pub const READERS: usize = 100;
+/// Ids that are made up.
+pub const MADE_UP: i64 = 1_000;
+/// Copies that are made together.
+pub const COPIES: i64 = 200;
 
-/// Outcome of a rung, which no machine changes unless the rung is cut.
+/// Outcome of a rung, which no machine changes.
 #[derive(Debug)]
 pub struct Facts {
     /// Reads.
@@ -50,13 +39,10 @@ pub struct Figures {
     pub mean_ms: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
-    /// The time was up before the last read.
-    pub cut: bool,
 }
 
 /// The stores.
 pub struct Shelf {
-    pub size: Size,
     redis: MultiplexedConnection,
     pool: PgPool,
     queries: AtomicU64,
@@ -64,38 +50,23 @@ pub struct Shelf {
     reads: Mutex<Vec<f64>>,
     old: AtomicU64,
     barrier: Barrier,
-    deadline: Option<Instant>,
-    cut: AtomicBool,
 }
 
 impl Shelf {
     /// Empty Redis, and new coupons in Postgres.
-    pub async fn set(servers: &Servers, size: Size) -> anyhow::Result<Self> {
+    pub async fn set(servers: &Servers) -> anyhow::Result<Self> {
         let redis = connect(&Client::open(servers.redis_url())?).await?;
         let pool = PgPoolOptions::new().max_connections(8).connect(servers.database_url()).await?;
         let tables = format!(
             "DROP TABLE IF EXISTS shelf;
              CREATE TABLE shelf (id bigint PRIMARY KEY, title text NOT NULL);
-             INSERT INTO shelf SELECT id, 'old' FROM generate_series(1, {}) AS id",
-            size.coupons
+             INSERT INTO shelf SELECT id, 'old' FROM generate_series(1, {COUPONS}) AS id"
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(tables)).execute(&pool).await?;
-        let (queries, reads, old, cut) = Default::default();
-        let barrier = Barrier::new(size.readers);
-        let deadline = size.until.map(|until| Instant::now() + until);
-        let shelf = Self { size, redis, pool, queries, reads, old, barrier, deadline, cut };
+        let (queries, reads, old) = Default::default();
+        let shelf = Self { redis, pool, queries, reads, old, barrier: Barrier::new(READERS) };
         shelf.ask::<()>(&["FLUSHALL"]).await?;
         Ok(shelf)
-    }
-
-    /// These steps, until the time is up.
-    pub fn in_time<T>(&self, steps: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
-        let is_over = || self.deadline.is_some_and(|deadline| Instant::now() > deadline);
-        steps.into_iter().take_while(move |_| {
-            let cut = is_over();
-            self.cut.fetch_or(cut, Ordering::Relaxed);
-            !cut
-        })
     }
 
     /// The title in Postgres, for a query.
@@ -160,16 +131,13 @@ impl Shelf {
         Ok(())
     }
 
-    /// Crowds, one after the other. All readers of a crowd read one coupon at the same moment.
-    pub async fn crowds(
+    /// A crowd, which reads the first coupon at one moment.
+    pub async fn crowd(
         &self,
         read: impl AsyncFn(&Self, i64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        for id in self.in_time(1..=self.size.crowds) {
-            let readers = (0..self.size.readers).map(|_| read(self, id));
-            futures_util::future::try_join_all(readers).await?;
-        }
-        Ok(())
+        let readers = (0..READERS).map(|_| read(self, 1));
+        futures_util::future::try_join_all(readers).await.map(drop)
     }
 
     /// The outcome.
@@ -180,8 +148,7 @@ impl Shelf {
         times.sort_by(f64::total_cmp);
         let at = |percent| times[times.len() * percent / 100];
         let mean_ms = times.iter().sum::<f64>() / times.len() as f64;
-        let cut = self.cut.load(Ordering::Relaxed);
-        let figures = Figures { mean_ms, p50_ms: at(50), p99_ms: at(99), cut };
+        let figures = Figures { mean_ms, p50_ms: at(50), p99_ms: at(99) };
         let reads = times.len() as u64;
         let facts = Facts { reads, queries: count(&self.queries), old: count(&self.old), keys };
         Ok((facts, figures))

@@ -3,6 +3,8 @@
 //!
 //! Ends with an exit code other than 0 if the essay says something else.
 
+#![warn(clippy::unwrap_used)]
+
 mod facts;
 mod figures;
 mod generator;
@@ -10,7 +12,6 @@ mod snowflake;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Parser;
 use ladders::essay::Essay;
 use ladders::servers::Servers;
@@ -19,26 +20,18 @@ use sqlx::PgPool;
 
 use crate::facts::Stores;
 
-/// The plot, beside the essay.
-const PLOT: &str = "ids.svg";
-const ROWS: i64 = 200_000;
-const ROWS_FULL: i64 = 2_000_000;
-
 /// Number orders in every way of the tutorials, on a Redis and a Postgres of its own
 #[derive(Parser)]
 struct Arguments {
     /// Look at the facts only, and compare them with the essay in this file
-    #[arg(long, value_name = "ESSAY", conflicts_with_all = ["write", "full"])]
+    #[arg(long, value_name = "ESSAY", conflicts_with = "write")]
     check: Option<PathBuf>,
     /// Look at the facts only
-    #[arg(long, conflicts_with_all = ["check", "write", "full"])]
+    #[arg(long, conflicts_with_all = ["check", "write"])]
     facts: bool,
-    /// Write facts and figures into the essay in this file, and the plot beside it
+    /// Write facts and figures into the essay in this file
     #[arg(long, value_name = "ESSAY")]
     write: Option<PathBuf>,
-    /// Store 2,000,000 rows of each kind, for 20 s at most
-    #[arg(long)]
-    full: bool,
 }
 
 #[tokio::main]
@@ -63,24 +56,15 @@ async fn climb(arguments: &Arguments, servers: &Servers) -> anyhow::Result<()> {
     if arguments.facts {
         return Ok(());
     }
-    let (making, plot) = figures::making(&stores, &facts).await?;
+    let making = figures::making(&stores).await?;
     let pool = PgPool::connect(servers.database_url()).await?;
-    let rows = if arguments.full { ROWS_FULL } else { ROWS };
-    let storing = figures::storing(&pool, rows).await?;
+    let storing = figures::storing(&pool).await?;
     println!("\n{making}\n{storing}");
-    let place = match &arguments.write {
-        Some(path) => path.with_file_name(PLOT),
-        None => std::env::temp_dir().join(PLOT),
-    };
-    std::fs::write(&place, plot)
-        .with_context(|| format!("{} can't be written", place.display()))?;
-    println!("the plot is {}", place.display());
     if let Some(path) = &arguments.write {
         let mut essay = Essay::open(path)?;
         essay.put("facts", &facts)?;
-        let shown = format!("![Ids a second of each kind]({PLOT})\n\n");
-        essay.put("making", &(shown + &making))?;
-        essay.put(if arguments.full { "full storing" } else { "storing" }, &storing)?;
+        essay.put("making", &making)?;
+        essay.put("storing", &storing)?;
         essay.save()?;
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::database::one_for_each_user::OneForEachUser;
 use crate::database::read_check_write::ReadCheckWrite;
 use crate::database::released_too_early::ReleasedTooEarly;
 use crate::database::row_lock::RowLock;
+use crate::queue::Queued;
 use crate::queue::acknowledged_first::AcknowledgedFirst;
 use crate::queue::concurrent_consumers::ConcurrentConsumers;
 use crate::queue::in_process::InProcess;
@@ -151,13 +152,13 @@ pub async fn play_design(task: Task) -> anyhow::Result<()> {
         "decrement-then-check" => play::<DecrementThenCheck>(task).await,
         "in-process" => play::<InProcess<1_000_000>>(task).await,
         "in-process-full" => play::<InProcess<64>>(task).await,
-        "list" => play::<List>(task).await,
+        "list" => play::<Queued<List>>(task).await,
         "publish" => play::<Publish>(task).await,
-        "acknowledged-first" => play::<AcknowledgedFirst>(task).await,
-        "no-take-over" => play::<NoTakeOver>(task).await,
-        "maxlen" => play::<Maxlen>(task).await,
-        "spin-lock" => play::<SpinLock>(task).await,
-        "concurrent-consumers" => play::<ConcurrentConsumers>(task).await,
+        "acknowledged-first" => play::<Queued<AcknowledgedFirst>>(task).await,
+        "no-take-over" => play::<Queued<NoTakeOver>>(task).await,
+        "maxlen" => play::<Queued<Maxlen>>(task).await,
+        "spin-lock" => play::<Queued<SpinLock>>(task).await,
+        "concurrent-consumers" => play::<Queued<ConcurrentConsumers>>(task).await,
         "http" => play::<Http>(task).await,
         _ => play::<Library>(task).await,
     }

@@ -3,7 +3,7 @@
 use fastbloom::BloomFilter;
 
 use crate::rungs::aside;
-use crate::shelf::Shelf;
+use crate::shelf::{COUPONS, MADE_UP, Shelf};
 
 async fn read(shelf: &Shelf, filter: &BloomFilter, id: i64) -> anyhow::Result<Option<String>> {
     if !filter.contains(&id) {
@@ -14,14 +14,13 @@ async fn read(shelf: &Shelf, filter: &BloomFilter, id: i64) -> anyhow::Result<Op
 
 /// Made-up ids; then a coupon of which the filter has not been told.
 pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
-    let coupons = shelf.size.coupons;
     // The seed is fixed, and so are the ids that the filter takes for coupons by mistake.
-    let ids: Vec<i64> = (1..=coupons).collect();
+    let ids: Vec<i64> = (1..=COUPONS).collect();
     let filter = BloomFilter::with_false_pos(0.01).seed(&1).items(ids.iter());
-    for made_up in shelf.in_time(1..=shelf.size.made_up) {
-        shelf.shown(None, read(shelf, &filter, coupons + made_up)).await?;
+    for made_up in 1..=MADE_UP {
+        shelf.shown(None, read(shelf, &filter, COUPONS + made_up)).await?;
     }
-    let missed = (1..).map(|step| 2 * coupons + step).find(|id| !filter.contains(id));
+    let missed = (1..).map(|step| 2 * COUPONS + step).find(|id| !filter.contains(id));
     let missed = missed.unwrap_or_default();
     shelf.write(missed, "new").await?;
     shelf.shown(Some("new"), read(shelf, &filter, missed)).await

@@ -12,5 +12,5 @@ async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
 }
 
 pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
-    shelf.crowds(async |shelf, id| shelf.shown(Some("old"), read(shelf, id)).await).await
+    shelf.crowd(async |shelf, id| shelf.shown(Some("old"), read(shelf, id)).await).await
 }

@@ -30,7 +30,7 @@ async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
 
 pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
     shelf
-        .crowds(async |shelf, id| {
+        .crowd(async |shelf, id| {
             shelf.together().await;
             shelf.shown(Some("old"), read(shelf, id)).await
         })

@@ -3,5 +3,5 @@
 use crate::shelf::Shelf;
 
 pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
-    shelf.crowds(async |shelf, id| shelf.shown(Some("old"), shelf.query(id)).await).await
+    shelf.crowd(async |shelf, id| shelf.shown(Some("old"), shelf.query(id)).await).await
 }

@@ -1,6 +1,6 @@
 //! Rung 3: an id without a coupon is kept, too, as an empty text.
 
-use crate::shelf::Shelf;
+use crate::shelf::{COUPONS, MADE_UP, Shelf};
 
 async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
     if let Some(title) = shelf.copy(id).await? {
@@ -13,8 +13,8 @@ async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
 
 /// Each made-up id is asked for twice. Then one of them becomes a coupon.
 pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
-    let (first, last) = (shelf.size.coupons + 1, shelf.size.coupons + shelf.size.made_up);
-    for made_up in shelf.in_time((first..=last).chain(first..=last)) {
+    let (first, last) = (COUPONS + 1, COUPONS + MADE_UP);
+    for made_up in (first..=last).chain(first..=last) {
         shelf.shown(None, read(shelf, made_up)).await?;
     }
     shelf.write(first, "new").await?;

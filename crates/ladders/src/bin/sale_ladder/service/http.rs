@@ -6,12 +6,8 @@ use anyhow::bail;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::jwt::{Grants, Tokens};
-use http_body_util::Empty;
-use hyper::body::Bytes;
-use hyper::{Request, StatusCode, header};
-use ladders::client::Connection;
 use ladders::service::tokens;
-use tokio::sync::Mutex;
+use reqwest::StatusCode;
 
 use super::Service;
 use crate::design::Design;
@@ -19,27 +15,26 @@ use crate::scene::Scene;
 
 pub struct Http {
     service: Service,
-    address: String,
+    claims: String,
     tokens: Tokens,
-    /// Connections that no request uses.
-    idle: Mutex<Vec<Connection>>,
+    client: reqwest::Client,
 }
 
 impl Design for Http {
     async fn open(scene: Arc<Scene>) -> anyhow::Result<Self> {
         let service = Service::start(&scene).await?;
         let address = service.running.listen()?;
-        Ok(Self { service, address, tokens: tokens(), idle: Mutex::default() })
+        let claims = format!("http://{address}/v1/coupons/{}/claims", service.coupon);
+        Ok(Self { service, claims, tokens: tokens(), client: reqwest::Client::new() })
     }
 
     async fn buy(&self, user: i64) -> anyhow::Result<bool> {
-        let idle = self.idle.lock().await.pop();
-        let mut connection = match idle {
-            Some(connection) => connection,
-            None => Connection::open(&self.address).await?,
-        };
-        let status = connection.exchange(self.claim_of(user)?).await?;
-        self.idle.lock().await.push(connection);
+        let expires_at = Clock::System.now() + TimeDelta::hours(1);
+        let token = self.tokens.issue(Grants::user(user), expires_at);
+        let answer = self.client.post(&self.claims).bearer_auth(token).send().await?;
+        let status = answer.status();
+        // The connection is free once the body has been read.
+        answer.bytes().await?;
         match status {
             StatusCode::ACCEPTED | StatusCode::CREATED => Ok(true),
             StatusCode::CONFLICT | StatusCode::GONE => Ok(false),
@@ -49,16 +44,5 @@ impl Design for Http {
 
     async fn rest(&self) -> anyhow::Result<()> {
         self.service.running.rest().await
-    }
-}
-
-impl Http {
-    fn claim_of(&self, user: i64) -> anyhow::Result<Request<Empty<Bytes>>> {
-        let expires_at = Clock::System.now() + TimeDelta::hours(1);
-        let token = self.tokens.issue(Grants::user(user), expires_at);
-        let request = Request::post(format!("/v1/coupons/{}/claims", self.service.coupon))
-            .header(header::HOST, &self.address)
-            .header(header::AUTHORIZATION, format!("Bearer {token}"));
-        Ok(request.body(Empty::new())?)
     }
 }
