@@ -25,7 +25,7 @@
 --   U  too many unpaid  would be accepted, but the user holds as many unpaid orders as they may
 --   O  overloaded       would be accepted, but the backlog has no room
 --          or one letter for all of them, and nothing has changed
---   L  not loaded       the sale isn't loaded (yet): ask sale/coupon/load.rs
+--   L  not loaded       the sale isn't loaded (yet): ask coupon/load.rs
 --   T  stale            the lane or the sale has another epoch than the caller's
 --   V  recovering       the lane is closed until Redis has been compared with Postgres; or this isn't the server that
 --                       was, by its replication ID; or the lane was lost, or its log, or the log is a key of another type;

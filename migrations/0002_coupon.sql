@@ -1,6 +1,6 @@
 -- What is on offer.
 
--- A coupon's id is (number from here << 10 | lane); see src/sale/ids.
+-- A coupon's id is (number from here << 10 | lane); see src/store/ids.
 CREATE SEQUENCE coupon_sequence;
 
 CREATE TABLE coupons (

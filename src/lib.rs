@@ -18,10 +18,37 @@ pub mod worker;
 /// The assembled service: one field for each capability.
 pub mod app;
 
-/// The business: coupons, claims, orders and stock; all SQL and all scripts of the sale.
-pub mod sale;
+/// The board of an operator, and storms of a demo.
+pub mod demo;
 
-/// Mechanisms that have never heard of a coupon: Redis, scripts, locks, ids, tokens, servers.
+/// The life of an installation: archive, retention, and all that waits for a person.
+pub mod operator;
+
+/// A closed lane is compared with Postgres, built anew where it differs, and opened.
+pub mod recovery;
+
+/// Payments, refunds and the gateway.
+pub mod payment;
+
+/// Claims: from a request to the script's decision. No Postgres in sight.
+pub mod claim;
+
+/// Orders: from an entry of the log to the end of their life.
+pub mod order;
+
+/// Coupons and their sales: creation, changes, the load into Redis, and its buyers there.
+pub mod coupon;
+
+/// Epochs of the lanes, which are open or recovering; and receipts of what was promised.
+pub mod fence;
+
+/// The order log: accepted claims on their way to Postgres.
+pub mod log;
+
+/// The two stores: connections, scripts, keys, ids.
+pub mod store;
+
+/// Mechanisms that have never heard of a coupon: tokens, signatures, bounds, requests to other servers.
 pub mod kit;
 
 /// The base of all other modules: settings, limits, the clock, telemetry and shutdown.

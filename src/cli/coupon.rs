@@ -11,16 +11,16 @@ use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::cli::terminal::say;
-use crate::sale::Stores;
-use crate::sale::audit::Actor;
-use crate::sale::coupon::create::{Coupons, Creation};
-use crate::sale::coupon::input::{NewCoupon, NewSale};
-use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind};
-use crate::sale::fence;
-use crate::sale::loss::LossAlarm;
-use crate::sale::postponed::Postponed;
-use crate::sale::recovery::apart;
+use crate::coupon::create::{Coupons, Creation};
+use crate::coupon::input::{NewCoupon, NewSale};
+use crate::coupon::load::Loader;
+use crate::coupon::model::{Coupon, CouponKind};
+use crate::fence;
+use crate::fence::loss::LossAlarm;
+use crate::recovery::apart;
+use crate::store::Stores;
+use crate::store::audit::Actor;
+use crate::store::postponed::Postponed;
 
 #[derive(Args)]
 pub struct CouponArguments {

@@ -13,11 +13,11 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Demo, InvalidConfig, Page, Role};
 use crate::cli::terminal::say;
+use crate::coupon::create::Creation;
+use crate::coupon::input::{NewCoupon, NewSale};
+use crate::coupon::model::{Coupon, CouponFilter, CouponKind};
 use crate::kit::jwt::{Grants, Tokens};
-use crate::sale::audit::Actor;
-use crate::sale::coupon::create::Creation;
-use crate::sale::coupon::input::{NewCoupon, NewSale};
-use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind};
+use crate::store::audit::Actor;
 
 /// Serves until a signal stops it.
 ///

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::base::durability::Level;
-use crate::kit::redis_facts::{Replay, ServerFacts};
-use crate::sale::durability::NOT_REPLAYED;
-use crate::sale::payment::gateway::Checkout;
+use crate::payment::gateway::Checkout;
+use crate::store::durability::NOT_REPLAYED;
+use crate::store::redis::facts::{Replay, ServerFacts};
 
 /// A finding with its level. The text names the cost and the remedy.
 #[derive(Debug, PartialEq, Eq)]

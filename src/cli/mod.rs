@@ -56,7 +56,7 @@ use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::plain_text::escaped;
 use crate::base::telemetry::{self, LogFormat};
 use crate::cli::remedies::with_remedy;
-use crate::sale::Failure;
+use crate::store::Failure;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
 /// twice to one person, and never forgetting a sale that it confirmed.

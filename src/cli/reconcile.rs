@@ -8,13 +8,13 @@ use super::stores::as_guest;
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::cli::terminal::say;
-use crate::kit::session_lock::LockSession;
-use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::reconcile::Report;
-use crate::sale::reconcile::pass::{run_and_record, take_turn};
-use crate::sale::reconcile::repair::Repair;
-use crate::sale::reconcile::runs::{self, AskedBy};
-use crate::sale::{Failure, Stores};
+use crate::recovery::reconcile::Report;
+use crate::recovery::reconcile::pass::{run_and_record, take_turn};
+use crate::recovery::reconcile::repair::Repair;
+use crate::recovery::reconcile::runs::{self, AskedBy};
+use crate::store::audit::{self, Action, Actor, Event};
+use crate::store::postgres::session_lock::LockSession;
+use crate::store::{Failure, Stores};
 
 #[derive(Args)]
 pub struct ReconcileArguments {

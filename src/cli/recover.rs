@@ -6,12 +6,13 @@ use clap::Args;
 use super::stores::as_guest;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::cli::terminal::say;
-use crate::sale::audit::Actor;
-use crate::sale::coupon::orphans;
-use crate::sale::fence::table::{self, Trust};
-use crate::sale::ids::Lane;
-use crate::sale::recovery::apart;
-use crate::sale::{Stores, installation, reconcile};
+use crate::coupon::orphans;
+use crate::fence::table::{self, Trust};
+use crate::recovery::apart;
+use crate::recovery::reconcile;
+use crate::store::audit::Actor;
+use crate::store::ids::Lane;
+use crate::store::{Stores, installation};
 
 #[derive(Args)]
 pub struct RecoverArguments {

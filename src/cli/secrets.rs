@@ -9,8 +9,8 @@ use crate::app::{self, App};
 use crate::base::config::{Config, StoreConfig};
 use crate::base::limits;
 use crate::http::state::HttpState;
-use crate::kit::postgres;
-use crate::sale::Stores;
+use crate::store::Stores;
+use crate::store::postgres;
 
 /// Reads the files of secrets again in each period. Connections to stores that are open stay.
 pub fn follow(config: &Config, app: &Arc<App>, http: &HttpState) {

@@ -23,7 +23,7 @@ use crate::http::{self, server};
 use crate::kit::jwt::Tokens;
 use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
 use crate::kit::open_files;
-use crate::sale::payment::gateway::Checkout;
+use crate::payment::gateway::Checkout;
 use crate::worker;
 
 /// Addresses of a service, as they were really bound.

@@ -17,14 +17,14 @@ use crate::base::limits;
 use crate::base::secret::Secret;
 use crate::cli::remedies::IN_URLS;
 use crate::cli::terminal::say;
-use crate::kit::postgres;
 use crate::kit::private_servers::settings;
-use crate::kit::redis::{Redis, is_foreign};
-use crate::kit::redis_facts::ServerFacts;
-use crate::sale::keys::Keys;
-use crate::sale::rights;
-use crate::sale::schema::{self, Fitness};
-use crate::sale::{REMEDY_OTHER_INSTALLATION, Stores, installation};
+use crate::store::keys::Keys;
+use crate::store::postgres;
+use crate::store::redis::facts::ServerFacts;
+use crate::store::redis::{Redis, is_foreign};
+use crate::store::rights;
+use crate::store::schema::{self, Fitness};
+use crate::store::{REMEDY_OTHER_INSTALLATION, Stores, installation};
 
 /// Message of a process with named servers and no token secret.
 pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: it proves every user's identity, so there is no default; `openssl rand -hex 32` makes a good one";

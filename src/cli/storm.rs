@@ -15,10 +15,10 @@ use super::terminal::say;
 use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
+use crate::demo::storm::{Frame, Plan, Storm, Word};
 use crate::kit::jwt::Tokens;
-use crate::sale::log::backlog::Backlog;
-use crate::sale::storm::{Frame, Plan, Storm, Word};
-use crate::sale::{Stores, installation};
+use crate::log::backlog::Backlog;
+use crate::store::{Stores, installation};
 
 #[derive(Args)]
 pub struct StormArguments {

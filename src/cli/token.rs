@@ -10,7 +10,7 @@ use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::limits;
 use crate::kit::jwt::{Grants, Scope, Tokens};
-use crate::sale::ids::UserId;
+use crate::store::ids::UserId;
 
 #[derive(Args)]
 pub struct TokenArguments {

@@ -7,8 +7,8 @@ use super::frame::caller::Caller;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, Scope, TokenError};
-use crate::sale::audit::Actor;
-use crate::sale::ids::UserId;
+use crate::store::audit::Actor;
+use crate::store::ids::UserId;
 
 /// A user with a valid token.
 pub struct User(pub UserId);

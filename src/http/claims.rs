@@ -19,14 +19,14 @@ use super::state::HttpState;
 use crate::app::App;
 use crate::base::durability::Level;
 use crate::base::limits;
+use crate::claim::outcome::{ClaimOutcome, UNAVAILABLE};
+use crate::claim::status::{ClaimState, ClaimStatus, Inquiry};
+use crate::claim::trace::TracedClaim;
+use crate::claim::trace::probe::Probe;
 use crate::http::frame::reply::{A_SECOND, Json};
-use crate::sale::Failure;
-use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
-use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
-use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::order::model::Order;
-use crate::sale::trace::TracedClaim;
-use crate::sale::trace::probe::Probe;
+use crate::order::model::Order;
+use crate::store::Failure;
+use crate::store::ids::{CouponId, OrderId, UserId};
 
 /// Asks for the times of a claim by the value `1`; other values ask for nothing.
 const X_TRACE: HeaderName = HeaderName::from_static("x-trace");

@@ -174,9 +174,14 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::wrong_member("", "has a list, and no member is one"));
     }
     let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body));
-    let value: T = read.map_err(|error| match error.inner().classify() {
-        Category::Data => Problem::invalid_body(vec![fault(&error)]),
-        _ => malformed(error.into_inner()),
+    let value: T = read.map_err(|error| {
+        // `null` in the place of a word is a fault of syntax to serde_json.
+        let is_json = || serde_json::from_slice::<serde_json::Value>(body).is_ok();
+        match error.inner().classify() {
+            Category::Data => Problem::invalid_body(vec![fault(&error)]),
+            _ if is_json() => Problem::invalid_body(vec![fault(&error)]),
+            _ => malformed(error.into_inner()),
+        }
     })?;
     let Err(report) = value.validate() else { return Ok(value) };
     let wrong = report.into_inner().into_iter().map(|(path, error)| WrongMember {
@@ -258,7 +263,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::sale::coupon::input::NewCoupon;
+    use crate::coupon::input::NewCoupon;
 
     const COUPON: &str = r#"{"kind":"flash","title":"t","pay_cents":1,"value_cents":2,"sale":{"total":5,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-02T00:00:00Z"}}"#;
 

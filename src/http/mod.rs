@@ -69,6 +69,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::base::limits;
+use crate::store::ids::PostponedId;
 use problem::ProblemBody;
 use state::HttpState;
 
@@ -88,7 +89,7 @@ use state::HttpState;
         (name = "dead letters", description = "Claims that could not become orders, for administrators."),
         (name = "operations", description = "Health, metrics, comparisons and recoveries, for operators."),
     ),
-    components(schemas(ProblemBody)),
+    components(schemas(ProblemBody, PostponedId)),
 )]
 struct ApiDoc;
 

@@ -7,8 +7,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
+use crate::claim::readiness::{ReadyReport, ReadyStatus};
 use crate::http::frame::reply::Json;
-use crate::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
 /// Whether the process runs.
 ///

@@ -15,9 +15,9 @@ use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
 use crate::http::frame::reply::Json;
-use crate::sale::order::model::Order;
-use crate::sale::payment::callback::{Notice, Receipt};
-use crate::sale::payment::model::PaymentReason;
+use crate::order::model::Order;
+use crate::payment::callback::{Notice, Receipt};
+use crate::payment::model::PaymentReason;
 
 /// The header that carries the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");

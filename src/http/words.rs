@@ -4,7 +4,7 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::sale::coupon::values::lines;
+use crate::coupon::values::lines;
 
 /// Words of the staff, for the books: 1 to 1,000 characters in one line or more, not only spaces, without other control
 /// characters and those that turn the direction of text.

@@ -6,7 +6,7 @@
 //! locks while others wait for Postgres. A batch that is not full ends that. After it the task pauses, so
 //! that claims that arrive meanwhile are written together. Where there is no entry, Redis answers once there is one.
 //!
-//! All owners that a lane ever has read by one name, [`CONSUMER`](crate::sale::log::CONSUMER). So a new owner finds
+//! All owners that a lane ever has read by one name, [`CONSUMER`](crate::log::CONSUMER). So a new owner finds
 //! under that name what its predecessors have read and not acknowledged, and begins with it. An owner that finds more
 //! entries there than it knows begins again in the same way: another process has taken itself for the owner, or a reply
 //! of Redis has got lost.
@@ -30,9 +30,9 @@ use super::state::State;
 use crate::app::App;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
-use crate::sale::ids::Lane;
-use crate::sale::log::{EntryId, OrderLog};
-use crate::sale::pass::Pass;
+use crate::log::{EntryId, OrderLog};
+use crate::store::ids::Lane;
+use crate::store::pass::Pass;
 
 /// Writes the log of one lane.
 pub struct LaneWorker {

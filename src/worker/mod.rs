@@ -7,16 +7,16 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
-//! | [load](crate::sale::coupon::load) | every 10 s | loads sales that open soon |
-//! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
-//! | [changes](crate::sale::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
-//! | [revisions](crate::sale::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
-//! | [numbers](crate::sale::reconcile::gauges) | every 5 s | looks up the metrics of both stores |
-//! | [reconcile](crate::sale::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
-//! | [stock returns](crate::sale::order::give_back) | twice a second | returns units of closed orders to stock |
-//! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
-//! | [retention](crate::sale::retention) | once a minute | deletes orders older than `--orders-days`, and records older than `--records-days` |
-//! | [refunds](crate::sale::payment) | once a second | asks gateways to refund payments |
+//! | [load](crate::coupon::load) | every 10 s | loads sales that open soon |
+//! | [archive](crate::operator::archive) | once a minute | relieves Redis of sales that are over |
+//! | [changes](crate::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
+//! | [revisions](crate::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
+//! | [numbers](crate::recovery::reconcile::gauges) | every 5 s | looks up the metrics of both stores |
+//! | [reconcile](crate::recovery::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
+//! | [stock returns](crate::order::give_back) | twice a second | returns units of closed orders to stock |
+//! | [expiry](crate::order::expiry) | once a second | closes orders that have not been paid in time |
+//! | [retention](crate::operator::retention) | once a minute | deletes orders older than `--orders-days`, and records older than `--records-days` |
+//! | [refunds](crate::payment) | once a second | asks gateways to refund payments |
 //!
 //! **An entry is acknowledged only once it is in Postgres, as a row or as a dead letter.** A failed pass has
 //! acknowledged nothing that it didn't write; the worker logs it once, waits, and begins again with the pending

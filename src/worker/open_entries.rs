@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::base::limits;
-use crate::sale::log::{Entry, EntryId, LoggedClaim, Unreadable};
+use crate::log::{Entry, EntryId, LoggedClaim, Unreadable};
 
 /// The entries.
 #[derive(Default)]

@@ -40,9 +40,9 @@ use super::lane::LaneWorker;
 use crate::app::App;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
-use crate::kit::session_lock::LockSession;
-use crate::sale::Stores;
-use crate::sale::ids::Lane;
+use crate::store::Stores;
+use crate::store::ids::Lane;
+use crate::store::postgres::session_lock::LockSession;
 
 /// First key of the advisory locks: "lane" in ASCII. The second one is the number of the lane.
 const LOCKS: i32 = 0x6c61_6e65;

@@ -10,8 +10,8 @@ use crate::app::{self, App};
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
-use crate::sale::Failure;
-use crate::sale::pass::Pass;
+use crate::store::Failure;
+use crate::store::pass::Pass;
 
 /// Starts the passes as tasks of the service.
 pub fn start(app: &Arc<App>, config: &Config) {

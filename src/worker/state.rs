@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::open_entries::OpenEntries;
 use crate::base::limits;
-use crate::sale::ids::CouponId;
-use crate::sale::log::{EntryId, LoggedClaim};
+use crate::log::{EntryId, LoggedClaim};
+use crate::store::ids::CouponId;
 
 /// The notes.
 pub(super) struct State {

@@ -35,21 +35,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redisson_locks::{BatchGuard, Names};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::open_entries::Batch;
 use super::state::{State, extract};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::kit::postgres;
-use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, OrderId};
-use crate::sale::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
-use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
-use crate::sale::order::insert::{NotWritten, Written};
-use crate::sale::recovery::apart;
-use crate::sale::trace::TracedBatch;
+use crate::claim::trace::TracedBatch;
+use crate::coupon::stock;
+use crate::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
+use crate::order::dead_letter::{self, DeadLetter, Reason};
+use crate::order::insert::{NotWritten, Written};
+use crate::recovery::apart;
+use crate::store::ids::{CouponId, OrderId};
+use crate::store::postgres::{self, Unfinished};
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -278,10 +278,20 @@ impl LaneWorker {
         Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
     }
 
-    /// The order that was acknowledged last, if Postgres lacks it: the next acknowledgement would hide that.
+    /// The order that was acknowledged last, if Postgres lacks it: the next acknowledgement would hide that. A server that
+    /// hangs is waited for no longer than for a connection.
     async fn missing_order(&self) -> sqlx::Result<Option<i64>> {
         let Some(last) = self.state().last else { return Ok(None) };
-        Ok(apart::lacks(&self.app.stores.pool, last).await?.then_some(last.0))
+        let pool = &self.app.stores.pool;
+        let asked = async {
+            let mut unfinished = Unfinished::acquire(pool).await?;
+            let lacks = apart::lacks(unfinished.connection(), last).await?;
+            unfinished.finished();
+            Ok::<_, sqlx::Error>(lacks.then_some(last.0))
+        };
+        timeout(pool.options().get_acquire_timeout(), asked)
+            .await
+            .map_err(|_| sqlx::Error::PoolTimedOut)?
     }
 
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
@@ -443,7 +453,7 @@ impl LaneWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::ids::{OrderId, UserId};
+    use crate::store::ids::{OrderId, UserId};
 
     fn claim(coupon: i64, order: i64) -> LoggedClaim {
         let (user, order) =

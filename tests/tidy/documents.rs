@@ -24,8 +24,11 @@ const FOLDERS: &[&str] = &[
     ".sqlx",
 ];
 
-/// Folders below `src/`, which documents call by their names: `sale/claim/claims.rs`.
-const LAYERS: &[&str] = &["cli", "http", "worker", "sale", "kit", "base"];
+/// Folders below `src/`, which documents call by their names: `claim/claims.rs`.
+const LAYERS: &[&str] = &[
+    "cli", "http", "worker", "demo", "operator", "recovery", "payment", "claim", "order", "coupon",
+    "fence", "log", "store", "kit", "base",
+];
 
 /// Nothing grows for ever: the document says of each table what bounds it.
 #[test]
@@ -175,7 +178,7 @@ fn headings(text: &str) -> Vec<String> {
 /// The page that shows a claim names, for each step, the file that does it.
 #[test]
 fn each_step_of_a_claim_names_a_file_that_is_there() {
-    let steps = read("src/sale/trace/steps.rs").text;
+    let steps = read("src/claim/trace/steps.rs").text;
     let named: Vec<&str> =
         steps.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(named.len() >= 8, "only {named:?} were found");
@@ -190,11 +193,11 @@ fn the_checkers_see_what_leads_nowhere() {
     assert_complaints(&dead, &["md:1: the link ../docs/none.md#x", "none.md", "./none.svg"]);
     assert_complaints(&dead_links(&file("docs/a.md", "[a](../src/lib.rs)")), &[]);
 
-    let text = "`src/lib.rs:7` `src/none.rs` `a/b` `sale/claim/claims.rs`, `sale/none.rs`\n```\n`src/none.rs`\n```\n\
-        `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/sale/claim/claims.rs::none` `src/`";
+    let text = "`src/lib.rs:7` `src/none.rs` `a/b` `claim/claims.rs`, `claim/none.rs`\n```\n`src/none.rs`\n```\n\
+        `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/claim/claims.rs::none` `src/`";
     let stale = stale_paths(&file("README.md", text));
     let expected =
-        ["md:1: there is no `src/none.rs`", "`sale/none.rs`", "md:5: there is no `lua/none`"];
+        ["md:1: there is no `src/none.rs`", "`claim/none.rs`", "md:5: there is no `lua/none`"];
     assert_complaints(&stale, &[&expected[..], &["`scripts/none`"]].concat());
     let own = "`src/lib.rs` `lua/owner/renew.lua` `lua/none.lua`";
     let stale = stale_paths(&file("crates/redisson-locks/docs/a.md", own));

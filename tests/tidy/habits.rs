@@ -8,7 +8,7 @@ use super::source::{File, Rust, assert_complaints, files, no_complaints, occurre
 /// Process-wide values that there may be: file and name.
 const STATICS: &[(&str, &str)] = &[
     ("src/main.rs", "ALLOCATOR"),
-    ("src/sale/schema.rs", "MIGRATOR"),
+    ("src/store/schema.rs", "MIGRATOR"),
     // Made once from constants, and never changed.
     ("src/http/problem/kinds.rs", "TABLE"),
     ("crates/bench/src/main.rs", "ALLOCATOR"),

@@ -214,7 +214,7 @@ fn is_given_key(code: &str, key: &str) -> bool {
 }
 
 /// The file that calls `lua/claim.lua`.
-const CALLS: &str = "src/sale/claim/calls.rs";
+const CALLS: &str = "src/claim/calls.rs";
 
 #[test]
 fn the_reply_codes_of_claim_lua_are_those_that_are_decoded() {

@@ -108,10 +108,10 @@ pub fn tables(migrations: &[File]) -> BTreeSet<&str> {
     tables
 }
 
-/// The room of a file, which owns tables as a whole: `src/sale/order/` for `src/sale/order/moves/mod.rs`.
+/// The room of a file, which owns tables as a whole: `src/order/` for `src/order/moves/mod.rs`.
 fn owner(path: &str) -> &str {
-    let below = path.strip_prefix("src/sale/").and_then(|below| below.split_once('/'));
-    below.map_or(path, |(room, _)| &path[.."src/sale/".len() + room.len() + 1])
+    let below = path.strip_prefix("src/").and_then(|below| below.split_once('/'));
+    below.map_or(path, |(room, _)| &path[.."src/".len() + room.len() + 1])
 }
 
 fn written_tables(sql: &str) -> impl Iterator<Item = &str> {
@@ -142,15 +142,15 @@ fn the_checker_sees_who_writes_a_table() {
         &table_owners(&migration, &files),
         &["table a: one room has to write it; {\"src/one.rs\", \"src/two.rs\"}", "table c:"],
     );
-    let files = ["src/sale/a/mod.rs", "src/sale/a/b/c.rs", "src/sale/d/a.rs"];
-    assert_eq!(files.map(owner), ["src/sale/a/", "src/sale/a/", "src/sale/d/"]);
+    let files = ["src/a/mod.rs", "src/a/b/c.rs", "src/d/a.rs"];
+    assert_eq!(files.map(owner), ["src/a/", "src/a/", "src/d/"]);
 }
 
 #[test]
 fn every_key_is_built_in_keys_rs() {
-    let keys = Rust::new("src/sale/keys.rs", &read("src/sale/keys.rs").text);
+    let keys = Rust::new("src/store/keys.rs", &read("src/store/keys.rs").text);
     let parts = key_parts(&keys);
-    assert!(parts.len() > 4, "src/sale/keys.rs builds keys of {parts:?}: that can't be all");
+    assert!(parts.len() > 4, "src/store/keys.rs builds keys of {parts:?}: that can't be all");
     let files = rust(&["src/"]);
     let others = files.iter().filter(|file| file.path != keys.path);
     no_complaints(others.flat_map(|file| built_keys(file, &parts)).collect());
@@ -170,7 +170,7 @@ fn built_keys(file: &Rust, parts: &[String]) -> Vec<String> {
         if let Some(part) = parts.iter().find(|part| text.contains(part.as_str())) {
             let place = file.place(*at);
             complaints.push(format!(
-                "{place}: `{part}` is part of a Redis key; build it in src/sale/keys.rs"
+                "{place}: `{part}` is part of a Redis key; build it in src/store/keys.rs"
             ));
         }
     }
@@ -181,7 +181,7 @@ fn built_keys(file: &Rust, parts: &[String]) -> Vec<String> {
 fn the_checker_sees_built_keys() {
     let keys =
         "fn f() { format!(\"{}:{{{}}}:coupon:{coupon}\", a, b); format!(\"{}:icr:order\", a) }";
-    let parts = key_parts(&Rust::new("src/sale/keys.rs", keys));
+    let parts = key_parts(&Rust::new("src/store/keys.rs", keys));
     assert_eq!(parts, [":coupon:", ":icr:order", "}}:"]);
     let other =
         Rust::new("src/a.rs", "// fs:{1}:coupon:7\nf(\"a:b\");\nformat!(\"{p}:coupon:{c}\");");
@@ -189,13 +189,20 @@ fn the_checker_sees_built_keys() {
 }
 
 /// Names that the claim path and the HTTP side don't use.
-const POSTGRES: &[&str] =
-    &["PgPool", "PgConnection", "sqlx::query", "sqlx::Pool", "kit::postgres", "Stores", ".stores"];
+const POSTGRES: &[&str] = &[
+    "PgPool",
+    "PgConnection",
+    "sqlx::query",
+    "sqlx::Pool",
+    "store::postgres",
+    "Stores",
+    ".stores",
+];
 
 #[test]
 fn neither_claims_nor_http_reach_for_postgres() {
     let claim_path = ["claims.rs", "calls.rs", "queue.rs", "outcome.rs", "memory/"];
-    let claim_path = claim_path.map(|name| format!("src/sale/claim/{name}"));
+    let claim_path = claim_path.map(|name| format!("src/claim/{name}"));
     let paths: Vec<&str> = claim_path.iter().map(String::as_str).chain(["src/http/"]).collect();
     let files = rust(&paths);
     assert!(files.len() > claim_path.len(), "all files of the claim path are there");

@@ -37,14 +37,13 @@ use crate::base::config::{Config, Role, StoreConfig};
 use crate::base::durability::Level;
 use crate::base::limits;
 use crate::cli::terminal::say;
-use crate::kit;
+use crate::demo::board::presence::{self, Word};
 use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
-use crate::kit::redis::Redis;
-use crate::sale::board::presence::{self, Word};
-use crate::sale::keys::Keys;
-use crate::sale::payment::gateway::Checkout;
-use crate::sale::recovery::apart::{self, Standing};
-use crate::sale::{Failure, Stores, installation};
+use crate::payment::gateway::Checkout;
+use crate::recovery::apart::{self, Standing};
+use crate::store::keys::Keys;
+use crate::store::redis::Redis;
+use crate::store::{self, Failure, Stores, installation};
 
 #[derive(Args)]
 pub struct DoctorArguments {
@@ -92,7 +91,7 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         report.print(postgres::examine(&pool, &config.stores).await);
         report.print(together(&redis, &pool, &config.stores).await.into_iter().collect());
         report.print(clocks(&redis, &pool).await);
-        kit::postgres::close(&pool).await;
+        store::postgres::close(&pool).await;
     }
     report.print(processes(config, running.as_deref()));
     report.end(arguments.strict)
@@ -273,7 +272,7 @@ async fn clocks(redis: &Redis, pool: &PgPool) -> Vec<Finding> {
         found.push(clock_of("Redis", apart(before, time, clock.now())));
     }
     let before = clock.now();
-    if let Ok(time) = kit::postgres::time(pool).await {
+    if let Ok(time) = store::postgres::time(pool).await {
         found.push(clock_of("Postgres", apart(before, time, clock.now())));
     }
     found

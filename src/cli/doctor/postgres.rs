@@ -7,8 +7,8 @@ use crate::base::limits;
 use crate::cli::finding::Finding::{self, Failure, Good, Warning};
 use crate::cli::remedies::with_remedy;
 use crate::cli::stores;
-use crate::kit::postgres::{self, ServerFacts};
-use crate::sale::installation;
+use crate::store::installation;
+use crate::store::postgres::{self, ServerFacts};
 
 /// Asks the server about itself, on a connection like those of the service, and judges the answers.
 pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {

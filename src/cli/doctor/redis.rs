@@ -4,10 +4,10 @@ use crate::base::durability::Level;
 use crate::cli::finding::Finding::{self, Failure, Good, Warning};
 use crate::cli::finding::{KEEPS_ACCEPTING, persistence, without_spare};
 use crate::cli::remedies::with_remedy;
-use crate::kit::redis::Redis;
-use crate::kit::redis_facts::ServerFacts;
-use crate::sale::keys::Keys;
-use crate::sale::rights;
+use crate::store::keys::Keys;
+use crate::store::redis::Redis;
+use crate::store::redis::facts::ServerFacts;
+use crate::store::rights;
 
 /// Asks the server about itself and judges the answers.
 pub async fn examine(

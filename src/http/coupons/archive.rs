@@ -14,8 +14,8 @@ use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
-use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
-use crate::sale::ids::CouponId;
+use crate::operator::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
+use crate::store::ids::CouponId;
 
 /// Options of archiving.
 #[derive(Deserialize, ToSchema, Validate)]

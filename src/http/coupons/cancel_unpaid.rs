@@ -13,7 +13,7 @@ use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::words::Because;
-use crate::sale::ids::CouponId;
+use crate::store::ids::CouponId;
 
 /// Orders whose time to be paid has been ended.
 #[derive(Serialize, ToSchema)]

@@ -8,17 +8,17 @@ use axum::extract::State;
 use axum::response::Response;
 
 use crate::app::App;
+use crate::coupon::changes::ChangeOutcome;
+use crate::coupon::input::{CouponEdit, Move, Restock};
+use crate::coupon::model::{Coupon, CouponState};
+use crate::coupon::rules::{Change, Refusal};
 use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid, ValidOrDefault};
 use crate::http::frame::reply::{Unfinished, accepted};
 use crate::http::problem::Problem;
 use crate::http::tags::{self, IfMatch, IfMatchHeader};
-use crate::sale::coupon::changes::ChangeOutcome;
-use crate::sale::coupon::input::{CouponEdit, Move, Restock};
-use crate::sale::coupon::model::{Coupon, CouponState};
-use crate::sale::coupon::rules::{Change, Refusal};
-use crate::sale::ids::CouponId;
+use crate::store::ids::CouponId;
 
 type Reply = Result<Response, Problem>;
 

@@ -8,13 +8,13 @@ use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
+use crate::coupon::live::{SaleEvent, Watch, Watching};
 use crate::http::claims::coupon_not_found;
 use crate::http::events;
 use crate::http::extract::Id;
 use crate::http::frame::caller::Caller;
 use crate::http::problem::Problem;
-use crate::sale::ids::CouponId;
-use crate::sale::live::{SaleEvent, Watch, Watching};
+use crate::store::ids::CouponId;
 
 /// Watch a sale: its state now, and whenever it changes.
 ///

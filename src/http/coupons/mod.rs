@@ -24,6 +24,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
+use crate::coupon::create::Creation;
+use crate::coupon::creation_keys::CreationKey;
+use crate::coupon::input::NewCoupon;
+use crate::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, KeyHeader, Keyed};
@@ -32,11 +36,7 @@ use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
 use crate::http::tags;
 use crate::kit::tagged::TaggedJson;
-use crate::sale::coupon::create::Creation;
-use crate::sale::coupon::creation_keys::CreationKey;
-use crate::sale::coupon::input::NewCoupon;
-use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
-use crate::sale::ids::CouponId;
+use crate::store::ids::CouponId;
 
 /// A page of coupons, newest first.
 #[derive(Serialize, ToSchema)]

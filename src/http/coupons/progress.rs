@@ -12,8 +12,8 @@ use crate::http::claims::coupon_not_found;
 use crate::http::extract::Id;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::ids::CouponId;
-use crate::sale::reconcile::gauges::SideBySide;
+use crate::recovery::reconcile::gauges::SideBySide;
+use crate::store::ids::CouponId;
 
 /// Progress of a sale.
 #[derive(Serialize, ToSchema)]

@@ -62,8 +62,11 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
         Err(too_often) => Problem::from(too_often).into_response(),
     };
     let code = write_problem(&http, &mut response, &request_id);
-    if let Some(held) = held {
-        held.shorten(&mut response);
+    match held {
+        Some(held) if response.status().is_success() => held.shorten(&mut response),
+        // A client keeps no refusal.
+        _ if !response.status().is_success() => drop(response.headers_mut().remove(header::ETAG)),
+        _ => {}
     }
     let metrics = &http.app().metrics;
     let route = route.as_ref().map_or("other", MatchedPath::as_str);

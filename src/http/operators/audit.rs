@@ -11,8 +11,8 @@ use crate::http::auth::Admin;
 use crate::http::frame::reply::Json;
 use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
-use crate::sale::audit::{Action, AuditEntry, Filter};
-use crate::sale::ids::{AuditId, SubjectId};
+use crate::store::audit::{Action, AuditEntry, Filter};
+use crate::store::ids::{AuditId, SubjectId};
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]

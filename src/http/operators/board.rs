@@ -8,12 +8,12 @@ use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
+use crate::demo::board::Watching;
+use crate::demo::board::event::BoardEvent;
 use crate::http::auth::Operator;
 use crate::http::events;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::board::Watching;
-use crate::sale::board::event::BoardEvent;
 
 /// Watch the board: all processes, both stores, and all that waits.
 ///

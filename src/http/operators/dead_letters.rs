@@ -14,10 +14,10 @@ use crate::http::auth::Operator;
 use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::ids::{DeadLetterId, OrderId};
-use crate::sale::order::dead_letter::{Letter, Reason};
-use crate::sale::order::discard::Discarded;
-use crate::sale::recovery::retry::{Retried, Summary};
+use crate::order::dead_letter::{Letter, Reason};
+use crate::order::discard::Discarded;
+use crate::recovery::retry::{Retried, Summary};
+use crate::store::ids::{DeadLetterId, OrderId};
 
 /// One dead letter, open or closed.
 ///

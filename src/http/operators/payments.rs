@@ -10,8 +10,8 @@ use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Valid};
 use crate::http::problem::Problem;
 use crate::http::words::Noted;
-use crate::sale::ids::PaymentId;
-use crate::sale::payment::owed::Settled;
+use crate::payment::owed::Settled;
+use crate::store::ids::PaymentId;
 
 /// Hand a held payment back to its payer.
 ///

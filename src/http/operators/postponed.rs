@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::http::auth::Operator;
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
-use crate::sale::ids::PostponedId;
+use crate::store::ids::PostponedId;
 
 /// Have a postponed item tried again.
 ///

@@ -16,9 +16,9 @@ use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{All, List, PageParams};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
-use crate::sale::ids::RunId;
-use crate::sale::reconcile::pass::Asked;
-use crate::sale::reconcile::runs::Run;
+use crate::recovery::reconcile::pass::Asked;
+use crate::recovery::reconcile::runs::Run;
+use crate::store::ids::RunId;
 
 /// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]

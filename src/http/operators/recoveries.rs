@@ -14,8 +14,8 @@ use crate::http::frame::reply::Json;
 use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
 use crate::http::words::Noted;
-use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::records::{Recovery, RecoveryFilter, RecoveryState};
+use crate::recovery::records::{Recovery, RecoveryFilter, RecoveryState};
+use crate::store::ids::RecoveryId;
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]

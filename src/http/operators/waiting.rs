@@ -11,7 +11,7 @@ use crate::http::auth::Operator;
 use crate::http::frame::reply::Json;
 use crate::http::page::{List, PageParams};
 use crate::http::problem::Problem;
-use crate::sale::operations::{OpenItem, OpenKind, OpenPlace, OpenPlaceText};
+use crate::operator::operations::{OpenItem, OpenKind, OpenPlace, OpenPlaceText};
 
 /// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]

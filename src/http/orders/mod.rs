@@ -24,19 +24,19 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
+use crate::coupon::values::Cents;
 use crate::http::auth::{Reader, User};
 use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{List, PageParams, Time};
 use crate::http::problem::Problem;
-use crate::sale::coupon::values::Cents;
-use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::order::model::PayMethod;
-use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
-use crate::sale::order::moves::{Asker, Moved};
-use crate::sale::order::read::Listed;
-use crate::sale::payment::Paying;
-use crate::sale::payment::model::ToBePaid;
+use crate::order::model::PayMethod;
+use crate::order::model::{Order, OrderFilter, OrderStatus};
+use crate::order::moves::{Asker, Moved};
+use crate::order::read::Listed;
+use crate::payment::Paying;
+use crate::payment::model::ToBePaid;
+use crate::store::ids::{CouponId, OrderId, UserId};
 
 /// A page of orders, newest first.
 #[derive(Serialize, ToSchema)]
@@ -289,9 +289,7 @@ mod tests {
     /// Each filter alone is a search; a place in the list is none.
     #[test]
     fn a_query_asks_for_a_search_by_any_filter() {
-        for none in [json!({})] {
-            assert!(search(none.clone()).is_none(), "{none}");
-        }
+        assert!(search(json!({})).is_none());
         let text = "2030-01-01T00:00:00Z";
         let time = text.parse::<DateTime<Utc>>().expect("a time");
         for (number, filter) in [

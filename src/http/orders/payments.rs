@@ -12,8 +12,8 @@ use crate::http::auth::Operator;
 use crate::http::extract::Id;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::ids::OrderId;
-use crate::sale::payment::owed::OrderPayment;
+use crate::payment::owed::OrderPayment;
+use crate::store::ids::OrderId;
 
 /// Payments of an order.
 #[derive(Serialize, ToSchema)]

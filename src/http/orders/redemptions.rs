@@ -17,9 +17,9 @@ use crate::http::auth::{Clerk, Operator, Staff, User};
 use crate::http::extract::{Id, KeyHeader, RequestKey, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::ids::OrderId;
-use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
-use crate::sale::order::moves::redeem::{Redeeming, Redemption};
+use crate::order::model::{Order, OrderStatus, RedemptionCode};
+use crate::order::moves::redeem::{Redeeming, Redemption};
+use crate::store::ids::OrderId;
 
 /// Width of a picture of a code, in pixels, if it is not scaled.
 const PIXELS_MIN: u32 = 240;

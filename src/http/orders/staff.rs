@@ -10,9 +10,9 @@ use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::words::Because;
-use crate::sale::ids::OrderId;
-use crate::sale::order::model::Order;
-use crate::sale::order::moves::{Asker, Moved};
+use crate::order::model::Order;
+use crate::order::moves::{Asker, Moved};
+use crate::store::ids::OrderId;
 
 /// Give up an unpaid order for its buyer.
 ///

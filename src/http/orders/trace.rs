@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 
 use crate::app::App;
+use crate::claim::trace::steps::Trace;
 use crate::http::auth::Reader;
 use crate::http::extract::Id;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::sale::ids::OrderId;
-use crate::sale::trace::steps::Trace;
+use crate::store::ids::OrderId;
 
 /// Follow my claim, step by step.
 ///

@@ -44,7 +44,7 @@ use super::state::HttpState;
 use super::tags::values;
 use crate::base::config::Page;
 use crate::base::limits;
-use crate::sale::ids::CouponId;
+use crate::store::ids::CouponId;
 use files::{File, Freshness};
 
 /// Headers of each page and asset.

@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use super::here::Here;
 use crate::base::limits;
+use crate::demo::storm::{Frame, Plan, Watching};
 use crate::http::auth::Admin;
 use crate::http::events;
 use crate::http::extract::Valid;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
-use crate::sale::storm::{Frame, Plan, Watching};
 
 /// A storm that has been started.
 #[derive(Serialize)]

@@ -21,8 +21,8 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::TooOften;
-use crate::sale::Failure;
-use crate::sale::ids::{OrderId, UserId};
+use crate::store::Failure;
+use crate::store::ids::{OrderId, UserId};
 use kinds::{DOCUMENT, Kind};
 
 /// The media type of problem bodies.

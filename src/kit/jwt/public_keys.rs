@@ -98,7 +98,7 @@ fn usable(key: Value) -> Option<Key> {
 /// Place of a set.
 enum Source {
     File(PathBuf),
-    Url(Uri, HttpClient),
+    Url(Uri, Box<HttpClient>),
 }
 
 impl Display for Source {
@@ -152,7 +152,10 @@ impl PublicKeys {
 
     /// The keys under this URL; none before the first [`look`](Self::look).
     pub fn under(url: Uri, pace: Pace, timeout: Duration) -> Self {
-        Self::new(Source::Url(url, HttpClient::new(timeout, limits::KEY_SET_BYTES_MAX)), pace)
+        Self::new(
+            Source::Url(url, Box::new(HttpClient::new(timeout, limits::KEY_SET_BYTES_MAX))),
+            pace,
+        )
     }
 
     fn new(source: Source, pace: Pace) -> Self {

@@ -1,8 +1,8 @@
 //! Archiving by an operator: at once if the sale is settled, and with the loss accepted whatever its faults; never a
 //! sale that may still be claimed, or with claims on their way.
 
-use flash_sale::sale::coupon::model::CouponState;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::model::CouponState;
+use flash_sale::store::ids::CouponId;
 use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;

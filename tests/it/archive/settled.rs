@@ -3,8 +3,8 @@
 
 use chrono::TimeDelta;
 use flash_sale::base::limits;
-use flash_sale::sale::coupon::stock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::stock;
+use flash_sale::store::ids::CouponId;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -102,12 +102,12 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     };
     stays_at_the_note("it is on").await;
     assert_eq!(app.claim(4, coupon).await.status, 202);
-    app.decide_on(coupon, flash_sale::sale::coupon::model::CouponState::Ended).await;
+    app.decide_on(coupon, flash_sale::coupon::model::CouponState::Ended).await;
     stays_at_the_note("Redis hasn't heard of its end").await;
     app.changes_pass().await;
 
     stays("a claim is unread").await;
-    let group = flash_sale::sale::log::GROUP;
+    let group = flash_sale::log::GROUP;
     let log = app.log(lane());
     let read = ["XREADGROUP", "GROUP", group, "another", "COUNT", "1", "STREAMS", &log, ">"];
     let _: redis::Value = app.redis(&read).await;
@@ -169,7 +169,7 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
     assert_eq!(due.len(), 1);
     let window = json!({"closes_at": now() + TimeDelta::hours(1)});
     assert_eq!(app.edit(coupon, &json!({"sale": window})).await.status, 200);
-    let late = flash_sale::sale::coupon::rules::Change::EndClosed(due[0].1);
+    let late = flash_sale::coupon::rules::Change::EndClosed(due[0].1);
     app.decide(coupon, late).await.expect("it may");
     assert_eq!(state().await, "active");
     assert_eq!(app.claim(7, coupon).await.status, 202);
@@ -242,7 +242,7 @@ async fn a_log_that_is_read_again_finds_the_orders_of_an_archived_sale() {
     end(&app, coupon).await;
     assert_eq!(archive_pass(&app).await, 1);
     let log = app.log(lane());
-    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::log::GROUP]).await;
+    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::log::GROUP]).await;
     let again = app.write_orders().await;
     assert_eq!((again.inserted, again.repeated, again.dead_letters), (0, 2, 0));
     assert_eq!(keys_in_redis(&app, coupon).await, 0);

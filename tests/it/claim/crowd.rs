@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use futures_util::{StreamExt, stream};
 
 use crate::support::process::{Process, order_id, rows, try_claim, written};

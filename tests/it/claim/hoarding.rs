@@ -1,6 +1,6 @@
 //! The bound on a user's unpaid orders, and places that come back: once, wherever a process dies.
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::json;
 
 use crate::support::{SECRET, TestApp};

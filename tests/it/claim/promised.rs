@@ -3,7 +3,7 @@
 
 use flash_sale::app::{App, start_housekeeping};
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::store::ids::{CouponId, OrderId};
 
 use crate::support::{OwnServers, TestApp, eventually, user};
 

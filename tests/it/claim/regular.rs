@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 
 use crate::support::{TestApp, eventually, user};
 

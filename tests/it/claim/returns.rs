@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use flash_sale::app::{App, start_housekeeping};
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::store::ids::CouponId;
 use private_servers::testing::RedisProxy;
 
 use crate::support::{TestApp, eventually, proxy_before, user};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
+use flash_sale::claim::outcome::ClaimOutcome;
 use futures_util::future::join_all;
 use futures_util::poll;
 

@@ -2,7 +2,7 @@
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

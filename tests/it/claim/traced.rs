@@ -1,7 +1,7 @@
 //! One claim, followed: only if its client asks, and each step that this process has not measured is null.
 
 use flash_sale::kit::jwt::Scope;
-use flash_sale::sale::log::{Entries, Entry};
+use flash_sale::log::{Entries, Entry};
 use serde_json::Value;
 
 use crate::support::{
@@ -99,7 +99,7 @@ async fn what_another_process_has_done_is_null() {
     assert!(trace.body["claimed_at"].is_string() && trace.body["written_at"].is_string());
     assert_eq!(trace.body["row_after"]["approximate"], true);
     // The process that has written it doesn't know the claim.
-    let order = flash_sale::sale::ids::OrderId::new(order).expect("an id");
+    let order = flash_sale::store::ids::OrderId::new(order).expect("an id");
     assert!(other.traces.follow(order, None).await.expect("Postgres answers").is_none());
 }
 

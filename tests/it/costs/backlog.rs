@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use futures_util::future::join_all;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};

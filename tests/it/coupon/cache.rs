@@ -2,10 +2,10 @@
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::coupon::input::CouponEdit;
-use flash_sale::sale::coupon::rules::Change;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::input::CouponEdit;
+use flash_sale::coupon::rules::Change;
+use flash_sale::store::audit::Actor;
+use flash_sale::store::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
-use flash_sale::sale::coupon::model::CouponState;
-use flash_sale::sale::coupon::rules::Change;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::input::{CouponEdit, Restock, SaleEdit};
+use flash_sale::coupon::model::CouponState;
+use flash_sale::coupon::rules::Change;
+use flash_sale::store::ids::CouponId;
 use futures_util::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,7 +1,7 @@
 //! The life of a coupon over HTTP: changes by an administrator, refusals, and their effect on claims.
 
 use chrono::TimeDelta;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 
 use crate::support::{Bounded, OwnServers, TestApp, eventually, now, user};
 

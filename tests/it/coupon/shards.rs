@@ -1,8 +1,8 @@
 //! The shards of a sale's buyers: none sells a unit twice, and the loss of a shard is noticed.
 
 use flash_sale::app::App;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::store::ids::{CouponId, OrderId};
 use futures_util::future::join_all;
 
 use crate::coupon::load::only_in_postgres;

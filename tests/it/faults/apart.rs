@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use flash_sale::worker::PassError;
 use nix::sys::signal::Signal;
 use private_servers::testing::DataFolder;

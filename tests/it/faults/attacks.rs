@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flash_sale::base::limits;
-use flash_sale::sale::ids::{CouponId, Lane};
+use flash_sale::store::ids::{CouponId, Lane};
 use private_servers::testing::{RedisProxy, RedisServer};
 use serde_json::json;
 use tokio::time::{Instant, sleep};

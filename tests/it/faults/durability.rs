@@ -1,6 +1,6 @@
 //! The levels of durability: what each survives, and what is not confirmed while it can't be kept (docs/durability.md).
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::kit::redis::{Redis, trouble};
+use flash_sale::store::redis::{Redis, trouble};
 use flash_sale::worker;
 use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use flash_sale::kit::postgres;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::store::ids::CouponId;
+use flash_sale::store::postgres;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;

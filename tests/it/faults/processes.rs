@@ -187,7 +187,7 @@ async fn operations_have_a_listener_of_their_own() {
             assert_eq!(status(url.clone() + path).await, 200, "{path}");
         }
         // A refusal names the page that explains it, and the listener has that page.
-        let refusal = app.client().get(url.clone() + "/v1/coupons").send().await.expect("a reply");
+        let refusal = app.client().get(url.clone() + "/v1/nothing").send().await.expect("a reply");
         assert_eq!(refusal.status(), 404);
         let refusal: serde_json::Value = refusal.json().await.expect("a problem");
         let page = refusal["type"].as_str().expect("a path");

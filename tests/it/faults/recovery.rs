@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
@@ -444,9 +444,9 @@ async fn a_sale_whose_row_is_kept_locked_stays_closed_alone_and_keeps_its_claims
     app.execute(due).await;
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1, "that would be in vain");
-    let list = app.get("/v1/postponed?pass=rebuild", &app.admin_token()).await;
-    let item = &list.body["postponed"][0];
-    assert!(item["error"].as_str().is_some_and(|error| error.contains("locked")), "{item}");
+    let list = app.get("/v1/operations?kind=postponed", &app.admin_token()).await;
+    let item = &list.body["items"][0];
+    assert!(item["detail"].as_str().is_some_and(|error| error.contains("locked")), "{item}");
 
     other.rollback().await.expect("Postgres answers");
     app.accept("orders").await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

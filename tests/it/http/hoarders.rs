@@ -147,16 +147,17 @@ async fn without_a_free_file_no_line_of_the_log_comes_more_than_once_a_second() 
 pub async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
     // Its body never comes, and the service has asked for it.
     let request = format!(
-        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+        "POST /v1/orders/1/pay HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
          content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n",
-        app.admin_token()
+        app.token(1)
     );
     for _ in tries() {
         let began = Instant::now();
         let mut busy = Vec::new();
         for _ in 0..connections {
             let mut client = send(app, request.as_bytes()).await;
-            assert!(head(&mut client).await.starts_with("HTTP/1.1 100 "));
+            let head = head(&mut client).await;
+            assert!(head.starts_with("HTTP/1.1 100 "), "{head}");
             busy.push(client);
         }
         let acted = AssertUnwindSafe(act()).catch_unwind().await;

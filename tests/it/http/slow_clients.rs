@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flash_sale::base::limits;
 use flash_sale::kit::open_files;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

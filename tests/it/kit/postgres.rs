@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::kit::postgres;
+use flash_sale::store::postgres;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 

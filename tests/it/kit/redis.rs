@@ -1,6 +1,6 @@
 //! The connection to Redis: facts about the server, and what is told of a new one.
 
-use flash_sale::kit::redis::{Redis, trouble};
+use flash_sale::store::redis::{Redis, trouble};
 use private_servers::testing::RedisServer;
 
 use crate::support::eventually;

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use flash_sale::kit::postgres::{self, Unfinished};
+use flash_sale::store::postgres::{self, Unfinished};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgPool};
 

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::GROUP;
+use flash_sale::log::GROUP;
+use flash_sale::store::ids::CouponId;
 use flash_sale::worker::LaneWorker;
 
 use crate::support::{Bounded, OwnServers, TestApp, eventually, lane, user, write_all};

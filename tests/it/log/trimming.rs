@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::log::{EntryId, OrderLog, TidiedUp};
+use flash_sale::log::{EntryId, OrderLog, TidiedUp};
 use redis::Value;
 
 use crate::support::{Bounded, TestApp, done, lane};

@@ -1,6 +1,6 @@
 //! The list of all that waits for a person: each kind stands in it, and leaves it when it is dealt with.
 
-use flash_sale::sale::pass::Pass;
+use flash_sale::store::pass::Pass;
 use serde_json::{Value, json};
 
 use crate::support::process::{Finished, flash_sale, run};

@@ -1,6 +1,6 @@
 //! Dead letters, discarded and tried again by an operator.
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::Value;
 
 use crate::support::{Bounded, Reply, TestApp, lane};
@@ -228,7 +228,7 @@ async fn all_letters_of_a_reason_are_discarded_and_one_that_stays_holds_up_no_ot
         serde_json::json!({"reason": null}),
         serde_json::json!({"reason": "invalid", "coupon": "1"}),
     ] {
-        assert_eq!(discard_all(bad).await.0, 422);
+        assert_eq!(discard_all(bad.clone()).await.0, 422, "{bad}");
     }
     app.expect_disagreements();
 }

@@ -1,11 +1,11 @@
 //! Orders that are not paid in time, and payments that come at the last moment.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use flash_sale::sale::ids::{CouponId, OrderId};
-use flash_sale::sale::log::LoggedClaim;
-use flash_sale::sale::order::model::OrderStatus;
-use flash_sale::sale::order::model::PayMethod;
-use flash_sale::sale::order::moves::Moved;
+use flash_sale::log::LoggedClaim;
+use flash_sale::order::model::OrderStatus;
+use flash_sale::order::model::PayMethod;
+use flash_sale::order::moves::Moved;
+use flash_sale::store::ids::{CouponId, OrderId};
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::coupon::input::Restock;
-use flash_sale::sale::coupon::rules::Change;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{LoggedClaim, OrderLog};
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::coupon::input::Restock;
+use flash_sale::coupon::rules::Change;
+use flash_sale::log::{LoggedClaim, OrderLog};
+use flash_sale::store::ids::CouponId;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use tokio_util::sync::CancellationToken;

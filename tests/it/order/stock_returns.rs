@@ -1,6 +1,6 @@
 //! Units on their way back: once each, wherever a process dies, and never from a user who has claimed anew.
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 
 use crate::support::{TestApp, lane};
 

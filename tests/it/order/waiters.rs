@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use flash_sale::base::limits;
-use flash_sale::sale::ids::OrderId;
+use flash_sale::store::ids::OrderId;
 use futures_util::future::join_all;
 
 use crate::support::process::backlog;

@@ -1,7 +1,7 @@
 //! The unit of a discarded dead letter comes back if Redis has its user as a buyer by it.
 
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::ids::{CouponId, DeadLetterId};
+use flash_sale::store::audit::Actor;
+use flash_sale::store::ids::{CouponId, DeadLetterId};
 
 use crate::support::{TestApp, lane};
 

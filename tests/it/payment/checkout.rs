@@ -1,7 +1,7 @@
 //! The place where an order is paid: nowhere by default, at a gateway elsewhere, or here, where no money moves.
 
-use flash_sale::sale::ids::OrderId;
-use flash_sale::sale::order::moves::Asker;
+use flash_sale::order::moves::Asker;
+use flash_sale::store::ids::OrderId;
 use nix::sys::signal::Signal;
 use serde_json::json;
 

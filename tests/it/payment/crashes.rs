@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use private_servers::testing;
 use sample_gateway::{Entry, Faults, Sample, Settings, State};
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Money that no order can take, and money that a gateway takes back: each is a row, and none is forgotten.
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! An order costs what its coupon cost at the claim.
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::{Value, json};
 
 use crate::support::{SECRET, TestApp};

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 
 use crate::support::{Bounded, TestApp, user, write_all};
 

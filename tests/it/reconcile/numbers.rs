@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use flash_sale::base::limits;
-use flash_sale::sale::reconcile::gauges::side_by_side;
+use flash_sale::recovery::reconcile::gauges::side_by_side;
 
 use crate::support::{Bounded, TestApp, eventually};
 

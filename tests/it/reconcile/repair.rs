@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use flash_sale::kit::postgres;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
+use flash_sale::store::postgres;
 use serde_json::{Value, json};
 
 use crate::support::{Bounded, TestApp, eventually};

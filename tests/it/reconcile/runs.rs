@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::reconcile::Disagreement;
+use flash_sale::recovery::reconcile::Disagreement;
 use serde_json::json;
 
 use crate::support::{Bounded, TestApp};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use flash_sale::kit::postgres;
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::reconcile::pass::Asked;
+use flash_sale::recovery::reconcile::pass::Asked;
+use flash_sale::store::audit::Actor;
+use flash_sale::store::postgres;
 use serde_json::json;
 use sqlx::{Postgres, Transaction};
 

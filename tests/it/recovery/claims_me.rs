@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use flash_sale::app::App;
-use flash_sale::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
-use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
+use flash_sale::store::ids::{CouponId, OrderId};
 use tokio::task::JoinSet;
 
 use crate::faults::recovery::{go_back, keep, sell, start};

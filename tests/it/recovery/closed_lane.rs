@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::audit::Actor;
-use flash_sale::sale::ids::{CouponId, DeadLetterId};
-use flash_sale::sale::recovery::retry::Retried;
+use flash_sale::recovery::retry::Retried;
+use flash_sale::store::audit::Actor;
+use flash_sale::store::ids::{CouponId, DeadLetterId};
 use serde_json::json;
 use tokio::task::block_in_place;
 

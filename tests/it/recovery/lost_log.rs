@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flash_sale::app::start_housekeeping;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use flash_sale::worker;
 use tokio::time::sleep;
 

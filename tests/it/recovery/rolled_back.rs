@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use tokio::task::JoinSet;
 
 use crate::faults::recovery::{code, command, keep, sell, start};

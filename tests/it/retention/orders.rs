@@ -3,7 +3,7 @@
 
 use flash_sale::app::App;
 use flash_sale::base::limits::RETENTION_BATCH;
-use flash_sale::sale::ids::{CouponId, order_id};
+use flash_sale::store::ids::{CouponId, order_id};
 use serde_json::{Value, json};
 
 use crate::support::{Bounded, SECRET, TestApp, lane, now};
@@ -45,7 +45,7 @@ async fn rows(app: &TestApp) -> [i64; 5] {
 /// Has the log read again from its start. Returns new rows, repeats and new dead letters.
 async fn replay(app: &TestApp) -> (usize, usize, usize) {
     let log = app.log(lane());
-    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::log::GROUP]).await;
+    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::log::GROUP]).await;
     let report = app.write_orders().await;
     (report.inserted, report.repeated, report.dead_letters)
 }

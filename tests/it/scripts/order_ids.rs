@@ -1,7 +1,7 @@
 //! Order ids of the claim script, which is made of doubles, against exact integers.
 
-use flash_sale::kit::redis::Redis;
-use flash_sale::kit::script::VariadicScript;
+use flash_sale::store::redis::Redis;
+use flash_sale::store::script::VariadicScript;
 
 use crate::support::shared;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flash_sale::base::shutdown::Shutdown;
-use flash_sale::kit::redis::{Link, Redis};
+use flash_sale::store::redis::{Link, Redis};
 use redis::aio::SendError;
 use redis::{PushInfo, PushKind};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use flash_sale::worker;
 
 use super::watched::{Watched, info};

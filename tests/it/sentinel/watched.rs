@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::base::host_port::HostPort;
-use flash_sale::kit::redis::Redis;
+use flash_sale::store::redis::Redis;
 use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 

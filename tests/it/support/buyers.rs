@@ -6,8 +6,8 @@ use std::ops::Add;
 use std::sync::OnceLock;
 
 use chrono::TimeDelta;
-use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
-use flash_sale::sale::ids::{CouponId, order_id};
+use flash_sale::coupon::buyers::shards::{SENTINEL, Shards};
+use flash_sale::store::ids::{CouponId, order_id};
 
 use super::{TestApp, eventually, now, user};
 

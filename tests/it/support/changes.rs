@@ -1,10 +1,10 @@
 //! Changing coupons, in the words of the business.
 
 use chrono::TimeDelta;
-use flash_sale::sale::coupon::model::CouponState;
-use flash_sale::sale::coupon::rules::{Change, Refusal};
-use flash_sale::sale::coupon::stock::{self, StoredCoupon, StoredSale};
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::model::CouponState;
+use flash_sale::coupon::rules::{Change, Refusal};
+use flash_sale::coupon::stock::{self, StoredCoupon, StoredSale};
+use flash_sale::store::ids::CouponId;
 use serde_json::{Value, json};
 
 use super::{Reply, TestApp, bounded};

@@ -1,9 +1,9 @@
 //! What happens to an order after it has been written, over HTTP and behind the curtain.
 
 use flash_sale::kit::signature::Signatures;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order::moves::Moved;
-use flash_sale::sale::payment::Paying;
+use flash_sale::order::moves::Moved;
+use flash_sale::payment::Paying;
+use flash_sale::store::ids::CouponId;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 

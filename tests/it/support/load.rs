@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use reqwest::Client;
 use serde_json::Value;
 use tokio::task::JoinSet;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::Lane;
+use flash_sale::store::ids::Lane;
 use private_servers::testing::RedisProxy;
 
 pub mod buyers;

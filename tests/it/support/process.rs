@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use flash_sale::kit::postgres;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{GROUP, LogState};
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::log::{GROUP, LogState};
+use flash_sale::store::ids::CouponId;
+use flash_sale::store::postgres;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -207,8 +207,8 @@ impl Addresses {
 }
 
 async fn migrate(url: String) {
-    let pool = flash_sale::kit::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
-    flash_sale::sale::schema::migrate(&pool).await.expect("the migrations fit");
+    let pool = flash_sale::store::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
+    flash_sale::store::schema::migrate(&pool).await.expect("the migrations fit");
     sqlx::raw_sql(UPDATED_AT).execute(&pool).await.expect("triggers can be made");
     sqlx::raw_sql(FOR_ROWS_BY_HAND).execute(&pool).await.expect("columns can be altered");
     pool.close().await;

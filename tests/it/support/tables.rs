@@ -1,6 +1,6 @@
 //! The tables as they are, and a Postgres that refuses to write to one of them, or holds it back.
 
-use flash_sale::kit::postgres;
+use flash_sale::store::postgres;
 use sqlx::{Postgres, Transaction};
 
 use super::{TestApp, eventually};

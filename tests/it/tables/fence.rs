@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flash_sale::kit::redis::{Link, Redis};
-use flash_sale::kit::script::VariadicScript;
+use flash_sale::store::redis::{Link, Redis};
+use flash_sale::store::script::VariadicScript;
 use private_servers::testing::RedisServer;
 use redis::Value;
 

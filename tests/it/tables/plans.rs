@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use flash_sale::store::postgres;
 use serde_json::Value;
 
 use crate::support::TestApp;
@@ -62,7 +63,7 @@ async fn statements_find_their_rows_by_an_index() {
 async fn plan_of(app: &TestApp, statement: &Value) -> String {
     let text = statement["query"].as_str().expect("a statement");
     let values = statement["describe"]["parameters"]["Left"].as_array().expect("a list").len();
-    let mut tx = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let prepare = format!(
         "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_sort = off;
          SET LOCAL enable_bitmapscan = off; PREPARE asked AS {text}"

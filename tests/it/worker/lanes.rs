@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flash_sale::app;
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::ids::Lane;
+use flash_sale::store::ids::Lane;
 use flash_sale::worker;
 use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::Lane;
-use flash_sale::sale::log::{LoggedClaim, OrderLog};
-use flash_sale::sale::order::insert::{NotWritten, Written};
+use flash_sale::log::{LoggedClaim, OrderLog};
+use flash_sale::order::insert::{NotWritten, Written};
+use flash_sale::store::ids::Lane;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Bounded, TestApp, claims_in, done, lane, user};

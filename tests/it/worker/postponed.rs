@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::coupon::model::CouponState;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::model::CouponState;
+use flash_sale::store::ids::CouponId;
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::{Bounded, Reply, TestApp, eventually};

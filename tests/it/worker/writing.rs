@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{LoggedClaim, OrderLog};
-use flash_sale::sale::order::insert::NotWritten;
+use flash_sale::log::{LoggedClaim, OrderLog};
+use flash_sale::order::insert::NotWritten;
+use flash_sale::store::ids::CouponId;
 use flash_sale::worker;
 use tokio_util::sync::CancellationToken;
 

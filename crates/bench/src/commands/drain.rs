@@ -11,8 +11,8 @@ use anyhow::Context;
 use clap::Args;
 use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::OrderLog;
+use flash_sale::log::OrderLog;
+use flash_sale::store::ids::CouponId;
 use redis::InfoDict;
 
 use super::session::{self, with_target};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use flash_sale::kit::redis::Redis;
+use flash_sale::store::redis::Redis;
 use hyper::header::HeaderValue;
 use hyper::{Method, Uri};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, Uri};

@@ -8,8 +8,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use crate::service::verdict::Judge;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{Entries, LoggedClaim};
+use flash_sale::log::{Entries, LoggedClaim};
+use flash_sale::store::ids::CouponId;
 
 /// Entries that are read from the log at a time.
 const PAGE: usize = 10_000;

@@ -20,7 +20,7 @@ use crate::service::verdict::{Judge, Verdict};
 use flash_sale::base::clock::Clock;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::jwt::Tokens;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 
 /// Path of the routes that do nothing: the service's, and the bare one of the bench.
 pub const NO_OP: &str = "/v1/no-op";

@@ -12,12 +12,12 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::figures::Void;
 use crate::load::scenario::Book;
-use flash_sale::kit::redis::Redis;
-use flash_sale::sale::buyers::census::census;
-use flash_sale::sale::ids::{CouponId, Lane};
-use flash_sale::sale::installation;
-use flash_sale::sale::keys::Keys;
-use flash_sale::sale::log::LogState;
+use flash_sale::coupon::buyers::census::census;
+use flash_sale::log::LogState;
+use flash_sale::store::ids::{CouponId, Lane};
+use flash_sale::store::installation;
+use flash_sale::store::keys::Keys;
+use flash_sale::store::redis::Redis;
 
 /// Time in which Redis has to answer, also beside a load that takes all there is.
 const PATIENCE: Duration = Duration::from_secs(30);

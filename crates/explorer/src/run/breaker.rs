@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use flash_sale::sale::ids::Lane;
+use flash_sale::store::ids::Lane;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::collect::{self, GROUP, LANES, keys};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use flash_sale::sale::ids::{CouponId, Lane};
-use flash_sale::sale::keys::Keys;
+use flash_sale::store::ids::{CouponId, Lane};
+use flash_sale::store::keys::Keys;
 use redis::RedisResult;
 use serde::Deserialize;
 use sqlx::types::Json;

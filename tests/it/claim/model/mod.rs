@@ -5,8 +5,8 @@ mod real;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_sale::sale::buyers::shards::Shards;
-use flash_sale::sale::log::Entries;
+use flash_sale::coupon::buyers::shards::Shards;
+use flash_sale::log::Entries;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use real::Real;

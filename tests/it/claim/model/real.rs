@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use flash_sale::kit::redis::Link;
-use flash_sale::kit::script::VariadicScript;
-use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
-use flash_sale::sale::ids::CouponId;
+use flash_sale::coupon::buyers::shards::{SENTINEL, Shards};
+use flash_sale::store::ids::CouponId;
+use flash_sale::store::redis::Link;
+use flash_sale::store::script::VariadicScript;
 use redis::FromRedisValue;
 
 use super::{SECOND, SHARDS, Sale, Window};

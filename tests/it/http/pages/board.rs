@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::board::Watching;
+use flash_sale::demo::board::Watching;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -109,7 +109,7 @@ async fn each_change_and_each_finding_is_told() {
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     until(&mut events, |board| board["sales"][0]["state"] == "paused").await;
     // Decided, and not known to Redis yet.
-    app.decide_on(coupon, flash_sale::sale::coupon::model::CouponState::Active).await;
+    app.decide_on(coupon, flash_sale::coupon::model::CouponState::Active).await;
     until(&mut events, |board| board["sales"][0]["is_pending"] == true).await;
     app.changes_pass().await;
     until(&mut events, |board| board["sales"][0]["is_pending"] == false).await;

@@ -3,8 +3,8 @@
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::live::{SaleEvent, Watch, Watching};
+use flash_sale::coupon::live::{SaleEvent, Watch, Watching};
+use flash_sale::store::ids::CouponId;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::order::model::OrderStatus;
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::order::model::OrderStatus;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 //! other watchers nor a stop.
 
 use flash_sale::base::limits;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};

@@ -1,7 +1,7 @@
 //! All unpaid orders of a coupon, cancelled: their time to be paid ends, and the expiry closes them.
 
 use flash_sale::base::limits::CANCELLATIONS_BATCH;
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::{Value, json};
 
 use crate::support::buyers::FIRST_ORDER_BY_HAND;

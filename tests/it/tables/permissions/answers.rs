@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use serde_json::{Value, json};
 
 use crate::support::{Reply, TestApp, lane};

@@ -8,8 +8,8 @@ mod pages;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::kit::jwt::{Grants, Scope, Tokens};
-use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::pass::Pass;
+use flash_sale::store::ids::CouponId;
+use flash_sale::store::pass::Pass;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 

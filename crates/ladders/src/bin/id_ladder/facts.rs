@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::base::clock::Clock;
-use flash_sale::kit::redis::Redis;
+use flash_sale::store::redis::Redis;
 use private_servers::testing::RedisServer;
 use sqlx::PgPool;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, bail};
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use flash_sale::base::clock::Clock;
-use flash_sale::kit::redis::Redis;
+use flash_sale::store::redis::Redis;
 use sqlx::PgPool;
 use tokio::sync::Mutex;
 use uuid::{Builder, Uuid};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::bail;
 use flash_sale::base::durability::Level;
 use flash_sale::base::limits;
-use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::ids::UserId;
+use flash_sale::claim::outcome::ClaimOutcome;
+use flash_sale::store::ids::UserId;
 use ladders::service;
 
 use super::Service;

@@ -3,7 +3,7 @@
 pub mod http;
 pub mod library;
 
-use flash_sale::sale::ids::CouponId;
+use flash_sale::store::ids::CouponId;
 use ladders::service;
 
 use crate::scene::Scene;

@@ -1,0 +1,195 @@
+//! One claim, one outcome. No Postgres in sight.
+//!
+//! The script (`lua/claim.lua`) decides; `claim/calls.rs` asks it. This file gives its replies their meaning,
+//! and asks further stores when the script doesn't know the coupon.
+
+use std::sync::Arc;
+
+use crate::claim::calls::ClaimScript;
+use crate::claim::memory::Memories;
+use crate::claim::outcome::{ClaimOutcome, Reply};
+use crate::claim::regular::{RegularClaims, RegularOutcome};
+use crate::claim::trace::probe::Probe;
+use crate::coupon::load::{Loader, Resolution};
+use crate::fence::LaneStates;
+use crate::fence::loss::LossAlarm;
+use crate::order::write::Orders;
+use crate::store::Failure;
+use crate::store::ids::{CouponId, UserId};
+
+/// Takes claims.
+pub struct Claims {
+    /// Looked at first: most claims of a crowd come after the last unit, or again.
+    memories: Memories,
+    script: ClaimScript,
+    /// Asked only when the script doesn't know the coupon.
+    loader: Arc<Loader>,
+    /// Read anew only when the script says that a lane has changed.
+    lanes: Arc<LaneStates>,
+    /// Raised when Redis has lost a sale.
+    loss: Arc<LossAlarm>,
+    /// Asked only for regular coupons.
+    regular: RegularClaims,
+    /// Asked only for archived sales.
+    orders: Orders,
+}
+
+impl Claims {
+    /// Claims with these parts.
+    pub fn new(
+        memories: Memories,
+        script: ClaimScript,
+        (loader, lanes, loss): (Arc<Loader>, Arc<LaneStates>, Arc<LossAlarm>),
+        regular: RegularClaims,
+        orders: Orders,
+    ) -> Self {
+        Self { memories, script, loader, lanes, loss, regular, orders }
+    }
+
+    /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
+    /// id of the first claim.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] means that the outcome is unknown; asking again tells.
+    pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
+        self.claim_probed(coupon, user, None).await
+    }
+
+    /// As [`claim`](Self::claim); a probe is told the times of the script's call, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim).
+    pub async fn claim_probed(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<ClaimOutcome, Failure> {
+        if self.memories.sold_out.refuses(coupon, user) {
+            return Ok(ClaimOutcome::SoldOut);
+        }
+        if let Some(order) = self.memories.promised.order_of(coupon, user) {
+            return Ok(ClaimOutcome::AlreadyClaimed(order));
+        }
+        match self.ask(coupon, user, probe).await? {
+            Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
+            // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
+            // waits.
+            reply => Box::pin(self.ask_further(coupon, user, probe, reply)).await,
+        }
+    }
+
+    /// Deals with a reply that decides nothing: the store that knows more is asked, and then perhaps the script
+    /// again.
+    async fn ask_further(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+        reply: Reply,
+    ) -> Result<ClaimOutcome, Failure> {
+        let reply = match reply {
+            Reply::NotLoaded => match self.loader.resolve(coupon).await? {
+                Resolution::Loaded => self.ask(coupon, user, probe).await?,
+                Resolution::Regular => return self.claim_regular(coupon, user).await,
+                Resolution::Archived => return self.claim_archived(coupon, user).await,
+                Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
+            },
+            Reply::Stale => {
+                self.lanes.refresh().await?;
+                self.ask(coupon, user, probe).await?
+            }
+            Reply::Recovering => match self.open_after_all(coupon, user, probe).await? {
+                Reply::Recovering => return self.claim_elsewhere(coupon, user).await,
+                reply => reply,
+            },
+            reply => reply,
+        };
+        match reply {
+            Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
+            Reply::NotLoaded => match self.loader.missing(coupon).await? {
+                Resolution::Archived => self.claim_archived(coupon, user).await,
+                Resolution::Loaded | Resolution::Regular | Resolution::Unknown => {
+                    Err(self.loss.raise(coupon))
+                }
+            },
+            Reply::Lost => Err(self.loss.raise(coupon)),
+            Reply::Recovering => Err(self.lanes.suspect(coupon.lane())),
+            Reply::Stale | Reply::Resharded(_) => {
+                // No recovery takes an archived sale over that a Redis which went back has again.
+                if self.loader.resolve(coupon).await? == Resolution::Archived {
+                    return self.claim_archived(coupon, user).await;
+                }
+                self.lanes.suspect_sale(coupon);
+                Err(Failure::Stale(coupon))
+            }
+        }
+    }
+
+    /// Asks the script. A lane that isn't known to be open is a reply like the script's own. A sale that the script can't
+    /// read is looked at.
+    async fn ask(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<Reply, Failure> {
+        match self.script.ask(coupon, user, probe).await {
+            Err(failure) if failure.is_recovering() => Ok(Reply::Recovering),
+            Err(failure) if failure.is_of_item() => {
+                self.lanes.suspect_sale(coupon);
+                Err(failure)
+            }
+            told => told,
+        }
+    }
+
+    /// Asks the script once more, with the states of the lanes as Postgres has them.
+    async fn open_after_all(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<Reply, Failure> {
+        self.lanes.refresh().await?;
+        self.ask(coupon, user, probe).await
+    }
+
+    /// Claims on a coupon of a closed lane, if the claim needs no lane.
+    async fn claim_elsewhere(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> Result<ClaimOutcome, Failure> {
+        match self.loader.resolve(coupon).await? {
+            Resolution::Regular => self.claim_regular(coupon, user).await,
+            Resolution::Archived => self.claim_archived(coupon, user).await,
+            Resolution::Unknown => Ok(ClaimOutcome::NotFound),
+            Resolution::Loaded => Err(self.lanes.suspect(coupon.lane())),
+        }
+    }
+
+    async fn claim_regular(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
+        Ok(match self.regular.claim(coupon, user).await? {
+            RegularOutcome::Created(order) => ClaimOutcome::Created(Box::new(order)),
+            RegularOutcome::AlreadyClaimed(order) => ClaimOutcome::AlreadyClaimed(order),
+            RegularOutcome::TooManyClosed(wait) => ClaimOutcome::TooManyClosed(wait),
+            RegularOutcome::Paused => ClaimOutcome::Paused,
+            RegularOutcome::Ended => ClaimOutcome::Ended,
+        })
+    }
+
+    /// A repeat finds its order also after the sale has left Redis.
+    async fn claim_archived(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> Result<ClaimOutcome, Failure> {
+        let live = self.orders.live_of(coupon, user).await?;
+        Ok(live.map_or(ClaimOutcome::Ended, ClaimOutcome::AlreadyClaimed))
+    }
+}

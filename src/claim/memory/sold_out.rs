@@ -1,0 +1,498 @@
+//! Memory of sold-out sales in a process, so that 99 of 100 claims of a crowd are refused without asking Redis.
+//!
+//! # Model
+//!
+//! When the script says SOLD_OUT, the process believes that for [`limits::SOLD_OUT_MEMORY`]. Half-way through, one claim
+//! is sent to Redis all the same, and its answer renews the belief for all users; any other answer ends it.
+//!
+//! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
+//! the filter stands, and for each user whom it takes for a buyer, Redis is asked. The filter never takes a buyer for
+//! another user; the other way round it is wrong [`limits::SOLD_OUT_FALSE_BUYERS`] of the time, which costs a
+//! question.
+//!
+//! # Authority
+//!
+//! Redis decides. A filter holds for one edition: one life of the server, one epoch, and one count of additions,
+//! which the script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no
+//! further user can have become a buyer. All three are looked at again after the buyers have been read, so a filter
+//! that stands has all buyers.
+//!
+//! A unit that comes back is told on a channel (`claim/memory/listener.rs`), and ends the belief. So a process
+//! that doesn't listen there believes nothing: before it has subscribed, after its connection has ended, when the
+//! connection leads to another Redis than the claims do, and when Redis has not answered on it for
+//! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
+//! unit may have come back unheard behind them.
+//!
+//! # Cost
+//!
+//! A read is paid for in advance: it begins when Redis has been asked about the edition once for every
+//! [`limits::SOLD_OUT_BUYERS_PER_QUESTION`] buyers, and reading so many costs about as much as a question. The read
+//! stops when its edition ends. So a coupon has one reader at a time, and however often units come back, all reading
+//! together costs about as much as the questions at most.
+//!
+//! For example 1.5 million buyers, and a cancelled order every 0.5 s: an edition has to see 46,875 questions before
+//! its buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each claim.
+//! Once no more units come back, the buyers are read after 46,875 claims.
+//!
+//! # What each failure does
+//!
+//! * Redis away: the process believes nothing, and claims are 503 like all others.
+//! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
+//!   or [`limits::SOLD_OUT_MEMORY`], whichever is shorter. For that time a user may be told "sold out" although a unit is
+//!   there, and so may the buyer of such a unit when they ask again at this process. The memory never makes a
+//!   promise.
+//!
+//! # What is not promised
+//!
+//! A pause, the end of the window or a new epoch is seen late: a sale that is sold out stays "sold out" for as long.
+//! A message may arrive after a claim that was sent later: both are on their way for a moment.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fastbloom::BloomFilter;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::claim::memory::listening::{Edition, Listening, age};
+use crate::coupon::buyers;
+use crate::store::Failure;
+use crate::store::ids::{CouponId, UserId};
+use crate::store::keys::Keys;
+use crate::store::redis::Redis;
+
+/// Remembers sold-out sales.
+pub struct SoldOutSales {
+    redis: Redis,
+    keys: Keys,
+    /// Time for which an answer is believed; zero for not at all.
+    memory: Duration,
+    /// Read by every claim, without a lock.
+    sales: ArcSwap<HashMap<CouponId, Arc<SoldOut>>>,
+    /// Whether this process hears of units that come back.
+    listening: Arc<Listening>,
+    /// Lock of each change of `sales`.
+    changing: Mutex<()>,
+    /// Owns the readers of buyers.
+    shutdown: Shutdown,
+}
+
+/// Memory of one edition of a sale.
+struct SoldOut {
+    edition: Edition,
+    /// Time of the last answer of Redis, in ms as `listening` has them.
+    asked_ms: AtomicU64,
+    /// Set when a claim has been sent to Redis to renew the belief.
+    renewing: AtomicBool,
+    /// Has a permit for each claim that Redis has refused; the reader of the buyers takes them as its price.
+    questions: Semaphore,
+    /// Possible buyers; empty until the buyers have been read.
+    buyers: OnceLock<BloomFilter>,
+    /// Cancelled when the edition is forgotten; ends the reader of its buyers.
+    forgotten: CancellationToken,
+}
+
+impl SoldOutSales {
+    /// A memory without sales.
+    pub fn new(
+        redis: Redis,
+        keys: Keys,
+        memory: Duration,
+        listening: Arc<Listening>,
+        shutdown: Shutdown,
+    ) -> Self {
+        let sales = ArcSwap::default();
+        let changing = Mutex::default();
+        Self { redis, keys, memory, sales, listening, changing, shutdown }
+    }
+
+    fn is_on(&self) -> bool {
+        !self.memory.is_zero()
+    }
+
+    /// Whether `user` can be told "sold out" without asking Redis.
+    pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
+        // Read before `sales`: a new connection stands there only after all older memory is forgotten.
+        let now_ms = self.listening.ms(Instant::now());
+        let is_listening = self.listening.hears(now_ms);
+        let sales = self.sales.load();
+        let Some(sale) = sales.get(&coupon).filter(|_| is_listening) else {
+            return false;
+        };
+        let age = age(now_ms, &sale.asked_ms);
+        let may_be_buyer = sale.buyers.get().is_none_or(|buyers| buyers.contains(&user.get()));
+        if age >= self.memory || may_be_buyer {
+            return false;
+        }
+        // One of these claims asks for all, before the belief ends.
+        age < self.memory / 2 || sale.renewing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that Redis, asked at `asked_at`, has refused so many claims because this edition of the sale is sold
+    /// out.
+    pub fn note(
+        self: &Arc<Self>,
+        coupon: CouponId,
+        edition: Edition,
+        refused: usize,
+        asked_at: Instant,
+    ) {
+        if !self.is_on() || !self.listening.has_begun() {
+            return;
+        }
+        let asked_ms = self.listening.ms(asked_at);
+        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
+            sale.asked_ms.fetch_max(asked_ms, Ordering::Relaxed);
+            sale.renewing.store(false, Ordering::Relaxed);
+            sale.questions.add_permits(refused);
+            return;
+        }
+        let sale = Arc::new(SoldOut {
+            edition,
+            asked_ms: asked_ms.into(),
+            renewing: AtomicBool::new(false),
+            questions: Semaphore::new(refused),
+            buyers: OnceLock::new(),
+            forgotten: CancellationToken::new(),
+        });
+        if self.remember(coupon, &sale, asked_at) {
+            let memory = self.clone();
+            self.shutdown.spawn(async move { memory.learn_buyers(coupon, &sale).await });
+        }
+    }
+
+    /// Forgets a sale: Redis has given another answer about it, or a unit of it has come back.
+    pub fn forget(&self, coupon: CouponId) {
+        if self.sales.load().contains_key(&coupon) {
+            self.change(|sales| sales.remove(&coupon).is_some());
+        }
+    }
+
+    /// Forgets all sales.
+    pub fn forget_all(&self) {
+        self.change(|sales| {
+            sales.clear();
+            true
+        });
+    }
+
+    /// Drops the sales that no claim has asked about for a while.
+    pub fn forget_idle(&self) {
+        let now_ms = self.listening.ms(Instant::now());
+        let kept =
+            |sale: &SoldOut| age(now_ms, &sale.asked_ms) < self.memory + limits::SOLD_OUT_KEPT;
+        if self.sales.load().values().any(|sale| !kept(sale)) {
+            self.change(|sales| {
+                sales.retain(|_, sale| kept(sale));
+                true
+            });
+        }
+    }
+
+    /// False if another call was faster, or if units may have come back unheard since the question.
+    fn remember(&self, coupon: CouponId, sale: &Arc<SoldOut>, asked_at: Instant) -> bool {
+        self.change(|sales| {
+            let listens = self.listening.heard_all(&sale.edition.server, asked_at);
+            if !listens || sales.get(&coupon).is_some_and(|there| there.edition == sale.edition) {
+                return false;
+            }
+            sales.insert(coupon, sale.clone());
+            true
+        })
+    }
+
+    /// Runs a change of the memory, one at a time. The readers of dropped editions end.
+    fn change(&self, change: impl FnOnce(&mut HashMap<CouponId, Arc<SoldOut>>) -> bool) -> bool {
+        let _one = self.changing.lock().expect("no holder of this lock panics");
+        let before = self.sales.load_full();
+        let mut sales = HashMap::clone(&before);
+        let changed = change(&mut sales);
+        if changed {
+            for (coupon, sale) in before.iter() {
+                if !sales.get(coupon).is_some_and(|kept| Arc::ptr_eq(kept, sale)) {
+                    sale.forgotten.cancel();
+                }
+            }
+            self.sales.store(Arc::new(sales));
+        }
+        changed
+    }
+
+    /// Reads the buyers of this edition once they are paid for. Without them Redis goes on being asked.
+    async fn learn_buyers(&self, coupon: CouponId, sale: &SoldOut) {
+        let learned = tokio::select! {
+            biased;
+            () = self.shutdown.stop_token().cancelled() => return,
+            () = sale.forgotten.cancelled() => return,
+            learned = self.read_buyers(coupon, sale) => learned,
+        };
+        match learned {
+            Ok(Some(buyers)) => {
+                let _ = sale.buyers.set(buyers);
+            }
+            // The edition is another one by now, too large, or not whole: without a filter, Redis is asked for every
+            // user, and the buyers are not read again.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%coupon, %error, "the buyers of a sold-out sale could not be read");
+                self.forget(coupon);
+            }
+        }
+    }
+
+    async fn read_buyers(
+        &self,
+        coupon: CouponId,
+        sale: &SoldOut,
+    ) -> Result<Option<BloomFilter>, Failure> {
+        let edition = &sale.edition;
+        if *self.redis.link().await?.server() != edition.server {
+            return Ok(None);
+        }
+        // As many as there are units; fewer, if Redis has lost some.
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.coupon(coupon)).arg("total");
+        let total: usize = self.redis.query::<Option<usize>>(&command).await?.unwrap_or(0);
+        if total > limits::SOLD_OUT_BUYERS_MAX {
+            return Ok(None);
+        }
+        sale.paid_for(total).await;
+        let filter = BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS);
+        let mut filter = filter.expected_items(total.max(1));
+        let mut pages = buyers::Pages::begin(&self.redis, &self.keys, coupon).await?;
+        let mut found = 0;
+        while let Some(page) = pages.next().await? {
+            found += page.len();
+            for (user, _) in page {
+                filter.insert(&user.get());
+            }
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
+        let link = self.redis.link().await?;
+        let (stock, epoch, additions): (Option<i64>, Option<i64>, Option<i64>) =
+            link.query(&command).await?;
+        let same = *link.server() == edition.server
+            && epoch == Some(edition.epoch)
+            && additions.unwrap_or(0) == edition.additions;
+        Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
+    }
+}
+
+impl SoldOut {
+    /// Waits until Redis has been asked so often that a read of so many buyers costs no more than the questions did.
+    async fn paid_for(&self, buyers: usize) {
+        let price = buyers / limits::SOLD_OUT_BUYERS_PER_QUESTION;
+        let price = u32::try_from(price).expect("a sale with so many buyers is not read");
+        let paid = self.questions.acquire_many(price).await;
+        paid.expect("it is never closed").forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use private_servers::testing::bound_this_test;
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+    use crate::store::redis::ServerId;
+
+    const MS: Duration = Duration::from_millis(1);
+    const MEMORY: Duration = Duration::from_millis(400);
+
+    fn coupon(number: i64) -> CouponId {
+        CouponId::compose(number, 1)
+    }
+
+    fn edition(additions: i64) -> Edition {
+        Edition { server: ServerId::named("a"), epoch: 7, additions }
+    }
+
+    fn begin(listening: &Listening) {
+        listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
+    }
+
+    /// A memory of a process that listens, and that reads no buyers any more.
+    async fn sold_out(memory: Duration) -> Arc<SoldOutSales> {
+        let listening = Arc::new(Listening::default());
+        // A time of 0 would be no time.
+        advance(MEMORY * 25).await;
+        begin(&listening);
+        let shutdown = Shutdown::default();
+        assert!(shutdown.stop(MS).await);
+        let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
+        Arc::new(SoldOutSales::new(redis, Keys::new("t"), memory, listening, shutdown))
+    }
+
+    impl SoldOutSales {
+        fn note_now(self: &Arc<Self>, coupon: CouponId, edition: Edition, refused: usize) {
+            self.note(coupon, edition, refused, Instant::now());
+        }
+
+        fn sale(&self, coupon: CouponId) -> Arc<SoldOut> {
+            self.sales.load()[&coupon].clone()
+        }
+
+        /// As if the buyers had been read: user 1 is the only one.
+        fn learn(&self, coupon: CouponId) {
+            let mut filter =
+                BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS).expected_items(1_000);
+            filter.insert(&1_i64);
+            self.sale(coupon).buyers.set(filter).expect("they are read once");
+        }
+
+        /// For each of these users, whether the memory refuses a claim.
+        fn refused<const N: usize>(&self, coupon: CouponId, users: [i64; N]) -> [bool; N] {
+            self.listening.heard(Instant::now());
+            users.map(|id| self.refuses(coupon, UserId::new(id).expect("a positive number")))
+        }
+
+        fn coupons(&self) -> Vec<CouponId> {
+            let mut coupons: Vec<CouponId> = self.sales.load().keys().copied().collect();
+            coupons.sort();
+            coupons
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_strangers_for_a_time_and_is_renewed_by_one_claim() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        let first = Instant::now();
+        sales.note_now(coupon(1), edition(3), 1);
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, false], "any user may be a buyer");
+        sales.learn(coupon(1));
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3]), [false, true, true]);
+        assert_eq!(sales.refused(coupon(2), [2]), [false], "another sale");
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3, 2]), [false, false, true, true], "one asks");
+
+        sales.note_now(coupon(1), edition(3), 1);
+        sales.note(coupon(1), edition(3), 1, first);
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [1, 2, 3]), [false, true, true], "renewed");
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, true], "one asks");
+        advance(MEMORY / 2 - MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [true, true]);
+        advance(MS).await;
+        assert_eq!(sales.refused(coupon(1), [2, 3]), [false, false], "not believed for longer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_no_user_while_the_process_does_not_listen() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        sales.note_now(coupon(1), edition(3), 5);
+        sales.learn(coupon(1));
+        assert_eq!(sales.refused(coupon(1), [2]), [true]);
+        sales.listening.end();
+        assert_eq!(sales.refused(coupon(1), [2]), [false]);
+        let readers = sales.shutdown.tracker().len();
+        sales.note_now(coupon(1), edition(3), 2);
+        sales.note_now(coupon(2), edition(3), 2);
+        begin(&sales.listening);
+        sales.note(coupon(2), edition(3), 2, Instant::now() - MS);
+        let elsewhere = Edition { server: ServerId::named("b"), ..edition(3) };
+        sales.note_now(coupon(2), elsewhere, 2);
+        assert_eq!(sales.coupons(), [coupon(1)], "what was not heard is not noted");
+        assert_eq!(sales.sale(coupon(1)).questions.available_permits(), 5);
+        assert_eq!(sales.shutdown.tracker().len(), readers, "and has no reader");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_begins_a_reader_for_each_edition_and_ends_that_of_the_one_before() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        let readers = || sales.shutdown.tracker().len();
+        let before = readers();
+        sales.note_now(coupon(1), edition(3), 5);
+        sales.note_now(coupon(2), edition(3), 5);
+        assert_eq!(readers() - before, 2);
+        let (first, other) = (sales.sale(coupon(1)), sales.sale(coupon(2)));
+        sales.note_now(coupon(1), edition(3), 2);
+        assert_eq!(first.questions.available_permits(), 7, "questions are counted");
+        assert_eq!(readers() - before, 2);
+        assert!(!sales.remember(coupon(1), &first, Instant::now()), "it is remembered");
+        assert!(!first.forgotten.is_cancelled());
+
+        sales.learn(coupon(1));
+        sales.note_now(coupon(1), edition(4), 5);
+        assert_eq!(readers() - before, 3);
+        assert_eq!(sales.refused(coupon(1), [2]), [false], "its buyers are others");
+        assert_eq!(sales.sale(coupon(1)).edition, edition(4));
+        let ended = || (first.forgotten.is_cancelled(), other.forgotten.is_cancelled());
+        assert_eq!(ended(), (true, false));
+        sales.forget(coupon(2));
+        assert_eq!(ended(), (true, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn note_without_a_memory_keeps_nothing() {
+        bound_this_test();
+        let sales = sold_out(Duration::ZERO).await;
+        sales.note_now(coupon(1), edition(3), 1);
+        assert!(sales.coupons().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_takes_one_sale_and_forget_all_takes_each() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        for number in 1..=3 {
+            sales.note_now(coupon(number), edition(3), 1);
+        }
+        let third = sales.sale(coupon(3));
+        sales.forget(coupon(2));
+        sales.forget(coupon(4));
+        assert_eq!(sales.coupons(), [coupon(1), coupon(3)]);
+        assert!(!third.forgotten.is_cancelled());
+        sales.forget_all();
+        assert!(sales.coupons().is_empty());
+        assert!(third.forgotten.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        sales.note_now(coupon(1), edition(3), 1);
+        advance(MS * 10).await;
+        sales.note_now(coupon(2), edition(3), 1);
+        advance(MEMORY + limits::SOLD_OUT_KEPT - MS * 11).await;
+        sales.forget_idle();
+        assert_eq!(sales.coupons(), [coupon(1), coupon(2)]);
+        advance(MS).await;
+        sales.forget_idle();
+        assert_eq!(sales.coupons(), [coupon(2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_is_paid_for_by_one_question_for_so_many_buyers() {
+        bound_this_test();
+        let sales = sold_out(MEMORY).await;
+        let each = limits::SOLD_OUT_BUYERS_PER_QUESTION;
+        for (questions, buyers, is_paid, left) in [
+            (0, 0, true, 0),
+            (0, each - 1, true, 0),
+            (0, each, false, 0),
+            (1, each, true, 0),
+            (3, 2 * each + 1, true, 1),
+            (2, 3 * each, false, 2),
+        ] {
+            sales.forget_all();
+            sales.note_now(coupon(1), edition(3), questions);
+            let sale = sales.sale(coupon(1));
+            let paid = timeout(MS, sale.paid_for(buyers)).await.is_ok();
+            let permits = sale.questions.available_permits();
+            assert_eq!((paid, permits), (is_paid, left), "{questions} for {buyers}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Claims on regular coupons: no stock and no window, so Postgres decides alone.
+
+use std::time::Duration;
+
+use redisson_locks::ReentrantLocks;
+use sqlx::PgPool;
+
+use crate::base::limits;
+use crate::coupon::model::{CouponKind, CouponState};
+use crate::coupon::stock;
+use crate::order::closed::ClosedOrders;
+use crate::order::model::Order;
+use crate::order::write::Orders;
+use crate::store::ids::{CouponId, OrderId, UserId};
+use crate::store::keys::Keys;
+use crate::store::{Failure, Stores, repeated};
+
+/// The answer to a claim on a regular coupon.
+#[derive(Debug)]
+pub enum RegularOutcome {
+    /// The new order: unpaid, or paid if it costs nothing.
+    Created(Order),
+    /// The user has an unpaid order, which has to be paid, cancelled or expired first.
+    AlreadyClaimed(OrderId),
+    /// The user has closed as many orders of this coupon as may be; the next claim is possible after this time.
+    TooManyClosed(Duration),
+    /// The coupon is not on offer for now.
+    Paused,
+    /// The coupon is no longer on offer.
+    Ended,
+}
+
+/// Takes claims on regular coupons.
+pub struct RegularClaims {
+    pool: PgPool,
+    keys: Keys,
+    locks: ReentrantLocks,
+    orders: Orders,
+    closed: ClosedOrders,
+}
+
+impl RegularClaims {
+    /// Claims over these stores, with this bound on closed orders.
+    pub fn new(
+        stores: &Stores,
+        locks: ReentrantLocks,
+        orders: Orders,
+        closed: ClosedOrders,
+    ) -> Self {
+        let Stores { pool, keys, .. } = stores.clone();
+        Self { pool, keys, locks, orders, closed }
+    }
+
+    /// Creates an unpaid order, under the lock that every order creation of this user takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::LockBusy`] when the lock was held elsewhere for [`limits::LOCK_WAIT_MAX`]; otherwise
+    /// when a store doesn't answer.
+    pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        let lock = self.locks.lock(self.keys.order_lock(coupon.lane(), user));
+        let holder = self.locks.holder();
+        let Some(guard) = lock.acquire(&holder, limits::LOCK_WAIT_MAX).await? else {
+            return Err(Failure::LockBusy);
+        };
+        let outcome = self.create(coupon, user).await;
+        // The answer doesn't wait for the release, whose result changes nothing: see below.
+        drop(guard);
+        outcome
+    }
+
+    async fn create(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        // Twice: the unpaid order that stood in the way may have been closed before the look at it.
+        for _ in 0..2 {
+            // One statement, settled by constraints. So a lost lock does no harm here.
+            let insert = || self.orders.insert_regular(coupon, user, self.closed);
+            if let Some(id) = repeated(insert).await? {
+                let order = self.orders.get(user, id).await?;
+                return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
+            }
+            if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
+                return Ok(RegularOutcome::AlreadyClaimed(unpaid));
+            }
+            match stock::find(&self.pool, coupon).await?.map(|stored| stored.state()) {
+                Some(CouponState::Paused) => return Ok(RegularOutcome::Paused),
+                Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
+                Some(CouponState::Active) | None => {}
+            }
+            let of = (coupon, user);
+            let wait = self.closed.wait(&self.pool, of, CouponKind::Regular, false).await?;
+            if let Some(wait) = wait {
+                return Ok(RegularOutcome::TooManyClosed(wait));
+            }
+        }
+        Err(Failure::OrderMoved(coupon))
+    }
+}

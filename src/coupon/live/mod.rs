@@ -1,0 +1,499 @@
+//! Live states of sales, for clients that watch.
+//!
+//! # Model
+//!
+//! A watched sale has one producer in a process, however many clients watch it. Once a second the producer asks Redis
+//! for the time and the sale, in one round trip. The newest state stands in a `watch` channel: a new watcher sees it at
+//! once, and a slow one skips to it. A state is sent when it has changed, and after [`limits::LIVE_HEARTBEAT`] in any
+//! case, so that a client and each proxy in between can tell a quiet stream from a dead one. Words and prices come from
+//! Postgres: at first, when Redis names another revision, and with each heartbeat.
+//!
+//! A producer ends when its last watcher has gone. So a sale without watchers costs no store a question.
+//!
+//! # Authority
+//!
+//! Redis decides claims, so the time is that of Redis, and so are state, window and units left while it has the sale.
+//! While Redis doesn't answer, the time and the units left are unknown; no other clock takes its place, because a
+//! client's countdown must not end before the sale opens.
+//!
+//! # What is not promised
+//!
+//! A state is up to a second old. A watcher may miss states in between, never the last one.
+
+pub mod places;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::RedisResult;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::coupon::create::Coupons;
+use crate::coupon::live::places::{Place, Places};
+use crate::coupon::model::{Coupon, CouponState, Sale};
+use crate::store::ids::CouponId;
+use crate::store::keys::Keys;
+use crate::store::redis::Redis;
+use crate::store::{Failure, Stores};
+
+/// Hands out live states. Clones share the producers.
+#[derive(Clone)]
+pub struct LiveSales(Arc<Shared>);
+
+struct Shared {
+    redis: Redis,
+    keys: Keys,
+    coupons: Arc<Coupons>,
+    /// Time that an order may stay unpaid.
+    payment_window: Duration,
+    /// Sales with a producer. A producer leaves the map under its lock, once it has no watcher.
+    watched: Mutex<HashMap<CouponId, watch::Sender<Look>>>,
+    /// Places of all watchers of this process.
+    places: Places,
+    shutdown: Shutdown,
+}
+
+/// Result of the last look at a sale.
+#[derive(Clone, Debug)]
+enum Look {
+    /// The first look hasn't ended yet.
+    Awaited,
+    /// The state.
+    Seen(Seen),
+    /// There is no such coupon.
+    NoCoupon,
+    /// The coupon is regular.
+    NoSale,
+    /// A store didn't answer at the first look.
+    Failed(Arc<Failure>),
+}
+
+/// A state, and the moment it was seen at.
+#[derive(Clone, Debug)]
+struct Seen {
+    sale: Arc<SaleState>,
+    /// Time of Redis, in ms since 1970, and the moment of its answer here.
+    time: Option<(i64, Instant)>,
+}
+
+/// State of a sale.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SaleState {
+    /// The coupon.
+    coupon_id: CouponId,
+    /// Headline.
+    title: String,
+    /// Second line.
+    sub_title: String,
+    /// Terms, in words.
+    rules: String,
+    /// Price, in minor units.
+    pay_cents: i64,
+    /// Worth, in minor units.
+    value_cents: i64,
+    /// Currency of price and worth (ISO 4217).
+    currency: String,
+    /// Whether it can be claimed at all; within its window only.
+    state: CouponState,
+    /// Units on offer.
+    total: i64,
+    /// Units left; null while Redis can't tell.
+    left: Option<i64>,
+    /// Start of the window, in ms since 1970.
+    opens_ms: i64,
+    /// End of the window, in ms since 1970; not part of it.
+    closes_ms: i64,
+    /// Time that an order may stay unpaid, in seconds from when it was written.
+    pay_within_s: u64,
+    /// Revision of these values.
+    revision: i64,
+}
+
+/// An event of the stream: the whole state, and the time at which it is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SaleEvent {
+    /// Time of Redis, whose clock opens and closes the sale, in ms since 1970; null while Redis can't tell.
+    pub now: Option<i64>,
+    #[serde(flatten)]
+    sale: SaleState,
+}
+
+/// Answer to a client that wants to watch.
+pub enum Watch {
+    /// The states, from the newest on.
+    Watching(Watching),
+    /// There is no such coupon.
+    NoCoupon,
+    /// A regular coupon has no sale to watch.
+    NoSale,
+    /// There are as many watchers as there may be, at all or in the network of the client.
+    Full,
+}
+
+/// States of a sale, for one watcher.
+pub struct Watching {
+    states: watch::Receiver<Look>,
+    _place: Place,
+}
+
+impl LiveSales {
+    /// Live states of the sales in these stores, for at most `watchers_max` watchers.
+    pub fn new(
+        stores: &Stores,
+        coupons: Arc<Coupons>,
+        watchers_max: u32,
+        payment_window: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
+        let Stores { redis, keys, .. } = stores.clone();
+        let watched = Mutex::default();
+        let places = usize::try_from(watchers_max).unwrap_or(usize::MAX);
+        let places = Places::new(places);
+        Self(Arc::new(Shared { redis, keys, coupons, payment_window, watched, places, shutdown }))
+    }
+
+    /// Lets a client at this address watch a sale, from its newest state on.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, and no other client watches the sale.
+    pub async fn watch(&self, coupon: CouponId, client: Option<IpAddr>) -> Result<Watch, Failure> {
+        let Some(place) = self.0.places.take(client) else {
+            return Ok(Watch::Full);
+        };
+        let mut states = self.states(coupon);
+        let first = states.wait_for(|look| !matches!(look, Look::Awaited)).await;
+        let first = first.map(|look| look.clone()).unwrap_or(Look::Awaited);
+        Ok(match first {
+            Look::Seen(_) => {
+                states.mark_changed();
+                Watch::Watching(Watching { states, _place: place })
+            }
+            Look::NoCoupon => Watch::NoCoupon,
+            Look::NoSale => Watch::NoSale,
+            Look::Failed(failure) => return Err(failure.into()),
+            // The producer has been stopped before its first look ended.
+            Look::Awaited => return Err(Failure::NoReply),
+        })
+    }
+
+    /// Places of watchers, for other streams under the same bound.
+    pub fn places(&self) -> Places {
+        self.0.places.clone()
+    }
+
+    /// Number of sales that have a producer.
+    pub fn watched(&self) -> usize {
+        self.0.watched.lock().expect("no holder of this lock panics").len()
+    }
+
+    /// The states of a sale, of its producer or a new one.
+    fn states(&self, coupon: CouponId) -> watch::Receiver<Look> {
+        let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
+        if let Some(producer) = watched.get(&coupon) {
+            return producer.subscribe();
+        }
+        let (sender, states) = watch::channel(Look::Awaited);
+        watched.insert(coupon, sender.clone());
+        let (this, stop) = (self.0.clone(), self.0.shutdown.stop_token().clone());
+        self.0.shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => this.forget(coupon),
+                () = this.produce(coupon, &sender) => {}
+            }
+        });
+        states
+    }
+}
+
+impl Shared {
+    /// Looks at the sale once a second, until it has no watcher.
+    async fn produce(&self, coupon: CouponId, sender: &watch::Sender<Look>) {
+        let mut ticks = interval(limits::LIVE_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known: Option<Known> = None;
+        let mut quiet = limits::LIVE_HEARTBEAT;
+        while self.is_watched(coupon, sender) {
+            ticks.tick().await;
+            let is_due = quiet >= limits::LIVE_HEARTBEAT;
+            let look = self.look(coupon, &mut known, is_due).await;
+            if is_due || differ(&sender.borrow(), &look) {
+                sender.send_replace(look);
+                quiet = Duration::ZERO;
+            }
+            quiet += limits::LIVE_PERIOD;
+        }
+    }
+
+    /// Whether a client watches; if none does, the sale is forgotten.
+    fn is_watched(&self, coupon: CouponId, sender: &watch::Sender<Look>) -> bool {
+        let mut watched = self.watched.lock().expect("no holder of this lock panics");
+        if sender.receiver_count() == 0 {
+            watched.remove(&coupon);
+        }
+        sender.receiver_count() > 0
+    }
+
+    fn forget(&self, coupon: CouponId) {
+        self.watched.lock().expect("no holder of this lock panics").remove(&coupon);
+    }
+
+    async fn look(&self, coupon: CouponId, known: &mut Option<Known>, renew: bool) -> Look {
+        let asked = self.ask_redis(coupon).await;
+        if let Err(error) = &asked {
+            tracing::debug!(%coupon, %error, "the state of a watched sale can't be read");
+        }
+        let (time, in_redis) = asked.map_or((None, None), |(time, sale)| (Some(time), sale));
+        let revision = in_redis.as_ref().map(|sale| sale.revision);
+        if renew || known.as_ref().is_none_or(|known| known.redis_revision != revision) {
+            match self.coupons.get(coupon).await {
+                Ok(None) => return Look::NoCoupon,
+                Ok(Some(Coupon { sale: None, .. })) => return Look::NoSale,
+                Ok(Some(stored)) => *known = Some(Known { stored, redis_revision: revision }),
+                Err(error) if known.is_none() => return Look::Failed(error.into()),
+                // What was known stays known.
+                Err(error) => tracing::debug!(%coupon, %error, "a watched sale can't be read"),
+            }
+        }
+        match known.as_ref().and_then(|known| known.state(in_redis, time, self.payment_window)) {
+            Some(sale) => Look::Seen(Seen { sale: Arc::new(sale), time }),
+            None => Look::NoSale,
+        }
+    }
+
+    /// Time of Redis, and the sale if Redis has it.
+    async fn ask_redis(
+        &self,
+        coupon: CouponId,
+    ) -> RedisResult<((i64, Instant), Option<RedisSale>)> {
+        let mut commands = redis::pipe();
+        commands.cmd("TIME");
+        commands.cmd("HMGET").arg(self.keys.coupon(coupon)).arg(RedisSale::FIELDS);
+        let replies: Vec<Vec<Option<String>>> = self.redis.query_all(&commands).await?;
+        let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+        let time = match &replies[..] {
+            [time, _] => time.iter().map(number).collect::<Option<Vec<i64>>>(),
+            _ => None,
+        };
+        let Some([seconds, microseconds]) = time.as_deref() else {
+            return Err(redis::RedisError::from((
+                redis::ErrorKind::UnexpectedReturnType,
+                "this is no time",
+            )));
+        };
+        let now_ms = seconds * 1_000 + microseconds / 1_000;
+        Ok(((now_ms, Instant::now()), RedisSale::read(&replies[1])))
+    }
+}
+
+/// The coupon, as Postgres had it.
+struct Known {
+    stored: Coupon,
+    /// Revision in Redis at that time.
+    redis_revision: Option<i64>,
+}
+
+impl Known {
+    /// State of the sale; of its fields, those that Redis has are Redis's.
+    fn state(
+        &self,
+        in_redis: Option<RedisSale>,
+        time: Option<(i64, Instant)>,
+        payment_window: Duration,
+    ) -> Option<SaleState> {
+        let Coupon { id, row, sale } = &self.stored;
+        let sale: &Sale = sale.as_ref()?;
+        let stored = RedisSale {
+            state: row.state,
+            // Read a while ago: while Redis is away, the units left are unknown.
+            stock: sale.left.filter(|_| time.is_some()),
+            total: sale.total,
+            opens_ms: sale.opens_at.timestamp_millis(),
+            closes_ms: sale.closes_at.timestamp_millis(),
+            revision: row.revision,
+        };
+        let RedisSale { state, stock, total, opens_ms, closes_ms, revision } =
+            in_redis.unwrap_or(stored);
+        Some(SaleState {
+            coupon_id: *id,
+            title: row.title.clone(),
+            sub_title: row.sub_title.clone(),
+            rules: row.rules.clone(),
+            pay_cents: row.pay_cents,
+            value_cents: row.value_cents,
+            currency: row.currency.clone(),
+            state,
+            total,
+            left: stock,
+            opens_ms,
+            closes_ms,
+            pay_within_s: payment_window.as_secs(),
+            revision,
+        })
+    }
+}
+
+/// The fields of a sale that decide claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RedisSale {
+    /// Whether it can be claimed.
+    pub state: CouponState,
+    /// Units left.
+    pub stock: Option<i64>,
+    /// Units on offer.
+    pub total: i64,
+    /// Start of the window.
+    pub opens_ms: i64,
+    /// End of the window.
+    pub closes_ms: i64,
+    /// Revision that Redis has.
+    pub revision: i64,
+}
+
+impl RedisSale {
+    /// Names of its fields in the hash.
+    pub const FIELDS: &[&str] = &["state", "stock", "total", "opens_ms", "closes_ms", "revision"];
+
+    /// The sale in a reply; `None` if it isn't loaded, or not whole.
+    pub fn read(reply: &[Option<String>]) -> Option<Self> {
+        let [state, stock, total, opens_ms, closes_ms, revision] = reply else {
+            return None;
+        };
+        let states = [CouponState::Active, CouponState::Paused, CouponState::Ended];
+        let number = |text: &Option<String>| text.as_ref()?.parse().ok();
+        Some(Self {
+            state: states.into_iter().find(|known| state.as_deref() == Some(known.as_str()))?,
+            stock: Some(number(stock)?),
+            total: number(total)?,
+            opens_ms: number(opens_ms)?,
+            closes_ms: number(closes_ms)?,
+            revision: number(revision)?,
+        })
+    }
+}
+
+/// Whether a watcher would notice.
+fn differ(before: &Look, now: &Look) -> bool {
+    match (before, now) {
+        (Look::Seen(before), Look::Seen(now)) => {
+            before.sale != now.sale || before.time.is_some() != now.time.is_some()
+        }
+        _ => true,
+    }
+}
+
+impl Watching {
+    /// The next state that this watcher hasn't seen: the newest one. `None` when there will be no further one.
+    pub async fn next(&mut self) -> Option<SaleEvent> {
+        loop {
+            self.states.changed().await.ok()?;
+            if let Look::Seen(seen) = &*self.states.borrow_and_update() {
+                return Some(seen.event());
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// The event, for sending now.
+    fn event(&self) -> SaleEvent {
+        let now = self.time.map(|(now_ms, at)| {
+            now_ms + i64::try_from(at.elapsed().as_millis()).unwrap_or(i64::MAX)
+        });
+        SaleEvent { now, sale: SaleState::clone(&self.sale) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use private_servers::testing::bound_this_test;
+
+    use super::*;
+
+    fn reply(fields: [&str; 6]) -> Vec<Option<String>> {
+        fields.map(|field| Some(field.to_owned()).filter(|field| !field.is_empty())).into()
+    }
+
+    /// An active sale of five units, with so many left.
+    fn sale(left: Option<i64>) -> SaleState {
+        SaleState {
+            coupon_id: CouponId::compose(1, 1),
+            title: String::new(),
+            sub_title: String::new(),
+            rules: String::new(),
+            pay_cents: 1,
+            value_cents: 2,
+            currency: "CNY".to_owned(),
+            state: CouponState::Active,
+            total: 5,
+            left,
+            opens_ms: 1_000,
+            closes_ms: 2_000,
+            pay_within_s: 900,
+            revision: 1,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_has_the_time_at_which_it_is_sent() {
+        bound_this_test();
+        let seen = Seen { sale: Arc::new(sale(Some(5))), time: Some((1_000, Instant::now())) };
+        assert_eq!(seen.event().now, Some(1_000));
+        tokio::time::advance(Duration::from_millis(2_500)).await;
+        assert_eq!(seen.event().now, Some(3_500));
+        assert_eq!(Seen { time: None, ..seen }.event().now, None);
+    }
+
+    #[test]
+    fn a_sale_is_read_only_if_it_is_whole() {
+        let whole = ["active", "3", "5", "1000", "2000", "7"];
+        let expected = RedisSale {
+            state: CouponState::Active,
+            stock: Some(3),
+            total: 5,
+            opens_ms: 1_000,
+            closes_ms: 2_000,
+            revision: 7,
+        };
+        assert_eq!(RedisSale::read(&reply(whole)), Some(expected));
+        for missing in 0..whole.len() {
+            let mut fields = whole;
+            fields[missing] = "";
+            assert_eq!(RedisSale::read(&reply(fields)), None, "without field {missing}");
+        }
+        let mut loading = whole;
+        loading[0] = "loading";
+        assert_eq!(RedisSale::read(&reply(loading)), None);
+    }
+
+    /// A watcher notices another state, and whether Redis can tell the time; not that time goes on.
+    #[tokio::test(start_paused = true)]
+    async fn looks_differ_by_their_state_and_by_whether_redis_answers() {
+        bound_this_test();
+        let seen = |left, time: Option<i64>| {
+            let time = time.map(|ms| (ms, Instant::now()));
+            Look::Seen(Seen { sale: Arc::new(sale(left)), time })
+        };
+        let before = seen(Some(5), Some(1));
+        for (now, is_noticed) in [
+            (seen(Some(5), Some(1)), false),
+            (seen(Some(5), Some(2)), false),
+            (seen(Some(4), Some(1)), true),
+            (seen(Some(5), None), true),
+            (Look::NoCoupon, true),
+            (Look::NoSale, true),
+            (Look::Awaited, true),
+        ] {
+            assert_eq!(differ(&before, &now), is_noticed, "{now:?}");
+        }
+        assert!(!differ(&seen(None, None), &seen(None, None)));
+        assert!(differ(&Look::Awaited, &before));
+    }
+}

@@ -1,0 +1,337 @@
+//! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
+
+use serde::Serialize;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::in_postgres::InPostgres;
+use super::in_redis::{InRedis, RedisSaleSeen};
+use super::processes::{Process, Rates};
+use super::sources::Sources;
+use crate::base::limits;
+use crate::coupon::model::Coupon;
+use crate::fence::LaneState;
+use crate::log::numbers::LogNumbers;
+use crate::operator::operations::{OpenCount, OpenItem};
+use crate::recovery::reconcile::gauges::Units;
+use crate::recovery::reconcile::runs::{Finding, Run};
+use crate::recovery::records::Recovery;
+use crate::store::Failure;
+use crate::store::ids::{CouponId, Lane};
+
+/// Facts of the last looks, and the time that each was made at.
+#[derive(Default)]
+pub struct Seen {
+    /// Of Redis.
+    pub redis: Look<InRedis>,
+    /// Of Postgres.
+    pub postgres: Look<InPostgres>,
+}
+
+/// The last facts of a store.
+pub struct Look<T> {
+    /// The facts of the last look that ended well.
+    pub facts: Option<T>,
+    /// Time of that look, in ms since 1970, and its moment here.
+    at: Option<(i64, Instant)>,
+    /// Whether a look has ended, well or not.
+    pub is_begun: bool,
+    /// Whether the last look failed.
+    has_failed: bool,
+}
+
+impl<T> Default for Look<T> {
+    fn default() -> Self {
+        Self { facts: None, at: None, is_begun: false, has_failed: false }
+    }
+}
+
+impl<T> Look<T> {
+    /// Notes the end of a look at this time.
+    pub fn note(&mut self, looked: Result<T, Failure>, now_ms: i64) {
+        self.is_begun = true;
+        self.has_failed = looked.is_err();
+        match looked {
+            Ok(facts) => (self.facts, self.at) = (Some(facts), Some((now_ms, Instant::now()))),
+            Err(error) => tracing::debug!(%error, "a store of the board can't be read"),
+        }
+    }
+
+    /// Whether the store answers: its last look ended well, not long ago.
+    pub fn is_fresh(&self) -> bool {
+        !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
+    }
+
+    /// Time of the last look that ended well.
+    pub fn at_ms(&self) -> Option<i64> {
+        self.at.map(|(ms, _)| ms)
+    }
+}
+
+/// One second of all processes together.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Point {
+    /// Its time, in ms since 1970.
+    pub t_ms: i64,
+    /// Claims a second.
+    #[serde(flatten)]
+    pub claims: Rates,
+    /// Orders written a second.
+    pub rows: f64,
+    /// Claims that waited to be written; null if it isn't known.
+    pub waiting: Option<u64>,
+}
+
+/// The board.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct BoardEvent {
+    /// Time of the event, in ms since 1970.
+    pub now: i64,
+    /// The last second.
+    point: Point,
+    /// Half of the claims of the last 10 s were answered within this time; null without any.
+    p50_ms: Option<f64>,
+    /// 99 of 100 of them were.
+    p99_ms: Option<f64>,
+    /// 99 of 100 claims of the last 10 s were rows within this time; null without any.
+    row_p99_ms: Option<f64>,
+    /// Accepted claims that wait to be written; null while the logs can't be read.
+    backlog: Option<u64>,
+    /// Age of the oldest of them; 0 without any.
+    oldest_ms: Option<u64>,
+    /// The newest sales that aren't over, and behind them the newest others; at most 20.
+    sales: Vec<SaleLine>,
+    /// What waits for a person, counted by kind; null while Postgres has not been seen.
+    waits: Option<Vec<OpenCount>>,
+    /// The newest of each kind, at most 20.
+    waiting: Vec<OpenItem>,
+    /// Comparisons, newest first, at most 30; without their findings.
+    runs: Vec<Run>,
+    /// Findings of the last comparison that ended well, at most 20.
+    findings: Vec<Finding>,
+    /// Recoveries of lanes, newest first, at most 5.
+    recoveries: Vec<Recovery>,
+    /// Processes of the installation that were heard in the last 10 minutes.
+    processes: Vec<Process>,
+    /// Lanes.
+    lanes: Vec<LaneLine>,
+    /// Both stores.
+    stores: Vec<StoreLine>,
+}
+
+/// A sale on the board.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct SaleLine {
+    coupon_id: CouponId,
+    title: String,
+    /// Name of its state: Redis's, which decides claims, while Redis has the sale.
+    state: String,
+    /// Units on offer.
+    total: i64,
+    /// Units left; null while Redis can't tell.
+    left: Option<i64>,
+    /// Start of the window, in ms since 1970.
+    opens_ms: i64,
+    /// End of the window, in ms since 1970; not part of it.
+    closes_ms: i64,
+    /// Revision that Postgres has.
+    revision: i64,
+    /// True if Redis is not known to have the newest revision.
+    is_pending: bool,
+    /// Whether Redis has to hold the sale.
+    in_redis: bool,
+    /// The units of a sale in Redis, counted every few seconds.
+    units: Option<UnitsLine>,
+}
+
+/// Units of a sale, counted.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct UnitsLine {
+    /// Time of the count, in ms since 1970.
+    at: i64,
+    #[serde(flatten)]
+    units: Units,
+    /// Claims in review: open dead letters of the sale.
+    in_review: Option<usize>,
+}
+
+/// A lane.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct LaneLine {
+    lane: i32,
+    /// Whether claims are taken.
+    is_open: bool,
+    /// Claims in the hands of a worker; null while its log can't be read.
+    pending: Option<u64>,
+    /// Claims that no worker has read.
+    unread: Option<u64>,
+    /// Age of the oldest of both.
+    oldest_ms: Option<u64>,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct StoreLine {
+    /// `redis` or `postgres`.
+    name: &'static str,
+    /// Whether it has answered within the last 5 s.
+    is_there: bool,
+    /// Time of its last answer, in ms since 1970; null before the first.
+    at: Option<i64>,
+    /// Time of that answer.
+    ping_ms: Option<f64>,
+    /// The level at which claims are confirmed, and why it isn't kept now, if so; or connections in use.
+    detail: String,
+    /// Whether the detail is a fault.
+    is_fault: bool,
+}
+
+impl BoardEvent {
+    /// The board, as it was last seen.
+    pub(super) fn of(now: i64, seen: &Seen, sources: &Sources) -> Self {
+        let redis = seen.redis.facts.as_ref();
+        let postgres = seen.postgres.facts.as_ref();
+        // Counts that are no longer told would look like present ones.
+        let fresh = redis.filter(|_| seen.redis.is_fresh());
+        let together = fresh.map(|redis| redis.together.clone()).unwrap_or_default();
+        let log = fresh.and_then(|redis| all_logs(&redis.logs));
+        let backlog = log.map(|log| log.pending + log.unread);
+        let claims = together.claims;
+        let point = Point { t_ms: now, claims, rows: together.rows, waiting: backlog };
+        Self {
+            now,
+            point,
+            p50_ms: together.p50_ms,
+            p99_ms: together.p99_ms,
+            row_p99_ms: together.row_p99_ms,
+            backlog,
+            oldest_ms: log.map(|log| log.oldest_entry_ms),
+            sales: postgres.map(|postgres| sales(postgres, fresh)).unwrap_or_default(),
+            waits: postgres.map(|postgres| postgres.waits.clone()),
+            waiting: postgres.map(|postgres| postgres.waiting.clone()).unwrap_or_default(),
+            runs: postgres.map(|postgres| postgres.runs.clone()).unwrap_or_default(),
+            findings: postgres.map(|postgres| postgres.findings.clone()).unwrap_or_default(),
+            recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),
+            processes: together.processes,
+            lanes: lanes(sources, fresh),
+            stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],
+        }
+    }
+}
+
+/// All logs together; `None` if one of them can't be read.
+fn all_logs(logs: &[(Lane, Option<LogNumbers>)]) -> Option<LogNumbers> {
+    logs.iter().try_fold(LogNumbers::default(), |sum, (_, log)| Some(sum.with((*log)?)))
+}
+
+fn sales(postgres: &InPostgres, redis: Option<&InRedis>) -> Vec<SaleLine> {
+    postgres.sales.iter().filter_map(|coupon| sale(coupon, postgres, redis)).collect()
+}
+
+fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Option<SaleLine> {
+    let Coupon { id, row, sale } = coupon;
+    let stored = sale.as_ref()?;
+    let loaded = postgres.loaded.iter().find(|loaded| loaded.coupon == *id);
+    let seen = redis.and_then(|redis| redis.sales.get(id));
+    let terms = seen.and_then(|seen| seen.terms);
+    let mut line = SaleLine {
+        coupon_id: *id,
+        title: row.title.clone(),
+        state: row.state.as_str().to_owned(),
+        total: stored.total,
+        left: stored.left,
+        opens_ms: stored.opens_at.timestamp_millis(),
+        closes_ms: stored.closes_at.timestamp_millis(),
+        revision: row.revision,
+        is_pending: loaded.is_some_and(|loaded| loaded.applied_revision < row.revision),
+        in_redis: loaded.is_some(),
+        units: seen.and_then(|seen| units(seen, postgres.in_review.get(id).copied())),
+    };
+    if let Some(terms) = terms {
+        line.state = terms.state.as_str().to_owned();
+        (line.total, line.left) = (terms.total, terms.stock);
+        (line.opens_ms, line.closes_ms) = (terms.opens_ms, terms.closes_ms);
+        line.is_pending = terms.revision < row.revision;
+    }
+    Some(line)
+}
+
+fn units(seen: &RedisSaleSeen, in_review: Option<usize>) -> Option<UnitsLine> {
+    let (units, at) = seen.units.as_ref()?;
+    let in_review = Some(in_review.unwrap_or_default());
+    Some(UnitsLine { at: *at, units: units.clone(), in_review })
+}
+
+fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
+    let lane = |(lane, state): (Lane, LaneState)| {
+        let logs = redis.map(|redis| &redis.logs[..]).unwrap_or_default();
+        let log = logs.iter().find(|(known, _)| *known == lane).and_then(|(_, log)| *log);
+        LaneLine {
+            lane: lane.get(),
+            is_open: state.is_open,
+            pending: log.map(|log| log.pending),
+            unread: log.map(|log| log.unread),
+            oldest_ms: log.map(|log| log.oldest_entry_ms),
+        }
+    };
+    sources.lanes.all().into_iter().map(lane).collect()
+}
+
+fn store_of_redis(seen: &Seen, sources: &Sources) -> StoreLine {
+    let (level, fault) = sources.durability.report();
+    StoreLine {
+        name: "redis",
+        is_there: seen.redis.is_fresh(),
+        at: seen.redis.at_ms(),
+        ping_ms: seen.redis.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
+        is_fault: fault.is_some(),
+        detail: fault.map_or_else(|| level.to_string(), |fault| format!("{level}: {fault}")),
+    }
+}
+
+fn store_of_postgres(seen: &Seen, sources: &Sources) -> StoreLine {
+    let pool = &sources.stores.pool;
+    let in_use = pool.size() as usize - pool.num_idle().min(pool.size() as usize);
+    StoreLine {
+        name: "postgres",
+        is_there: seen.postgres.is_fresh(),
+        at: seen.postgres.at_ms(),
+        ping_ms: seen.postgres.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
+        is_fault: false,
+        detail: format!("{in_use} / {}", pool.options().get_max_connections()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_logs_are_added_up_unless_one_cannot_be_read() {
+        let numbers =
+            |pending, unread, oldest_entry_ms| LogNumbers { pending, unread, oldest_entry_ms };
+        let lane = Lane::numbered;
+        let (first, second) = (Some(numbers(1, 20, 5)), Some(numbers(3, 40, 9)));
+        let sum = all_logs(&[(lane(0), first), (lane(1), second)]).expect("both can be read");
+        assert_eq!((sum.pending, sum.unread, sum.oldest_entry_ms), (4, 60, 9));
+        assert!(all_logs(&[(lane(0), first), (lane(1), None)]).is_none());
+        let none = all_logs(&[]).expect("there is none");
+        assert_eq!((none.pending, none.unread, none.oldest_entry_ms), (0, 0, 0));
+    }
+
+    #[test]
+    fn units_are_those_of_the_last_count_with_the_letters_of_the_sale() {
+        let counted = Units {
+            total: Some(1),
+            left: Some(2),
+            buyers: Some(3),
+            conserved: Some(false),
+            sold: Some(4),
+        };
+        let seen = RedisSaleSeen { terms: None, units: Some((counted, 9)) };
+        let line = units(&seen, Some(5)).expect("they were counted");
+        assert_eq!((line.at, line.units.left, line.in_review), (9, Some(2), Some(5)));
+        assert_eq!(units(&seen, None).expect("they were counted").in_review, Some(0));
+        assert!(units(&RedisSaleSeen { terms: None, units: None }, Some(5)).is_none());
+    }
+}

@@ -1,0 +1,93 @@
+//! Facts that Postgres has: coupons, comparisons, and all that waits for an operator.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::sources::Sources;
+use crate::base::limits;
+use crate::coupon::model::Coupon;
+use crate::coupon::stock::{self, HeldSale};
+use crate::operator::operations::{self, OpenCount, OpenItem, OpenKind};
+use crate::order::dead_letter;
+use crate::recovery::reconcile::runs::{self, Finding, Run};
+use crate::recovery::records::{self, Recovery, RecoveryFilter};
+use crate::store::Failure;
+use crate::store::ids::CouponId;
+use crate::store::postgres;
+
+/// Facts of one look.
+#[derive(Clone, Debug)]
+pub struct InPostgres {
+    /// Time that Postgres needs to tell the time.
+    pub ping: Duration,
+    /// The newest sales that haven't been ended, and behind them the newest others.
+    pub sales: Vec<Coupon>,
+    /// Those of them that Redis has to hold.
+    pub loaded: Vec<HeldSale>,
+    /// Open dead letters of the sales that have any.
+    pub in_review: HashMap<CouponId, usize>,
+    /// What waits for a person, counted by kind.
+    pub waits: Vec<OpenCount>,
+    /// The newest of each kind.
+    pub waiting: Vec<OpenItem>,
+    /// Comparisons, newest first, without their findings.
+    pub runs: Vec<Run>,
+    /// Findings of the last comparison that ended well.
+    pub findings: Vec<Finding>,
+    /// Recoveries, newest first.
+    pub recoveries: Vec<Recovery>,
+}
+
+impl InPostgres {
+    /// Looks now.
+    pub async fn look(sources: &Sources) -> Result<Self, Failure> {
+        let pool = &sources.stores.pool;
+        let began = Instant::now();
+        postgres::time(pool).await?;
+        let ping = began.elapsed();
+        let waits = operations::count(pool).await?;
+        let waiting = operations::newest(pool, &waits, limits::BOARD_ITEMS_MAX).await?;
+        let sales =
+            sources.coupons.newest_sales(sources.clock.now(), limits::BOARD_SALES_MAX).await?;
+        let ids: Vec<CouponId> = sales.iter().map(|coupon| coupon.id).collect();
+        let loaded = stock::loaded_of(pool, &ids).await?;
+        let mut in_review = HashMap::new();
+        if waits.iter().any(|count| count.kind == OpenKind::DeadLetter.as_str()) {
+            for HeldSale { coupon, .. } in &loaded {
+                let open = dead_letter::open_of_coupon(pool, *coupon).await?.len();
+                in_review.insert(*coupon, open);
+            }
+        }
+        let mut runs = runs::list(pool, None, limits::BOARD_RUNS_MAX).await?;
+        let compared = runs.iter_mut().find(|run| run.disagreements.is_some());
+        let mut findings = compared.map(|run| std::mem::take(&mut run.findings.0));
+        findings.iter_mut().for_each(|all| all.truncate(limits::BOARD_ITEMS_MAX as usize));
+        for run in &mut runs {
+            (run.findings.0, run.repairs.0) = Default::default();
+        }
+        Ok(Self {
+            ping,
+            sales,
+            loaded,
+            in_review,
+            waits,
+            waiting,
+            runs,
+            findings: findings.unwrap_or_default(),
+            recoveries: records::list(
+                pool,
+                RecoveryFilter::default(),
+                None,
+                limits::BOARD_RECOVERIES_MAX,
+            )
+            .await?,
+        })
+    }
+
+    /// The sales on the board that Redis has to hold, with their units sold.
+    pub fn sales_in_redis(&self) -> Vec<(CouponId, i64)> {
+        self.loaded.iter().map(|sale| (sale.coupon, sale.sold)).collect()
+    }
+}

@@ -1,0 +1,238 @@
+//! The board: all that an operator looks at, once a second, over all processes of the installation.
+//!
+//! # Model
+//!
+//! Each process tells Redis its counts once a second ([`presence`]), whether the board is watched or not: one round trip.
+//! While a client watches, its process has one producer, which reads the counts of all processes, asks both stores, and
+//! sends one event a second. The last one stands in a `watch` channel: a slow watcher skips to it. The producer ends when
+//! its last watcher has gone, so a board without watchers asks the stores nothing. A client without a place asks now and
+//! then: it gets the producer's last event, and keeps the producer going until it is about to ask again.
+//!
+//! # What each failure does
+//!
+//! The looks at Redis and at Postgres run beside each other, and the events go on without either. A store that doesn't
+//! answer is named as away; its facts stay as they were last seen, with the time of that look. A process that dies is no
+//! longer heard, and stays on the board as silent for a while; one that ends says so.
+//!
+//! # What is not promised
+//!
+//! Counts of different processes are up to a second apart. The verdict about the stores is that of the last comparison
+//! (`recovery/reconcile`), with its time: the board shows it and makes none.
+
+// Events for the watchers.
+pub mod event;
+
+// Facts that Redis has.
+mod in_redis;
+
+// Facts that Postgres has.
+mod in_postgres;
+
+// Sums and rates over all processes.
+mod processes;
+
+// Counts of a process, told to the others.
+pub mod presence;
+
+// Capabilities that the board reads.
+mod sources;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::coupon::live::places::{Place, Places};
+use crate::store::Failure;
+use event::{BoardEvent, Seen};
+use in_postgres::InPostgres;
+use in_redis::RedisLooks;
+pub use sources::Sources;
+
+/// Hands out the board. Clones share the producer.
+#[derive(Clone)]
+pub struct Board(Arc<Shared>);
+
+struct Shared {
+    sources: Sources,
+    /// The producer, while there is one. It leaves this under its lock, once it has no watcher.
+    watched: Mutex<Option<Producer>>,
+    /// Places of all watchers of this process.
+    places: Places,
+    shutdown: Shutdown,
+}
+
+struct Producer {
+    sent: watch::Sender<Sent>,
+    /// The last time that a client without a place has asked.
+    asked: Option<Instant>,
+}
+
+/// The last event.
+#[derive(Clone, Default)]
+struct Sent {
+    board: Option<Arc<BoardEvent>>,
+    /// False for the first event: it knows counts, and not yet how fast they grow.
+    has_rates: bool,
+}
+
+/// The board, for one watcher.
+pub struct Watching {
+    sent: watch::Receiver<Sent>,
+    _place: Place,
+}
+
+impl Board {
+    /// A board over these sources, whose watchers take these places.
+    pub fn new(sources: Sources, places: Places, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Shared { sources, watched: Mutex::default(), places, shutdown }))
+    }
+
+    /// Watches, from the newest event on; `None` if there are as many watchers as there may be.
+    pub fn watch(&self) -> Option<Watching> {
+        let place = self.0.places.take(None)?;
+        Some(Watching { sent: self.sent(false), _place: place })
+    }
+
+    /// The newest event, at most a second old, for a client without a place. `None` if there will be none.
+    pub async fn now(&self) -> Option<Arc<BoardEvent>> {
+        let mut sent = self.sent(true);
+        let sent = sent.wait_for(|sent| sent.has_rates).await.ok()?;
+        sent.board.clone()
+    }
+
+    /// Whether a producer runs.
+    pub fn is_watched(&self) -> bool {
+        self.0.watched.lock().expect("no holder of this lock panics").is_some()
+    }
+
+    /// The events, of the producer or a new one, for a client that asks or watches.
+    fn sent(&self, asks: bool) -> watch::Receiver<Sent> {
+        let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
+        let asked = asks.then(Instant::now);
+        if let Some(producer) = &mut *watched {
+            producer.asked = asked.or(producer.asked);
+            let mut sent = producer.sent.subscribe();
+            sent.mark_changed();
+            return sent;
+        }
+        let (sender, sent) = watch::channel(Sent::default());
+        *watched = Some(Producer { sent: sender.clone(), asked });
+        let (this, stop) = (self.0.clone(), self.0.shutdown.stop_token().clone());
+        self.0.shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => this.forget(),
+                () = this.produce(&sender) => {}
+            }
+        });
+        sent
+    }
+}
+
+impl Shared {
+    /// Looks and sends until there is no watcher.
+    async fn produce(&self, sender: &watch::Sender<Sent>) {
+        let seen = Mutex::default();
+        tokio::select! {
+            () = self.look_at_redis(&seen) => {}
+            () = self.look_at_postgres(&seen) => {}
+            () = self.send(&seen, sender) => {}
+        }
+    }
+
+    async fn look_at_redis(&self, seen: &Mutex<Seen>) {
+        let postgres_begun = async {
+            while !with(seen, |seen| seen.postgres.is_begun) {
+                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+            }
+        };
+        // Postgres knows the sales to ask about.
+        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX / 2, postgres_begun).await;
+        let mut ticks = every(limits::BOARD_PERIOD);
+        let mut looks = RedisLooks::default();
+        loop {
+            ticks.tick().await;
+            let sales = with(seen, |seen| {
+                seen.postgres.facts.as_ref().map(InPostgres::sales_in_redis).unwrap_or_default()
+            });
+            let looked = timeout(limits::BOARD_HEARD_MAX, looks.look(&self.sources, &sales)).await;
+            let now = self.now_ms();
+            with(seen, |seen| seen.redis.note(looked.unwrap_or(Err(Failure::NoReply)), now));
+        }
+    }
+
+    async fn look_at_postgres(&self, seen: &Mutex<Seen>) {
+        let mut ticks = every(limits::BOARD_POSTGRES_PERIOD);
+        loop {
+            ticks.tick().await;
+            let looked = InPostgres::look(&self.sources).await;
+            let now = self.now_ms();
+            with(seen, |seen| seen.postgres.note(looked, now));
+        }
+    }
+
+    async fn send(&self, seen: &Mutex<Seen>, sender: &watch::Sender<Sent>) {
+        let both_begun = async {
+            while !with(seen, |seen| seen.redis.is_begun && seen.postgres.is_begun) {
+                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+            }
+        };
+        // Without a store's first look, the first event says that nothing is known of the store yet.
+        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX, both_begun).await;
+        let mut ticks = every(limits::BOARD_PERIOD);
+        let mut has_rates = false;
+        while self.is_watched() {
+            ticks.tick().await;
+            let now = self.now_ms();
+            let event = with(seen, |seen| BoardEvent::of(now, seen, &self.sources));
+            sender.send_replace(Sent { board: Some(Arc::new(event)), has_rates });
+            has_rates = true;
+        }
+    }
+
+    /// True if a client watches, or asks now and then. Without such a client, the producer is forgotten.
+    fn is_watched(&self) -> bool {
+        let mut watched = self.watched.lock().expect("no holder of this lock panics");
+        let is_watched = watched.as_ref().is_some_and(|Producer { sent, asked }| {
+            let asks = asked.is_some_and(|at| at.elapsed() < limits::BOARD_ASKED_MAX);
+            asks || sent.receiver_count() > 0
+        });
+        if !is_watched {
+            *watched = None;
+        }
+        is_watched
+    }
+
+    fn forget(&self) {
+        *self.watched.lock().expect("no holder of this lock panics") = None;
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.sources.clock.now().timestamp_millis()
+    }
+}
+
+fn with<T>(seen: &Mutex<Seen>, act: impl FnOnce(&mut Seen) -> T) -> T {
+    act(&mut seen.lock().expect("no holder of this lock panics"))
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+impl Watching {
+    /// The next event that this watcher hasn't seen: the newest one. `None` when there will be no further one.
+    pub async fn next(&mut self) -> Option<Arc<BoardEvent>> {
+        loop {
+            self.sent.changed().await.ok()?;
+            if let Some(board) = &self.sent.borrow_and_update().board {
+                return Some(board.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Storms: a crowd on the service's own machine, and a verdict on what it was told.
+//!
+//! # Model
+//!
+//! A storm makes a sale, sends real requests through the front door (`crowd.rs`), waits until the log is empty, and
+//! looks each promised order up in both stores (`verdict.rs`): no answer of the service is believed. `flash-sale storm`
+//! prints its states; a demo shows them on its page ([`Storms`]), one storm at a time. The sale is ended when the storm is
+//! over.
+//!
+//! # What each failure does
+//!
+//! A storm whose verdict can't be worked out has none, and says why ([`NoVerdict`]).
+
+// The verdict.
+mod verdict;
+
+// Shoppers, and what they were told.
+mod crowd;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+use axum::http::uri::Authority;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::log::backlog::Backlog;
+use crate::store::Stores;
+use crate::store::ids::{CouponId, OrderId};
+use crowd::{Crowd, Outcome, Repeats};
+pub use crowd::{Issue, Plan};
+use verdict::Verdict;
+pub use verdict::Word;
+
+/// Part of a storm that is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Stage {
+    /// The sale is made.
+    #[default]
+    Arming,
+    /// The crowd arrives.
+    Running,
+    /// Orders are written.
+    Settling,
+    /// Every order is looked up.
+    Checking,
+    /// The storm is over.
+    Done,
+}
+
+/// Reason why a storm has no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoVerdict {
+    /// The storm was stopped.
+    Stopped,
+    /// The sale could not be made.
+    CrowdFailed,
+    /// A store doesn't answer.
+    StoreAway,
+    /// Accepted claims still wait in the log.
+    NotWritten,
+}
+
+/// State of a storm, as pages show it: always the whole of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Frame {
+    /// Name of the storm.
+    id: String,
+    /// Part that is under way.
+    stage: Stage,
+    /// The coupon that was made for it.
+    coupon_id: Option<CouponId>,
+    /// Shoppers.
+    shoppers: u32,
+    /// Units on sale.
+    stock: u32,
+    /// Shoppers that have their final answer.
+    answered: u64,
+    /// Units left; null while Redis can't tell.
+    left: Option<i64>,
+    /// Answers a second.
+    rate: u64,
+    /// Accepted claims that wait to be written, of all sales; null while Redis can't tell.
+    backlog: Option<u64>,
+    /// Orders in Postgres; null while it can't tell.
+    rows: Option<i64>,
+    /// Shoppers by final outcome.
+    counts: BTreeMap<Outcome, u64>,
+    /// Shoppers that asked once more.
+    repeats: Repeats,
+    /// Outcomes in the order of the answers: `w12s3` are twelve winners, then three that were told "sold out".
+    runs: String,
+    /// The verdict, once it has been worked out.
+    pub verdict: Option<Verdict>,
+    /// Reason why there will be no verdict.
+    pub no_verdict: Option<NoVerdict>,
+    /// Order of a claim that can be followed, once the storm is over.
+    followed: Option<OrderId>,
+}
+
+/// A storm that is under way.
+pub struct Storm<S> {
+    crowd: Arc<Crowd>,
+    stores: Stores,
+    backlog: Arc<Backlog>,
+    frame: Frame,
+    /// The last time that the state was shown.
+    shown_at: Instant,
+    show: S,
+}
+
+impl<S: FnMut(&Frame)> Storm<S> {
+    /// A storm on the service at this address, over these stores. `show` is told each state.
+    pub fn new(
+        service: &Authority,
+        issue: Issue,
+        plan: Plan,
+        began_at: DateTime<Utc>,
+        (stores, backlog): (Stores, Arc<Backlog>),
+        show: S,
+    ) -> Self {
+        let crowd = Arc::new(Crowd::new(service, issue, plan, began_at));
+        let id = began_at.timestamp_millis().to_string();
+        let Plan { shoppers, stock, .. } = plan;
+        let frame = Frame { id, shoppers, stock, ..Frame::default() };
+        Self { crowd, stores, backlog, frame, shown_at: Instant::now(), show }
+    }
+
+    /// Runs the storm to its verdict, or until it is stopped. Returns the last state.
+    pub async fn run(mut self, stop: &CancellationToken, shutdown: &Shutdown) -> Frame {
+        self.enter(Stage::Arming);
+        let outcome = tokio::select! {
+            () = stop.cancelled() => Err(NoVerdict::Stopped),
+            outcome = self.play() => outcome,
+        };
+        // A service that stops answers nothing; the window ends the sale.
+        if let Some(coupon) = self.frame.coupon_id
+            && !shutdown.is_announced()
+            && let Err(error) = self.crowd.end_sale(coupon).await
+        {
+            tracing::warn!(%coupon, %error, "the sale of a storm could not be ended; its window ends it");
+        }
+        self.frame.verdict = outcome.as_ref().ok().cloned();
+        self.frame.no_verdict = outcome.err();
+        self.frame.followed = self.crowd.told().followed;
+        self.enter(Stage::Done);
+        self.frame
+    }
+
+    async fn play(&mut self) -> Result<Verdict, NoVerdict> {
+        let coupon = self.crowd.open_sale().await.map_err(|error| {
+            tracing::warn!("{error:#}");
+            NoVerdict::CrowdFailed
+        })?;
+        self.frame.coupon_id = Some(coupon);
+        self.enter(Stage::Running);
+        let crowd = self.crowd.clone();
+        tokio::select! {
+            () = crowd.shop(coupon) => {}
+            () = self.look_on(coupon) => {}
+        }
+        self.enter(Stage::Settling);
+        self.settle(coupon).await?;
+        self.enter(Stage::Checking);
+        let told = self.crowd.told().clone();
+        let stock = self.frame.stock.into();
+        match verdict::found(&self.stores, coupon, stock, &told.orders).await {
+            Ok(found) => Ok(Verdict::of(&told, &found)),
+            Err(error) => {
+                tracing::warn!(%error, "the verdict on a storm can't be worked out");
+                Err(NoVerdict::StoreAway)
+            }
+        }
+    }
+
+    /// Looks for ever.
+    async fn look_on(&mut self, coupon: CouponId) {
+        loop {
+            self.look(coupon).await;
+            sleep(limits::STORM_PERIOD).await;
+        }
+    }
+
+    /// Waits until each accepted claim has been written.
+    async fn settle(&mut self, coupon: CouponId) -> Result<(), NoVerdict> {
+        let began = Instant::now();
+        let mut heard = began;
+        loop {
+            self.look(coupon).await;
+            match self.frame.backlog {
+                Some(0) => return Ok(()),
+                Some(_) => heard = Instant::now(),
+                None if heard.elapsed() > limits::STORM_AWAY_MAX => {
+                    return Err(NoVerdict::StoreAway);
+                }
+                None => {}
+            }
+            if began.elapsed() > limits::STORM_SETTLE_MAX {
+                return Err(NoVerdict::NotWritten);
+            }
+            sleep(limits::STORM_PERIOD).await;
+        }
+    }
+
+    /// Looks the numbers of the stores up, and shows them. A number that can't be had is none.
+    async fn look(&mut self, coupon: CouponId) {
+        let looked = timeout(limits::STORM_LOOK_MAX, async {
+            tokio::join!(
+                verdict::left(&self.stores, coupon),
+                verdict::rows(&self.stores.pool, coupon),
+                self.backlog.look(),
+            )
+        });
+        let (left, rows, backlog) = match looked.await {
+            Ok((left, rows, backlog)) => (left.ok(), rows.ok(), backlog.ok()),
+            Err(_) => (None, None, None),
+        };
+        (self.frame.left, self.frame.rows, self.frame.backlog) = (left, rows, backlog);
+        self.show();
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        self.frame.stage = stage;
+        self.show();
+    }
+
+    fn show(&mut self) {
+        let (frame, told) = (&mut self.frame, self.crowd.told());
+        let fresh = told.answered() - frame.answered;
+        let passed = self.shown_at.elapsed();
+        self.shown_at = Instant::now();
+        frame.rate = match frame.stage {
+            // Half of the number comes from the last moment, the other half from those before.
+            Stage::Running if !passed.is_zero() => {
+                f64::midpoint(frame.rate as f64, fresh as f64 / passed.as_secs_f64()) as u64
+            }
+            _ => 0,
+        };
+        frame.answered = told.answered();
+        frame.counts.clone_from(&told.outcomes);
+        frame.repeats = told.repeats;
+        frame.runs.clear();
+        for (outcome, count) in &told.runs {
+            let letter = match outcome {
+                Outcome::Won => 'w',
+                Outcome::SoldOut => 's',
+                Outcome::ComeBack => 'b',
+                Outcome::Unknown => 'u',
+                Outcome::Refused => 'r',
+            };
+            let _ = write!(frame.runs, "{letter}{count}");
+        }
+        drop(told);
+        (self.show)(frame);
+    }
+}
+
+/// Starts the storms of a demo, and tells their state.
+#[derive(Clone)]
+pub struct Storms(Arc<Shared>);
+
+struct Shared {
+    stores: Stores,
+    backlog: Arc<Backlog>,
+    frames: watch::Sender<Option<Arc<Frame>>>,
+    /// Stops the storm that is under way.
+    current: Mutex<Option<CancellationToken>>,
+    /// A permit for each watcher that there may be.
+    places: Arc<Semaphore>,
+    shutdown: Shutdown,
+}
+
+/// States of storms, for one watcher.
+pub struct Watching {
+    frames: watch::Receiver<Option<Arc<Frame>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Storms {
+    /// Storms on these stores.
+    pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
+        let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
+        let (frames, current) = (watch::Sender::new(None), Mutex::default());
+        let stores = stores.clone();
+        Self(Arc::new(Shared { stores, backlog, frames, current, places, shutdown }))
+    }
+
+    /// Starts a storm. False if another one is under way.
+    pub fn start(
+        &self,
+        service: &Authority,
+        issue: Issue,
+        plan: Plan,
+        began_at: DateTime<Utc>,
+    ) -> bool {
+        let shared = self.0.clone();
+        let stop = shared.shutdown.stop_token().child_token();
+        {
+            let mut current = shared.current.lock().expect("no holder of this lock panics");
+            if current.is_some() {
+                return false;
+            }
+            *current = Some(stop.clone());
+        }
+        let read = (shared.stores.clone(), shared.backlog.clone());
+        let frames = shared.frames.clone();
+        let show = move |frame: &Frame| drop(frames.send_replace(Some(Arc::new(frame.clone()))));
+        let storm = Storm::new(service, issue, plan, began_at, read, show);
+        self.0.shutdown.spawn(async move {
+            storm.run(&stop, &shared.shutdown).await;
+            *shared.current.lock().expect("no holder of this lock panics") = None;
+        });
+        true
+    }
+
+    /// Stops the storm that is under way. False if there is none.
+    pub fn stop(&self) -> bool {
+        let current = self.0.current.lock().expect("no holder of this lock panics");
+        current.as_ref().map(CancellationToken::cancel).is_some()
+    }
+
+    /// The newest state of the last storm.
+    pub fn last(&self) -> Option<Arc<Frame>> {
+        self.0.frames.borrow().clone()
+    }
+
+    /// Watches storms, from the newest state on. `None` when there are as many watchers as there may be.
+    pub fn watch(&self) -> Option<Watching> {
+        let place = self.0.places.clone().try_acquire_owned().ok()?;
+        let mut frames = self.0.frames.subscribe();
+        frames.mark_changed();
+        Some(Watching { frames, _place: place })
+    }
+}
+
+impl Watching {
+    /// The next state that this watcher hasn't seen, or the last one once more after a while of silence. `None` inside
+    /// before the first storm; `None` outside when there will be no further state.
+    pub async fn next(&mut self) -> Option<Option<Arc<Frame>>> {
+        if let Ok(changed) = timeout(limits::LIVE_HEARTBEAT, self.frames.changed()).await {
+            changed.ok()?;
+        }
+        Some(self.frames.borrow_and_update().clone())
+    }
+}

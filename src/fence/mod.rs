@@ -1,0 +1,114 @@
+//! The fence: each lane has an epoch, and is open or recovering.
+//!
+//! # Model
+//!
+//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch. The lane's hash in Redis
+//! holds epoch, state and the replication ID of the server that the lane was opened for. Every script that sells, returns,
+//! admits, changes or loads reads it, and refuses a caller with another epoch, and any caller while the lane is closed or
+//! has no hash, or while the server has another replication ID.
+//!
+//! # Authority
+//!
+//! Postgres decides, and epochs only go up. Raising the epoch is one statement, which waits for the transactions that
+//! write orders under the old one; Redis is told after that. A lane is opened by the process that raised its epoch
+//! last, and by no other.
+//!
+//! # What each failure does
+//!
+//! * Redis is started anew, or a replica is promoted, or a server is synchronised anew: another replication ID, and the
+//!   scripts refuse in the same moment.
+//! * Redis loses everything: the hash is missing, and the scripts refuse in the same moment.
+//! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
+//!   lane is looked at once more.
+//!
+//! # What is not promised
+//!
+//! A Redis whose memory goes back (a snapshot of a running machine) keeps its replication ID. The next comparison of the
+//! stores finds that, and closes the lane.
+
+// Receipts: claims that this process has promised, until they are committed.
+pub mod receipts;
+
+// Alarm for a sale that Redis has lost.
+pub mod loss;
+
+// The approved states, as this process knows them.
+pub mod states;
+
+// What Redis says of the lanes.
+pub mod look;
+
+// Scripts of the fence.
+pub mod scripts;
+
+// The approved states, as Postgres has them.
+pub mod table;
+
+// Reasons for which lanes are closed.
+pub mod reason;
+
+pub use reason::ClosureReason;
+pub use states::{LaneState, LaneStates};
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::store::redis::Link;
+use crate::store::{Failure, Stores, installation};
+use scripts::FenceScripts;
+use table::StoredLane;
+
+/// The states of the lanes. Lanes that Redis has never had are begun, if Redis answers; the keeper begins the others
+/// later.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or isn't migrated; or Redis is another installation's.
+pub async fn states_of(stores: &Stores) -> Result<Arc<LaneStates>, Failure> {
+    table::add(&stores.pool).await?;
+    let states = LaneStates::new(stores.pool.clone());
+    let stored = states.read_now().await?;
+    if stored.iter().any(|lane| !lane.has_begun)
+        && let Err(error) = begin(stores, &states, &stored).await
+    {
+        if let Failure::OtherInstallation(_) = error {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the lanes can't be begun yet");
+    }
+    Ok(Arc::new(states))
+}
+
+async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> Result<(), Failure> {
+    let link = stores.redis.link().await?;
+    let scripts = FenceScripts::new(stores.keys.clone());
+    if begin_new(&stores.pool, &scripts, &link, stored).await? {
+        states.read_now().await?;
+    }
+    Ok(())
+}
+
+/// Begins those of these lanes that Redis has never had. Returns whether there were any.
+///
+/// # Errors
+///
+/// When a store doesn't answer, or Redis is another installation's.
+pub async fn begin_new(
+    pool: &PgPool,
+    scripts: &FenceScripts,
+    link: &Link,
+    stored: &[StoredLane],
+) -> Result<bool, Failure> {
+    let new: Vec<&StoredLane> = stored.iter().filter(|lane| !lane.has_begun).collect();
+    if new.is_empty() {
+        return Ok(false);
+    }
+    let identity = installation::identity(pool).await?;
+    for lane in new {
+        if scripts.begin(link, lane.lane, lane.epoch, &identity).await? == lane.epoch {
+            table::note_begun(pool, lane.lane).await?;
+        }
+    }
+    Ok(true)
+}

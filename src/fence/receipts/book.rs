@@ -1,0 +1,115 @@
+//! Receipts of this process, in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::time::Instant;
+
+use crate::store::ids::{CouponId, Lane, OrderId, UserId};
+
+/// A claim that this process has promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The coupon.
+    pub coupon: CouponId,
+    /// The buyer.
+    pub user: UserId,
+    /// Order id that the buyer was told.
+    pub order: OrderId,
+}
+
+/// The receipts, by lane.
+pub struct ReceiptBook {
+    lanes: Mutex<BTreeMap<Lane, Page>>,
+    /// Receipts that a lane may have; older ones are dropped for newer ones.
+    receipts_max: usize,
+}
+
+/// Receipts of a lane.
+#[derive(Default)]
+struct Page {
+    /// In the order of their times.
+    receipts: VecDeque<(Instant, Receipt)>,
+    /// Receipts that were dropped for newer ones.
+    dropped: u64,
+}
+
+impl ReceiptBook {
+    /// An empty book.
+    pub fn new(receipts_max: usize) -> Self {
+        Self { lanes: Mutex::default(), receipts_max }
+    }
+
+    /// Notes promises.
+    pub fn note(&self, lane: Lane, promised: impl Iterator<Item = Receipt>) {
+        let now = Instant::now();
+        let mut lanes = self.lock();
+        let page = lanes.entry(lane).or_default();
+        page.receipts.extend(promised.map(|receipt| (now, receipt)));
+        let over = page.receipts.len().saturating_sub(self.receipts_max);
+        page.receipts.drain(..over);
+        page.dropped += over as u64;
+    }
+
+    /// The lanes with receipts.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let lanes = self.lock();
+        lanes.iter().filter(|(_, page)| !page.receipts.is_empty()).map(|(lane, _)| *lane).collect()
+    }
+
+    /// The receipts of a lane.
+    pub fn of(&self, lane: Lane) -> Vec<Receipt> {
+        let lanes = self.lock();
+        let page = lanes.get(&lane);
+        page.into_iter().flat_map(|page| &page.receipts).map(|(_, receipt)| *receipt).collect()
+    }
+
+    /// Drops the receipts of a lane that were noted before `looked_at`: they are committed.
+    pub fn committed(&self, lane: Lane, looked_at: Instant) {
+        let mut lanes = self.lock();
+        let Some(page) = lanes.get_mut(&lane) else { return };
+        let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
+        page.receipts.drain(..committed);
+    }
+
+    /// Receipts that were dropped for newer ones, over all lanes.
+    pub fn dropped(&self) -> u64 {
+        self.lock().values().map(|page| page.dropped).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Lane, Page>> {
+        self.lanes.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use private_servers::testing::bound_this_test;
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn receipt(n: i64) -> Receipt {
+        Receipt {
+            coupon: CouponId::compose(1, 1),
+            user: UserId::new(n).expect("an id"),
+            order: OrderId::new(1_000 + n).expect("an id"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_are_dropped_and_a_look_proves_what_was_noted_before_it() {
+        bound_this_test();
+        let lane = Lane::numbered(0);
+        let book = ReceiptBook::new(2);
+        let users = || book.of(lane).iter().map(|receipt| receipt.user.get()).collect::<Vec<_>>();
+        assert_eq!(book.lanes(), []);
+        book.note(lane, (1..=3).map(receipt));
+        assert_eq!((users(), book.dropped(), book.lanes()), (vec![2, 3], 1, vec![lane]));
+        book.committed(lane, Instant::now());
+        assert_eq!(users(), [2, 3], "they may have been noted after the look");
+        advance(std::time::Duration::from_millis(1)).await;
+        book.committed(lane, Instant::now());
+        assert_eq!((users(), book.lanes()), (vec![], vec![]));
+    }
+}

@@ -1,0 +1,174 @@
+//! The way of receipts from the memory of a process to Postgres, and out of both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use redis::RedisResult;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::book::{Receipt, ReceiptBook};
+use super::table;
+use crate::base::limits;
+use crate::fence::LaneStates;
+use crate::fence::look::look_at;
+use crate::log::{EntryId, Progress, progress};
+use crate::store::ids::Lane;
+use crate::store::{Failure, Stores};
+
+/// Last entry of the log of a lane, at the time of a look.
+type Look = (Instant, EntryId);
+
+/// Hands the receipts of this process in.
+pub struct HandIn {
+    stores: Stores,
+    lanes: Arc<LaneStates>,
+    book: Arc<ReceiptBook>,
+    /// Name of this process.
+    process: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By lane, the looks whose entries aren't all acknowledged yet.
+    looks: BTreeMap<Lane, VecDeque<Look>>,
+    /// By lane, the epoch for which all receipts have been handed in.
+    epochs: BTreeMap<Lane, i64>,
+    /// Time of the last sign of life.
+    alive_at: Option<Instant>,
+    /// Time of the last look at the logs.
+    looked_at: Option<Instant>,
+}
+
+impl HandIn {
+    /// A process that has promised nothing yet.
+    pub fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        book: Arc<ReceiptBook>,
+        process: String,
+    ) -> Self {
+        let state = Mutex::default();
+        Self { stores: stores.clone(), lanes, book, process, state }
+    }
+
+    /// Says that this process lives, hands in for lanes with a new epoch, and drops committed receipts: each when it is
+    /// due.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next call goes on.
+    pub async fn tick(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let is_due = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
+        if is_due(state.alive_at, limits::LOOK_PERIOD) {
+            table::live(&self.stores.pool, &self.process).await?;
+            state.alive_at = Some(Instant::now());
+        }
+        let handed_in = match self.hand_in(&mut state).await {
+            Err(failure) if !failure.is_of_item() => return Err(failure),
+            handed_in => handed_in,
+        };
+        if is_due(state.looked_at, limits::RECEIPT_LOOK_PERIOD) {
+            state.looked_at = Some(Instant::now());
+            self.look(&mut state).await?;
+        }
+        handed_in
+    }
+
+    /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other:
+    /// its lane is tried again by the next call.
+    async fn hand_in(&self, state: &mut State) -> Result<(), Failure> {
+        let mut refused = None;
+        for (lane, known) in self.lanes.all() {
+            let before = *state.epochs.entry(lane).or_insert(0);
+            if before == known.epoch {
+                continue;
+            }
+            state.looks.remove(&lane);
+            match self.hand_in_for(lane, known.epoch).await {
+                // Postgres has another epoch: the states are read anew in a moment.
+                Ok(false) => {}
+                Ok(true) => drop(state.epochs.insert(lane, known.epoch)),
+                Err(failure) if failure.is_of_item() => refused = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// False if Postgres has another epoch: then nothing is noted.
+    async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<bool, Failure> {
+        let pool = &self.stores.pool;
+        let receipts = self.book.of(lane);
+        let mut parts: Vec<&[Receipt]> = receipts.chunks(limits::RECEIPTS_AT_A_TIME).collect();
+        let mut refused = None;
+        while let Some(part) = parts.pop() {
+            match table::add(pool, part).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => {
+                    refused = Some(failure);
+                    if part.len() > 1 {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                }
+                added => added?,
+            }
+        }
+        match refused {
+            None => Ok(table::complete(pool, &self.process, lane, epoch).await?),
+            Some(failure) => Err(failure),
+        }
+    }
+
+    /// Looks how far the logs of lanes with receipts have been written.
+    async fn look(&self, state: &mut State) -> RedisResult<()> {
+        let State { looks, epochs, .. } = state;
+        for lane in self.book.lanes() {
+            let looked_at = Instant::now();
+            let log = progress(&self.stores.redis, &self.stores.keys.log(lane)).await?;
+            let before = looks.get(&lane).and_then(VecDeque::back).map(|(_, last)| *last);
+            // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
+            // that until the lane has been recovered.
+            let Some(Progress { last, acknowledged }) =
+                log.filter(|log| before.is_none_or(|before| before <= log.last))
+            else {
+                continue;
+            };
+            if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
+                looks.remove(&lane);
+                continue;
+            }
+            let of_lane = looks.entry(lane).or_default();
+            let mut committed = None;
+            while let Some((at, last)) = of_lane.front()
+                && *last <= acknowledged
+            {
+                committed = Some(*at);
+                of_lane.pop_front();
+            }
+            of_lane.push_back((looked_at, last));
+            if let Some(looked_at) = committed {
+                self.book.committed(lane, looked_at);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the lane is open in the approved Redis under this epoch. Asked after the logs, because a log that is gone says
+    /// nothing of commits; and while Postgres is away, no lane can be closed.
+    async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let seen = look_at(redis, keys, lane).await?;
+        let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
+        Ok(known.is_some_and(|known| known.is_open && seen.is_open(known.epoch)))
+    }
+
+    /// Says that this process ends.
+    pub async fn leave(&self) {
+        if let Err(error) = table::leave(&self.stores.pool, &self.process).await {
+            tracing::debug!(%error, "the process can't be taken off the list of those that live");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Owner of the tables `receipts`, `receipt_hand_ins` and `processes`.
+
+use std::time::Duration;
+
+use sqlx::PgPool;
+
+use super::book::Receipt;
+use crate::store::ids::{CouponId, Lane, OrderId, UserId};
+use crate::store::pass::Pass;
+use crate::store::postgres;
+
+/// Receipts that one statement reads or deletes.
+const PAGE: usize = 10_000;
+
+/// Says that a process lives.
+pub async fn live(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO processes (process) VALUES ($1)
+         ON CONFLICT (process) DO UPDATE SET beat_at = now()",
+        process,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Says that a process ends, and has nothing to hand in any more.
+pub async fn leave(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM processes WHERE process = $1", process).execute(pool).await?;
+    Ok(())
+}
+
+/// Hands in a part of the receipts of a process. A repeat changes nothing.
+pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
+    let coupons: Vec<i64> = receipts.iter().map(|receipt| receipt.coupon.get()).collect();
+    let users: Vec<i64> = receipts.iter().map(|receipt| receipt.user.get()).collect();
+    let orders: Vec<i64> = receipts.iter().map(|receipt| receipt.order.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    // What is a row needs no receipt.
+    sqlx::query!(
+        "INSERT INTO receipts (order_id, coupon_id, user_id)
+         SELECT order_id, coupon_id, user_id
+         FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[]) AS receipt (order_id, coupon_id, user_id)
+         WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = receipt.order_id)
+         ON CONFLICT DO NOTHING",
+        &orders,
+        &coupons,
+        &users,
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+/// Says that a process has handed in all that it promised in a lane before this epoch. False, and nothing is noted, if the
+/// lane has another epoch: in a Postgres that went back, the note would count for a later recovery that reaches the same
+/// epoch again.
+pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO receipt_hand_ins (process, lane, epoch)
+         SELECT $1, lane, epoch FROM lanes WHERE lane = $2 AND epoch = $3
+         ON CONFLICT (process, lane) DO UPDATE SET epoch = excluded.epoch",
+        process,
+        lane.get(),
+        epoch,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The processes that live, by a beat within `time`, and have not handed in yet.
+pub async fn missing(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    time: Duration,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "SELECT process FROM processes
+         WHERE beat_at > now() - $3 * interval '1 second'
+           AND NOT EXISTS (SELECT FROM receipt_hand_ins AS done
+                           WHERE done.process = processes.process AND done.lane = $1 AND done.epoch >= $2)
+         ORDER BY process",
+        lane.get(),
+        epoch,
+        time.as_secs_f64(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// The receipts of a lane that have not been settled, in the order of their ids.
+pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
+    let mut receipts: Vec<Receipt> = Vec::new();
+    loop {
+        let after = receipts.last().map_or(0, |receipt| receipt.order.get());
+        let page = sqlx::query_as!(
+            Receipt,
+            r#"SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+               FROM receipts WHERE (coupon_id & 1023)::integer = $1 AND order_id > $2
+               ORDER BY order_id LIMIT $3"#,
+            lane.get(),
+            after,
+            i64::try_from(PAGE).unwrap_or(i64::MAX),
+        );
+        let page = page.fetch_all(pool).await?;
+        if page.is_empty() {
+            return Ok(receipts);
+        }
+        receipts.extend(page);
+    }
+}
+
+/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the lanes with others: those were
+/// handed in late. Receipts of sales that stay closed alone wait for their recovery.
+pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
+    let lanes = sqlx::query_scalar!(
+        r#"WITH of_open AS (
+               SELECT receipts.*, lanes.lane FROM receipts JOIN lanes ON lane = (coupon_id & 1023)
+               WHERE state = 'open' AND NOT EXISTS (
+                   SELECT FROM postponed WHERE pass = $1 AND item = coupon_id)),
+           known AS (
+               SELECT order_id FROM of_open AS receipt
+               WHERE EXISTS (SELECT FROM orders WHERE id = order_id AND orders.user_id = receipt.user_id)
+                  OR EXISTS (SELECT FROM dead_letters WHERE dead_letters.order_id = receipt.order_id)),
+           forgotten AS (DELETE FROM receipts WHERE order_id IN (SELECT order_id FROM known))
+           SELECT DISTINCT lane FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)"#,
+        Pass::Rebuild.name(),
+    );
+    Ok(lanes.fetch_all(pool).await?.into_iter().map(Lane::numbered).collect())
+}
+
+/// Forgets receipts whose claims are rows, dead letters, or reported as lost.
+pub async fn settle(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
+    for page in receipts.chunks(PAGE) {
+        let orders: Vec<i64> = page.iter().map(|receipt| receipt.order.get()).collect();
+        let forgotten = sqlx::query!("DELETE FROM receipts WHERE order_id = ANY($1)", &orders);
+        forgotten.execute(pool).await?;
+    }
+    Ok(())
+}
+
+/// Forgets processes that have not said for a day that they live.
+pub async fn forget_dead(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM processes WHERE beat_at < now() - interval '1 day'")
+        .execute(pool)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! The approved states of the lanes, as this process knows them.
+//!
+//! The claim path reads them from memory. They are read from Postgres once a second, and at once when a script or a
+//! connection says that they have changed.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use moka::future::Cache;
+use sqlx::PgPool;
+
+use super::table::{self, StoredLane};
+use crate::base::limits;
+use crate::store::Failure;
+use crate::store::ids::{CouponId, Lane};
+
+/// State of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneState {
+    /// The epoch to tell the scripts.
+    pub epoch: i64,
+    /// Whether claims are taken.
+    pub is_open: bool,
+}
+
+/// The lanes, as this process knows them.
+pub struct LaneStates {
+    pool: PgPool,
+    /// By the number of the lane.
+    known: ArcSwap<Vec<LaneState>>,
+    /// Coalesces readers, and remembers for a moment that the states have been read.
+    read: Cache<(), ()>,
+    /// Whether a lane is suspected to have changed since the last look.
+    suspected: AtomicBool,
+    /// Time that a recovery takes, by the last ones, in milliseconds.
+    back_in_ms: AtomicU64,
+    /// Sales that Redis seems to have lost, at least in part.
+    suspected_sales: Mutex<BTreeSet<CouponId>>,
+}
+
+impl LaneStates {
+    /// States of which none has been read yet.
+    pub(super) fn new(pool: PgPool) -> Self {
+        let states = Self {
+            pool,
+            known: ArcSwap::default(),
+            read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
+            suspected: AtomicBool::new(true),
+            back_in_ms: AtomicU64::default(),
+            suspected_sales: Mutex::default(),
+        };
+        states.note_recovery_time(limits::RECOVERING_RETRY_AFTER);
+        states
+    }
+
+    /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
+    pub fn epoch(&self, lane: Lane) -> i64 {
+        self.of(lane).map_or(0, |state| state.epoch)
+    }
+
+    /// The state of a lane, if it is known.
+    pub fn of(&self, lane: Lane) -> Option<LaneState> {
+        let known = self.known.load();
+        known.get(usize::try_from(lane.get()).ok()?).copied()
+    }
+
+    /// The epoch of an open lane.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Recovering`] when the lane isn't open. The next look is brought forward.
+    pub fn admit(&self, lane: Lane) -> Result<i64, Failure> {
+        match self.of(lane) {
+            Some(state) if state.is_open => Ok(state.epoch),
+            _ => Err(self.suspect(lane)),
+        }
+    }
+
+    /// Brings the next look at the lanes forward. Returns the failure to answer with.
+    pub fn suspect(&self, lane: Lane) -> Failure {
+        self.suspect_all();
+        Failure::Recovering(lane, Duration::from_millis(self.back_in_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Brings the next look at the lanes forward, because Redis seems to have lost this sale, or a part of it.
+    pub fn suspect_sale(&self, coupon: CouponId) {
+        let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
+        if sales.len() < limits::SUSPECTED_SALES_MAX {
+            sales.insert(coupon);
+        }
+        self.suspect_all();
+    }
+
+    /// Notes the time that recoveries take.
+    pub fn note_recovery_time(&self, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.back_in_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Whether a lane has been suspected since the last call.
+    pub fn take_suspicion(&self) -> bool {
+        self.suspected.swap(false, Ordering::Relaxed)
+    }
+
+    /// The sales that have been suspected since the last call.
+    pub fn take_suspected_sales(&self) -> BTreeSet<CouponId> {
+        std::mem::take(&mut *self.suspected_sales.lock().expect("no holder of this lock panics"))
+    }
+
+    /// Brings the next look at the lanes forward.
+    pub fn suspect_all(&self) {
+        self.suspected.store(true, Ordering::Relaxed);
+    }
+
+    /// All known lanes.
+    pub fn all(&self) -> Vec<(Lane, LaneState)> {
+        let known = self.known.load();
+        (0..).zip(known.iter()).map(|(lane, state)| (Lane::numbered(lane), *state)).collect()
+    }
+
+    /// The lanes that aren't open.
+    pub fn recovering(&self) -> Vec<Lane> {
+        let known = self.known.load();
+        let closed = (0..).zip(known.iter()).filter(|(_, state)| !state.is_open);
+        closed.map(|(lane, _)| Lane::numbered(lane)).collect()
+    }
+
+    /// Reads the states; once for all callers, and no more often than once in [`limits::LANES_MEMORY`].
+    pub async fn refresh(&self) -> Result<(), Failure> {
+        let read = async { Ok::<_, Failure>(self.read_now().await.map(drop)?) };
+        Ok(self.read.try_get_with((), read).await?)
+    }
+
+    /// Reads the states now.
+    pub async fn read_now(&self) -> sqlx::Result<Vec<StoredLane>> {
+        let stored = table::all(&self.pool).await?;
+        let state =
+            |stored: &StoredLane| LaneState { epoch: stored.epoch, is_open: stored.is_open };
+        self.known.store(Arc::new(stored.iter().map(state).collect()));
+        Ok(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use private_servers::testing::bound_this_test;
+
+    use super::*;
+
+    /// A process that knows three lanes: open, recovering, and open.
+    fn states() -> LaneStates {
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
+        let states = LaneStates::new(pool.expect("a valid URL"));
+        let state = |epoch, is_open| LaneState { epoch, is_open };
+        states.known.store(Arc::new(vec![state(5, true), state(6, false), state(7, true)]));
+        states
+    }
+
+    fn waits(failure: &Failure) -> Option<Duration> {
+        failure.back_in()
+    }
+
+    #[tokio::test]
+    async fn claims_are_admitted_to_open_lanes() {
+        bound_this_test();
+        let states = states();
+        assert!(states.take_suspicion(), "nothing has been looked at");
+        for (lane, admitted) in [(0, Some(5)), (1, None), (2, Some(7)), (3, None), (-1, None)] {
+            assert_eq!(states.admit(Lane::numbered(lane)).ok(), admitted, "lane {lane}");
+            assert_eq!(states.take_suspicion(), admitted.is_none(), "lane {lane}");
+        }
+        let epochs = [0, 1, 2, 3].map(|lane| states.epoch(Lane::numbered(lane)));
+        assert_eq!(epochs, [5, 6, 7, 0]);
+        let known: Vec<(i32, i64)> =
+            states.all().iter().map(|(lane, state)| (lane.get(), state.epoch)).collect();
+        assert_eq!(known, [(0, 5), (1, 6), (2, 7)]);
+        assert_eq!(states.recovering(), [Lane::numbered(1)]);
+        assert_eq!(states.of(Lane::numbered(3)), None);
+    }
+
+    #[tokio::test]
+    async fn a_suspicion_brings_a_look_forward_and_tells_the_time_of_recoveries() {
+        bound_this_test();
+        let states = states();
+        let lane = Lane::numbered(0);
+        let [first, second] = [(); 2].map(|()| states.take_suspicion());
+        assert_eq!((first, second), (true, false));
+        assert_eq!(waits(&states.suspect(lane)), Some(limits::RECOVERING_RETRY_AFTER));
+        assert!(states.take_suspicion());
+        states.note_recovery_time(Duration::from_millis(1_234));
+        assert_eq!(waits(&states.suspect(lane)), Some(Duration::from_millis(1_234)));
+        states.take_suspicion();
+        states.suspect_all();
+        assert!(states.take_suspicion());
+    }
+
+    #[tokio::test]
+    async fn so_many_suspected_sales_are_remembered_and_each_suspicion_counts() {
+        bound_this_test();
+        let states = states();
+        states.take_suspicion();
+        let coupons = |count: usize| (1..=count as i64).map(|n| CouponId::compose(n, 1));
+        for coupon in coupons(limits::SUSPECTED_SALES_MAX + 2) {
+            states.suspect_sale(coupon);
+            assert!(states.take_suspicion());
+        }
+        assert_eq!(states.take_suspected_sales(), coupons(1_000).collect());
+        assert_eq!(states.take_suspected_sales(), BTreeSet::new());
+        states.suspect_sale(CouponId::compose(1, 1));
+        assert_eq!(states.take_suspected_sales(), coupons(1).collect());
+    }
+}

@@ -1,0 +1,103 @@
+//! Accepted claims that wait to be written, over all lanes, and the bound on them.
+//!
+//! The order log is kept in Redis's memory. When orders are not written as fast as claims are accepted (Postgres is
+//! away, say), the bound ends the growth: a claim that would be accepted is told `overloaded` instead. Repeats and
+//! refusals go on, because the claim script looks at the bound last.
+//!
+//! Each process looks now and then and remembers the result; the claim path only reads that. So the claims that are
+//! accepted between two looks may exceed the bound. While Redis doesn't answer, the last look holds: no claim is
+//! accepted then anyway.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use redis::RedisResult;
+
+use crate::log::LogState;
+use crate::store::ids::Lane;
+use crate::store::keys::Keys;
+use crate::store::redis::Redis;
+
+/// Looks at the lanes' counts, and remembers.
+pub struct Backlog {
+    redis: Redis,
+    keys: Keys,
+    /// Lanes to ask about.
+    lanes: AtomicI32,
+    /// Claims that may wait.
+    orders_max: u64,
+    /// Claims that waited at the last look.
+    orders: AtomicU64,
+}
+
+impl Backlog {
+    /// A backlog that counts 0 until the first look.
+    pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
+        Self { redis, keys, lanes: lanes.into(), orders_max, orders: AtomicU64::new(0) }
+    }
+
+    /// Whether more claims may be accepted, as of the last look.
+    pub fn has_room(&self) -> bool {
+        self.orders.load(Ordering::Relaxed) < self.orders_max
+    }
+
+    /// Claims that waited at the last look.
+    pub fn orders(&self) -> u64 {
+        self.orders.load(Ordering::Relaxed)
+    }
+
+    /// Claims that may wait.
+    pub fn orders_max(&self) -> u64 {
+        self.orders_max
+    }
+
+    /// Takes a larger number of lanes.
+    pub fn learn_lanes(&self, lanes: i32) {
+        self.lanes.store(lanes, Ordering::Relaxed);
+    }
+
+    /// Looks now. Returns the number of claims that wait.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer; the last look holds then.
+    pub async fn look(&self) -> RedisResult<u64> {
+        let mut commands = redis::pipe();
+        for lane in self.lanes() {
+            commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("promised").arg("written");
+        }
+        let counts: Vec<(Option<u64>, Option<u64>)> = self.redis.query_all(&commands).await?;
+        let waiting = |(promised, written): (Option<u64>, Option<u64>)| {
+            promised.unwrap_or(0).saturating_sub(written.unwrap_or(0))
+        };
+        let orders = counts.into_iter().map(waiting).sum();
+        self.orders.store(orders, Ordering::Relaxed);
+        Ok(orders)
+    }
+
+    /// The state of each log now.
+    pub async fn states(&self) -> RedisResult<Vec<(Lane, LogState)>> {
+        let lanes: Vec<Lane> = self.lanes().collect();
+        let states = LogState::of_all(&self.redis, &self.keys, &lanes).await?;
+        Ok(lanes.into_iter().zip(states).collect())
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = Lane> {
+        Lane::all(self.lanes.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_below_the_bound() {
+        let redis = Redis::new("redis://localhost").expect("a valid URL");
+        let backlog = Backlog::new(redis, Keys::new("fs"), 1, 3);
+        assert_eq!((backlog.orders(), backlog.orders_max()), (0, 3));
+        for (orders, has_room) in [(0, true), (2, true), (3, false), (4, false)] {
+            backlog.orders.store(orders, Ordering::Relaxed);
+            assert_eq!((backlog.orders(), backlog.has_room()), (orders, has_room));
+        }
+    }
+}

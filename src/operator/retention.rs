@@ -1,0 +1,157 @@
+//! Retention: what has served its time is deleted.
+//!
+//! | what | when | guard |
+//! |---|---|---|
+//! | an order that is over, with its payments, redemption, stock returns and dead letters | `--orders-days` after its last change | its sale is archived and gone from Redis, and nothing of it is under way (`order/moves/old.rs`) |
+//! | a closed dead letter of a claim that is no order | as an order | the same |
+//! | a done stock return | `--records-days` | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
+//! | the key of a restock | `--records-days` after its coupon has ended | an ended coupon takes no restock, so a repeat adds nothing |
+//! | an entry of the book of changes, the record of a comparison | `--records-days` | |
+//! | the record of a recovery | `--records-days` | a newer one of the lane has ended |
+//!
+//! Each process walks the orders for itself, some pages in each run. A page is deleted in one transaction, by one process at a
+//! time, and a process that is killed has deleted a page as a whole or not at all. A gateway that names a payment of a deleted order has its money held for an administrator
+//! (`payment/rows.rs`).
+//!
+//! A paid order that is never redeemed stays: its buyer may still come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgPool;
+
+use crate::base::config::Config;
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::coupon::restocks;
+use crate::order::moves::old;
+use crate::payment::rows;
+use crate::recovery::reconcile::runs;
+use crate::recovery::records;
+use crate::store::audit;
+use crate::store::ids::order_id;
+use crate::store::pass::Ran;
+use crate::store::postgres;
+
+/// Deletes old orders and records.
+pub struct Retention {
+    pool: PgPool,
+    metrics: Arc<Metrics>,
+    /// Time from the last change of an order to its end; none to keep all orders.
+    orders: Option<Duration>,
+    /// Time for which records are kept.
+    records: Duration,
+    /// The last order that this process has looked at; 0 before the first one.
+    behind: AtomicI64,
+}
+
+impl Retention {
+    /// Deletes from this database, by these settings.
+    pub fn new(pool: PgPool, metrics: Arc<Metrics>, config: &Config) -> Self {
+        let days = |days: u32| Duration::from_hours(24 * u64::from(days));
+        Self {
+            pool,
+            metrics,
+            orders: (config.orders_days > 0).then(|| days(config.orders_days)),
+            records: days(config.records_days),
+            behind: AtomicI64::new(0),
+        }
+    }
+
+    /// Deletes what is due, for a bounded time. By the clock of Postgres.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, or refuses to delete; pages before that are deleted, and the next run goes on behind
+    /// the page.
+    pub async fn pass(&self) -> sqlx::Result<Ran> {
+        self.pass_at(postgres::time(&self.pool).await?).await
+    }
+
+    /// The same, as if it were this time.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pass`](Self::pass).
+    pub async fn pass_at(&self, now: DateTime<Utc>) -> sqlx::Result<Ran> {
+        let mut ran = Ran::default();
+        if let Some(kept) = self.orders {
+            ran = self.orders(now - kept).await?;
+            self.rows(|limit| self.letters(now - kept, limit)).await?;
+        }
+        let records = self.records(now - self.records).await?;
+        if ran.items > 0 || records > 0 {
+            tracing::info!(orders = ran.items, records, "old orders and records were deleted");
+        }
+        Ok(ran)
+    }
+
+    /// Goes on with the walk through the orders for some pages, and begins again behind the end.
+    async fn orders(&self, before: DateTime<Utc>) -> sqlx::Result<Ran> {
+        let mut deleted = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let range = (self.behind.load(Ordering::Relaxed), order_id::first_at(before));
+            let mut tx = postgres::begin_planning(&self.pool).await?;
+            if !old::alone(&mut tx).await? {
+                break;
+            }
+            let page = old::page(&mut tx, range, limits::RETENTION_BATCH).await?;
+            let is_full = page.len() >= limits::RETENTION_BATCH as usize;
+            // Before the page is deleted: one that Postgres refuses to delete doesn't hold up the others.
+            let behind = page.last().copied().filter(|_| is_full);
+            self.behind.store(behind.unwrap_or(0), Ordering::Relaxed);
+            let orders = old::lock(&mut tx, &page, before).await?;
+            if !orders.is_empty() {
+                rows::delete_of(&mut tx, &orders).await?;
+                old::delete(&mut tx, &orders).await?;
+            }
+            tx.commit().await?;
+            deleted += orders.len();
+            self.metrics.orders_deleted.increment(orders.len() as u64);
+            if !is_full {
+                return Ok(Ran { items: deleted, goes_on: false });
+            }
+        }
+        Ok(Ran { items: deleted, goes_on: deleted > 0 })
+    }
+
+    async fn letters(&self, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        if !old::alone(&mut tx).await? {
+            return Ok(0);
+        }
+        let deleted = old::delete_letters(&mut tx, before, limit).await?;
+        tx.commit().await?;
+        Ok(deleted)
+    }
+
+    /// Returns the number of deleted records.
+    async fn records(&self, before: DateTime<Utc>) -> sqlx::Result<u64> {
+        let pool = &self.pool;
+        let end = order_id::first_at(before);
+        let returns = self.rows(|limit| old::delete_returns(pool, end, before, limit)).await?;
+        let restocks = self.rows(|limit| restocks::forget(pool, before, limit)).await?;
+        let changes = self.rows(|limit| audit::forget(pool, before, limit)).await?;
+        let runs = self.rows(|limit| runs::forget(pool, before, limit)).await?;
+        let recoveries = self.rows(|limit| records::forget(pool, before, limit)).await?;
+        Ok(returns + restocks + changes + runs + recoveries)
+    }
+
+    /// Deletes batches of so many rows at most while they are full, for a bounded time. Returns the number of rows.
+    async fn rows<F>(&self, delete: impl Fn(u32) -> F) -> sqlx::Result<u64>
+    where
+        F: Future<Output = sqlx::Result<u64>>,
+    {
+        let mut deleted = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let batch = delete(limits::RETENTION_BATCH).await?;
+            deleted += batch;
+            if batch < u64::from(limits::RETENTION_BATCH) {
+                break;
+            }
+        }
+        Ok(deleted)
+    }
+}

@@ -1,0 +1,297 @@
+//! Units on their way back to Redis, and places among a user's unpaid orders.
+//!
+//! # Model
+//!
+//! The transaction that closes an order writes a row into `stock_returns`. The pass below reads the open rows, runs
+//! `lua/give_back.lua`, and closes them. Wherever the pass dies, it is run again: the script returns a unit only if
+//! the buyer's order id in Redis is still the one that was closed. So a unit comes back once, and a user who has
+//! claimed anew in the meantime keeps the new order.
+//!
+//! While `--unpaid-orders-max` is set, the claim script keeps a list of each user's unpaid orders. An order leaves
+//! the list (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* comes back,
+//! and its payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
+//!
+//! # Turns
+//!
+//! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one
+//! gets its next: a backlog of one sale holds up no other. The pass finds the coupons by stepping through an index
+//! from one to the next, so a turn costs the same however many rows the others have.
+//!
+//! The order of a discarded dead letter has a row here as well. Its letter held a unit if Redis has the user as a buyer
+//! by it, and then the unit comes back like any other.
+//!
+//! # What each failure does
+//!
+//! * Redis or Postgres away: the rows wait.
+//! * The sale is missing in Redis, which has lost data (an alarm), or can't take units back: the coupon is postponed
+//!   (`store/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on. The same holds
+//!   where Postgres refuses to close a row: its unit is back by then, and coming back twice changes nothing.
+//! * Two processes run the pass at the same moment: the second one finds nothing left to give.
+//!
+//! # What is not promised
+//!
+//! A unit may come back late: soon, as long as both stores answer. Until then its buyer is still one, and is told the
+//! order that was closed.
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::base::limits;
+use crate::coupon::buyers;
+use crate::coupon::buyers::shards::Shards;
+use crate::coupon::load::Loader;
+use crate::fence::{self, LaneStates};
+use crate::order::give_back::places::pairs;
+use crate::store::ids::{CouponId, Lane, OrderId, UserId};
+use crate::store::keys::Keys;
+use crate::store::pass::{Pass, Ran};
+use crate::store::postgres;
+use crate::store::postponed::{Postponed, Tries};
+use crate::store::redis::Redis;
+use crate::store::script::{Script, VariadicScript};
+use crate::store::{Failure, Stores};
+
+/// Returns units to stock in Redis.
+pub struct StockReturns {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    give_back: VariadicScript,
+    free_place: Script<1>,
+    /// Loader of sales: raises the alarm.
+    loader: Arc<Loader>,
+    lanes: Arc<LaneStates>,
+    postponed: Postponed,
+}
+
+/// A coupon with open rows.
+struct Waiting {
+    coupon_id: CouponId,
+    /// Whether Postgres answers for its sale: then no unit has to come back to Redis.
+    archived: bool,
+    /// Whether the coupon is postponed now.
+    postponed: bool,
+}
+
+/// An open row.
+struct Open {
+    order_id: OrderId,
+    user_id: UserId,
+    /// `unit` or `place`.
+    what: String,
+}
+
+/// Result of one turn of a coupon.
+struct Turn {
+    /// Rows closed.
+    closed: usize,
+    /// Whether the coupon may have more open rows.
+    is_full: bool,
+    /// Failure for which the others of the batch stay open, if any.
+    tried: Result<(), Failure>,
+}
+
+impl StockReturns {
+    /// A pass over these stores.
+    pub fn new(
+        stores: &Stores,
+        loader: Arc<Loader>,
+        lanes: Arc<LaneStates>,
+        postponed: Postponed,
+    ) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        let give_back = VariadicScript::new(include_str!("../../../lua/give_back.lua"));
+        let free_place = Script::new(include_str!("../../../lua/free_place.lua"));
+        Self { pool, redis, keys, give_back, free_place, loader, lanes, postponed }
+    }
+
+    /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; units that are back by then may be tried again.
+    pub async fn pass(&self) -> Result<Ran, Failure> {
+        let mut tries = self.postponed.begin(Pass::StockReturns).await?;
+        let mut ran = Ran { items: 0, goes_on: true };
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let (closed, goes_on) = self.round(&mut tries).await?;
+            ran.items += closed;
+            ran.goes_on = goes_on;
+            if !goes_on {
+                break;
+            }
+        }
+        tries.end().await?;
+        Ok(ran)
+    }
+
+    /// One turn for each coupon. Returns the number of rows closed, and whether there may be more.
+    async fn round(&self, tries: &mut Tries<'_>) -> Result<(usize, bool), Failure> {
+        let mut closed = 0;
+        let mut goes_on = false;
+        let mut after = None;
+        loop {
+            let page = self.waiting(after).await?;
+            let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
+                return Ok((closed, goes_on));
+            };
+            for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
+                let turn = self.turn(&waiting).await.unwrap_or_else(|failure| Turn {
+                    closed: 0,
+                    is_full: false,
+                    tried: Err(failure),
+                });
+                closed += turn.closed;
+                let failed = tries.settle(waiting.coupon_id.get(), turn.tried).await?.is_none();
+                goes_on |= turn.is_full && turn.closed > 0 && !failed;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Coupons behind `after` that have open rows, in the order of their ids.
+    async fn waiting(&self, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let waiting = sqlx::query_as!(
+            Waiting,
+            // Each step through the index reads the first row of the next coupon, and none of its others.
+            r#"WITH RECURSIVE step (number, coupon_id) AS (
+                   (SELECT 1, coupon_id FROM stock_returns
+                    WHERE done_at IS NULL AND coupon_id > coalesce($1::bigint, 0)
+                    ORDER BY coupon_id LIMIT 1)
+                   UNION ALL
+                   SELECT number + 1,
+                          (SELECT stock_returns.coupon_id FROM stock_returns
+                           WHERE done_at IS NULL AND stock_returns.coupon_id > step.coupon_id
+                           ORDER BY stock_returns.coupon_id LIMIT 1)
+                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $2::bigint)
+               SELECT step.coupon_id AS "coupon_id!: CouponId",
+                      coalesce(archived_at IS NOT NULL, false) AS "archived!",
+                      EXISTS (SELECT FROM postponed WHERE pass = 'stock_returns' AND item = step.coupon_id
+                                                      AND next_try_at > now()) AS "postponed!"
+               FROM step LEFT JOIN flash_sales USING (coupon_id)
+               WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
+            after.map(CouponId::get),
+            limits::PASS_COUPONS_MAX,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(waiting)
+    }
+
+    /// Deals with one batch of a coupon. A failure of the item stands in the turn, beside the rows closed before.
+    async fn turn(&self, waiting: &Waiting) -> Result<Turn, Failure> {
+        let coupon = waiting.coupon_id;
+        let held = (coupon.lane(), self.lanes.epoch(coupon.lane()));
+        let open = self.open(coupon).await?;
+        let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
+        let (mut given, mut tried) = (0, Ok(()));
+        for part in open.chunks(limits::GIVE_BACK_UNITS_MAX) {
+            match self.give_part_back(coupon, part, waiting.archived).await {
+                Ok(true) => given += part.len(),
+                Ok(false) => break,
+                Err(failure) => {
+                    tried = Err(failure);
+                    break;
+                }
+            }
+        }
+        // Refused by Postgres, they are closed by the next try.
+        let closed = close(&self.pool, held, &open[..given]).await?;
+        Ok(Turn { closed, is_full, tried })
+    }
+
+    /// The open rows of a coupon that have waited longest.
+    async fn open(&self, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
+        sqlx::query_as!(
+            Open,
+            r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId", what FROM stock_returns
+               WHERE coupon_id = $1 AND done_at IS NULL ORDER BY updated_at LIMIT $2"#,
+            coupon.get(),
+            i64::from(limits::STOCK_RETURNS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// False if the sale can take no unit back now.
+    async fn give_part_back(
+        &self,
+        coupon: CouponId,
+        part: &[Open],
+        archived: bool,
+    ) -> Result<bool, Failure> {
+        let link = self.redis.link().await?;
+        let of_all = pairs(part.iter().map(|one| (one.user_id, one.order_id)));
+        let unpaid = self.keys.unpaid(coupon.lane());
+        let _freed: i64 = self.free_place.run(&link, [&unpaid], &of_all[..]).await?;
+        let units = part.iter().filter(|one| one.what == "unit");
+        let units: Vec<_> = units.map(|one| (one.user_id, one.order_id)).collect();
+        // No user can claim a unit of an archived sale any more.
+        if units.is_empty() || archived { Ok(true) } else { self.give_back(coupon, &units).await }
+    }
+
+    /// False if the sale can take no unit back now.
+    async fn give_back(
+        &self,
+        coupon: CouponId,
+        units: &[(UserId, OrderId)],
+    ) -> Result<bool, Failure> {
+        let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
+        let of_users =
+            units.iter().map(|(user, _)| shards.key(&self.keys, coupon, shards.of(*user)));
+        let of_sale = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
+        let names: Vec<String> = of_sale.into_iter().chain(of_users).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let epoch = self.lanes.epoch(coupon.lane());
+        let channel = self.keys.additions_channel();
+        let of_units = pairs(units.iter().copied());
+        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &of_units[..]);
+        let link = self.redis.link().await?;
+        let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
+        let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
+        match &replies[..] {
+            // Archived since these rows were read: the next pass closes them.
+            [code] if code == "NOT_LOADED" => self.loader.missing(coupon).await.map(|_| false),
+            [code] if code == "STALE" => {
+                self.lanes.refresh().await?;
+                match self.lanes.epoch(coupon.lane()) {
+                    now if now == epoch => Err(Failure::Stale(coupon)),
+                    _ => Ok(false),
+                }
+            }
+            [code] if code == "RECOVERING" => Err(self.lanes.suspect(coupon.lane())),
+            codes if codes.len() == units.len() && codes.iter().all(answers) => Ok(true),
+            _ => Err(Failure::UnknownReply(replies.join(" "))),
+        }
+    }
+}
+
+/// Closes rows, if the lane is still open under this epoch: a recovery in between may have found Redis without what was done
+/// there, and has done it over. Returns the number that were open.
+async fn close(pool: &PgPool, (lane, epoch): (Lane, i64), rows: &[Open]) -> Result<usize, Failure> {
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let orders: Vec<i64> = rows.iter().map(|row| row.order_id.get()).collect();
+    let whats: Vec<String> = rows.iter().map(|row| row.what.clone()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    if !fence::table::hold_open(&mut tx, lane, epoch).await? {
+        tx.rollback().await?;
+        return Err(Failure::recovering(lane));
+    }
+    let done = sqlx::query!(
+        // By the key: for IS NULL there is another index, in which a plan from before a burst would search all open rows.
+        "UPDATE stock_returns SET done_at = now(), updated_at = now()
+         FROM UNNEST($1::bigint[], $2::text[]) AS done (id, thing)
+         WHERE order_id = done.id AND what = done.thing AND coalesce(done_at, 'infinity') = 'infinity'",
+        &orders,
+        &whats,
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+}

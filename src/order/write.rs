@@ -1,0 +1,360 @@
+//! Batches of accepted claims become rows.
+//!
+//! Constraints settle every race here: the primary key (an order id is used once), the partial unique indexes (one
+//! live order for each buyer) and `sold + n <= total`. Locks only spare double work.
+//!
+//! The first try assumes that each claim is new and has a unit: looking before each row would cost Postgres a fifth more.
+//! Where that is wrong (a worker has died, an older Redis has sold more), the second try locks the rows of the sales, so
+//! that units and archiving stay as they are read, and decides claim by claim.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::closed::ClosedOrders;
+use super::dead_letter::{self, DeadLetter, Reason};
+use super::insert::{NotWritten, Terms, Written, insert_all};
+use crate::base::limits;
+use crate::coupon::stock;
+use crate::coupon::stock::LockedSale;
+use crate::fence;
+use crate::log::LoggedClaim;
+use crate::store::ids::{CouponId, Lane, OrderId, UserId};
+use crate::store::postgres::{self, Unfinished};
+
+/// Reads and writes orders. Clones share the pool.
+#[derive(Clone)]
+pub struct Orders {
+    pub(super) pool: PgPool,
+    /// Time after which a batch is broken off, the wait for its connection included.
+    batch_timeout: Duration,
+    terms: Terms,
+}
+
+impl Orders {
+    /// Orders in this database, written in batches that may take `batch_timeout` each, and to be paid within
+    /// `payment_window` from their claim.
+    pub fn new(pool: PgPool, batch_timeout: Duration, payment_window: Duration) -> Self {
+        Self { pool, batch_timeout, terms: Terms::new(payment_window) }
+    }
+
+    /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
+    /// ones as may be; an order that costs nothing is paid. Its id has 63 in the place of the lane (`store/ids/order_id.rs`).
+    pub async fn insert_regular(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        closed: ClosedOrders,
+    ) -> sqlx::Result<Option<OrderId>> {
+        sqlx::query_scalar!(
+            r#"WITH written AS (
+               INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by,
+                                   status, paid_at, pay_method)
+               SELECT ((floor(extract(epoch FROM now()))::bigint - 1640995200) << 32) | (63::bigint << 26)
+                          | nextval('regular_orders'),
+                      id, kind, $2, now(), pay_cents, currency, now() + make_interval(secs => $3),
+                      CASE pay_cents WHEN 0 THEN 'paid' ELSE 'unpaid' END, CASE pay_cents WHEN 0 THEN now() END,
+                      CASE pay_cents WHEN 0 THEN 'balance' END
+               FROM coupons
+               WHERE id = $1 AND kind = 'regular' AND state = 'active'
+                 AND ($5::bigint = 0 OR NOT has_closed_orders($2, $1,
+                          (floor(extract(epoch FROM now()))::bigint - 1640995200 - $4) << 32, $5))
+               ON CONFLICT DO NOTHING
+               RETURNING id, status),
+               coded AS (INSERT INTO redemptions (order_id) SELECT id FROM written WHERE status = 'paid')
+               SELECT id AS "id: OrderId" FROM written"#,
+            coupon.get(),
+            user.get(),
+            self.terms.payment_window.as_secs_f64(),
+            limits::CLOSED_ORDERS_TIME.as_secs().cast_signed(),
+            i64::from(closed.most),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
+    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
+    ///
+    /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
+    /// the locks mustn't be held for ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a repeat finds out.
+    pub async fn write(
+        &self,
+        lane: (Lane, i64),
+        claims: &[LoggedClaim],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        let deadline = Instant::now() + self.batch_timeout;
+        let acquired = timeout_at(deadline, Unfinished::acquire(&self.pool)).await;
+        let mut unfinished = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        let writing = write_on(unfinished.connection(), lane, claims, &self.terms);
+        let written = tokio::select! {
+            biased;
+            () = locks_lost.cancelled() => return Err(NotWritten::LocksLost),
+            written = timeout_at(deadline, writing) => {
+                written.map_err(|_| sqlx::Error::PoolTimedOut)?
+            }
+        };
+        unfinished.finished();
+        written
+    }
+}
+
+async fn write_on(
+    connection: &mut PgConnection,
+    (lane, epoch): (Lane, i64),
+    claims: &[LoggedClaim],
+    terms: &Terms,
+) -> Result<Written, NotWritten> {
+    let mut tx = begin_in(connection, lane, epoch).await?;
+    let mut written = match insert_counted(&mut tx, claims, terms).await {
+        // The second try finds out which claims Postgres refuses for a reason that is known.
+        Err(NotWritten::Poison(_)) => Ok(None),
+        tried => tried,
+    };
+    while let Ok(None) = written {
+        tx.rollback().await?;
+        tx = begin_in(connection, lane, epoch).await?;
+        written = write_each(&mut tx, lane, claims, terms).await;
+    }
+    // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
+    // the next try, on another connection.
+    match written {
+        Ok(_) => tx.commit().await?,
+        Err(_) => tx.rollback().await?,
+    }
+    written.map(Option::unwrap_or_default)
+}
+
+/// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end.
+async fn begin_in(
+    connection: &mut PgConnection,
+    lane: Lane,
+    epoch: i64,
+) -> Result<Transaction<'_, Postgres>, NotWritten> {
+    let mut tx = connection.begin().await?;
+    if fence::table::hold_epoch(&mut tx, lane).await? != Some(epoch) {
+        tx.rollback().await?;
+        return Err(NotWritten::Stale);
+    }
+    Ok(tx)
+}
+
+/// Inserts all claims, and counts them as sold. `None` if one of them is there already, or has no unit; then the
+/// transaction is of no more use.
+async fn insert_counted(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[LoggedClaim],
+    terms: &Terms,
+) -> Result<Option<Written>, NotWritten> {
+    if !insert_all(tx, claims, terms).await? {
+        return Ok(None);
+    }
+    // In coupon order, so that two workers never wait for each other in a circle.
+    let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for claim in claims {
+        *sold.entry(claim.coupon_id).or_default() += 1;
+    }
+    for (coupon, orders) in sold {
+        if !stock::add_sold(&mut *tx, coupon, orders).await? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Written { inserted: claims.len(), ..Written::default() }))
+}
+
+/// Writes each claim that can become a row, as far as there are units, and makes dead letters of the others. Of claims that
+/// contradict each other the earlier one in the log wins. `None` if rows have come in between; then the transaction is of
+/// no more use.
+async fn write_each(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    claims: &[LoggedClaim],
+    terms: &Terms,
+) -> Result<Option<Written>, NotWritten> {
+    postgres::plan_for_values(&mut *tx).await?;
+    let mut known = Known {
+        sales: stock::lock(&mut *tx, claims.iter().map(|claim| claim.coupon_id)).await?,
+        rows: rows(tx, claims).await?,
+        holders: holders(tx, claims).await?,
+        latest: postgres::time(&mut **tx).await? + limits::ORDER_AHEAD_MAX,
+    };
+    let mut written = Written::default();
+    let (mut new, mut letters) = (Vec::new(), Vec::new());
+    for claim in claims {
+        match known.fate(claim) {
+            Fate::Row => new.push(*claim),
+            Fate::Repeat => written.repeated += 1,
+            Fate::Letter(reason, detail) => {
+                letters.push(DeadLetter::of_claim(lane, claim, reason, detail));
+            }
+        }
+    }
+    written.inserted = new.len();
+    if !new.is_empty() && insert_counted(tx, &new, terms).await?.is_none() {
+        return Ok(None);
+    }
+    let mut by_reason: BTreeMap<Reason, Vec<DeadLetter>> = BTreeMap::new();
+    for letter in letters {
+        by_reason.entry(letter.reason()).or_default().push(letter);
+    }
+    for (reason, letters) in by_reason {
+        let new = dead_letter::insert_all(&mut **tx, &letters).await?;
+        written.repeated += letters.len() - new;
+        written.dead_letters.push((reason, new));
+    }
+    Ok(Some(written))
+}
+
+/// Facts by which a batch is decided claim by claim.
+struct Known {
+    /// The sales, whose rows are locked.
+    sales: BTreeMap<CouponId, LockedSale>,
+    /// Coupon and buyer of the rows under the order ids of these claims, in any status.
+    rows: HashMap<OrderId, (CouponId, UserId)>,
+    /// Buyers who have a live order.
+    holders: HashSet<(CouponId, UserId)>,
+    /// The latest time that a claim may have.
+    latest: DateTime<Utc>,
+}
+
+/// What becomes of a claim.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Row,
+    Repeat,
+    Letter(Reason, &'static str),
+}
+
+impl Known {
+    /// Decides about a claim, which takes its unit and its buyer's place if it becomes a row.
+    fn fate(&mut self, claim: &LoggedClaim) -> Fate {
+        const CONFLICT: Fate = Fate::Letter(
+            Reason::Conflict,
+            "its order id, or its buyer's place, belongs to another order",
+        );
+        let &LoggedClaim { order_id, coupon_id, user_id, claimed_at, .. } = claim;
+        let buyer = (coupon_id, user_id);
+        if let Some(owner) = self.rows.get(&order_id) {
+            return if *owner == buyer { Fate::Repeat } else { CONFLICT };
+        }
+        if claimed_at > self.latest {
+            // It would move all later ids.
+            return Fate::Letter(
+                Reason::Invalid,
+                "ALARM: its order id carries a time more than a day ahead of Postgres's clock: set the clock of Redis, and have the lane recovered",
+            );
+        }
+        match self.sales.get_mut(&coupon_id) {
+            None => Fate::Letter(Reason::Invalid, "there is no flash coupon with its coupon's id"),
+            // A sale is archived when each of its claims is a row, so this one comes from an older log.
+            Some(sale) if sale.is_archived => Fate::Letter(
+                Reason::Archived,
+                "its sale is archived, so it may have been an order that was deleted since",
+            ),
+            _ if self.holders.contains(&buyer) => CONFLICT,
+            Some(sale) if sale.left <= 0 => {
+                Fate::Letter(Reason::Oversold, "its sale has no unit left to sell")
+            }
+            Some(sale) => {
+                sale.left -= 1;
+                self.holders.insert(buyer);
+                self.rows.insert(order_id, buyer);
+                Fate::Row
+            }
+        }
+    }
+}
+
+/// Coupon and buyer of the rows under these order ids, in any status.
+async fn rows(
+    tx: &mut PgConnection,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<HashMap<OrderId, (CouponId, UserId)>> {
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, (row.coupon, row.user))).collect())
+}
+
+/// The buyers of these claims who have a live order.
+async fn holders(
+    tx: &mut PgConnection,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<HashSet<(CouponId, UserId)>> {
+    let coupons: Vec<i64> = claims.iter().map(|claim| claim.coupon_id.get()).collect();
+    let users: Vec<i64> = claims.iter().map(|claim| claim.user_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon: CouponId", orders.user_id AS "user: UserId"
+           FROM UNNEST($1::bigint[], $2::bigint[]) AS claim (coupon, buyer)
+           JOIN orders ON coupon_id = claim.coupon AND orders.user_id = claim.buyer
+           WHERE kind = 'flash' AND is_live(status)"#,
+        &coupons,
+        &users,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon, row.user)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(order: i64, coupon: i64, user: i64) -> LoggedClaim {
+        let (user, order) =
+            (UserId::new(user).expect("an id"), OrderId::new(order).expect("an id"));
+        LoggedClaim::without_entry(CouponId::compose(coupon, 1), user, order)
+    }
+
+    #[test]
+    fn a_claim_becomes_a_row_if_nothing_speaks_against_it() {
+        let sale = |left, is_archived| LockedSale { left, is_archived };
+        let coupon = |number| CouponId::compose(number, 1);
+        let user = |number| UserId::new(number).expect("an id");
+        let mut known = Known {
+            sales: [(coupon(1), sale(2, false)), (coupon(2), sale(5, true))].into(),
+            rows: [(OrderId::new(10).expect("an id"), (coupon(1), user(10)))].into(),
+            holders: [(coupon(1), user(10))].into(),
+            latest: claim(1 << 33, 1, 1).claimed_at,
+        };
+        let row = None;
+        for (order, coupon, user, expected) in [
+            (10, 1, 11, Some(Reason::Conflict)),
+            (11, 1, 10, Some(Reason::Conflict)),
+            (11, 1, 11, row),
+            // Both of the batch itself.
+            (11, 1, 12, Some(Reason::Conflict)),
+            (12, 1, 11, Some(Reason::Conflict)),
+            (13, 1, 13, row),
+            (14, 1, 14, Some(Reason::Oversold)),
+            (15, 2, 15, Some(Reason::Archived)),
+            (16, 3, 16, Some(Reason::Invalid)),
+            (3 << 32, 1, 17, Some(Reason::Invalid)),
+        ] {
+            let reason = match known.fate(&claim(order, coupon, user)) {
+                Fate::Letter(reason, _) => Some(reason),
+                fate => {
+                    assert_eq!(fate, Fate::Row);
+                    None
+                }
+            };
+            assert_eq!(reason, expected, "order {order} of user {user}, coupon {coupon}");
+        }
+        assert_eq!(known.fate(&claim(10, 1, 10)), Fate::Repeat);
+        assert_eq!(known.fate(&claim(11, 1, 11)), Fate::Repeat);
+    }
+}

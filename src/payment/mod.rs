@@ -1,0 +1,404 @@
+//! Money for orders, and its way back. Owner of the tables `payments` and `opened_payments`.
+//!
+//! # Model
+//!
+//! A row is money that a gateway has taken. The transaction in which its order becomes paid writes the row
+//! (*accepted*). If the order can't be paid any more, the row says from the beginning that the money goes back
+//! (*refunding*), until the gateway has confirmed the refund (*refunded*). Money that no order can take is *held*:
+//! its order is unknown, or not written yet, or the gateway has used the payment's id before, or its notice can't be
+//! understood. So money is never swallowed, whichever transaction wins a race, and whatever a gateway says.
+//!
+//! # Authority
+//!
+//! The gateway decides whether money has moved; Postgres decides which order it was for.
+//!
+//! # What each failure does
+//!
+//! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is unique, and
+//!   the second one is answered like the first.
+//! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is refunded.
+//! * A confirmation names an order that isn't written yet: the payment is held until the order is there. An order that
+//!   is a dead letter is waited for. A payment for an order that stays unknown for an hour goes back.
+//! * A confirmation uses the id of a payment for another order: both are kept, and an administrator decides about the
+//!   second one.
+//! * A signed notice can't be understood: its raw body is held, and an administrator decides. Members that are unknown
+//!   here change nothing.
+//! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. With
+//!   `--chargeback-keeps-unit`, the order keeps its unit and can't be redeemed, and the payment is held until an
+//!   administrator closes it. An order that has been redeemed stays redeemed, and its payment is held, too. Each is an
+//!   entry of the book of changes.
+//! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
+//! * Postgres refuses to note one refund: the payment is postponed (`store/postponed.rs`), and the others go on.
+//! * The gateway can't answer about one payment: the payment is asked about again after its pause, and the others go on.
+//!   A run that gets no answer several times in a row takes the gateway for away (`pass.rs`).
+//! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
+//!   already is told the order.
+//!
+//! An order that costs nothing is paid when it is written, by no payment, and refunded at once.
+//!
+//! # What is not promised
+//!
+//! A refund may be confirmed late. Until then its order keeps its unit, and the payment is among the things that wait for a
+//! person (`operator/operations.rs`).
+
+// Payments that were begun at a gateway.
+mod opened;
+
+// The pass over payments: looks at held and opened ones, and has money refunded.
+mod pass;
+
+// Payments that wait for a person; and those of an order.
+pub mod owed;
+
+// Payments, as rows.
+pub mod rows;
+
+// Notices of a gateway elsewhere.
+pub mod callback;
+
+// The gateway: takes money, and refunds it.
+pub mod gateway;
+
+// A payment, and the states of its life.
+pub mod model;
+
+use std::sync::Arc;
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::base::config::Config;
+use crate::kit::signature::Signatures;
+use crate::order::give_back::stock_returns;
+use crate::order::model::{Order, OrderStatus, PayMethod};
+use crate::order::moves::{self, Asker, CHARGE_BACK, Moved, OrderMoves, PAY, REFUND, REFUNDED};
+use crate::payment::callback::{Notice, Receipt};
+use crate::payment::gateway::http::HttpGateway;
+use crate::payment::gateway::{Checkout, Gateway};
+use crate::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
+use crate::payment::owed::OwedPayments;
+use crate::payment::rows::{Look, Named, Payment};
+use crate::store::audit::Action;
+use crate::store::ids::{OrderId, UserId};
+use crate::store::postgres;
+use crate::store::postponed::Postponed;
+use crate::store::{Failure, repeated};
+
+/// Takes payments and refunds them. Clones share the pool.
+#[derive(Clone)]
+pub struct Payments {
+    /// Payments that wait.
+    pub owed: OwedPayments,
+    pool: PgPool,
+    moves: OrderMoves,
+    checkout: Checkout,
+    /// The gateway that takes requests, if there is one.
+    gateway: Option<Arc<HttpGateway>>,
+    postponed: Postponed,
+    /// Whether users have a bound on their unpaid orders, so that paying one frees a place.
+    unpaid_bounded: bool,
+    /// Whether an order whose payment is charged back keeps its unit until an administrator decides.
+    chargeback_keeps_unit: bool,
+}
+
+/// The answer to a user who wants to pay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Paying {
+    /// The order is paid, or can't be paid any more, or there is none.
+    Moved(Moved),
+    /// The order has this price, and not the one that the payer expects.
+    PriceDiffers {
+        /// In minor units.
+        pay_cents: i64,
+        /// Its currency (ISO 4217).
+        currency: String,
+    },
+    /// The order is unpaid, and its payer pays at a gateway elsewhere now.
+    Opened(ToBePaid),
+    /// The gateway takes no money for this order, for this reason.
+    Refused(String),
+    /// The order is unpaid, and a gateway elsewhere, which takes no requests, takes the money for it.
+    Elsewhere,
+    /// The order is unpaid, and no gateway takes money for it.
+    NoGateway,
+}
+
+impl Payments {
+    /// Payments in this database, by these settings.
+    pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
+        Self {
+            owed: OwedPayments::new(pool.clone(), moves.clone()),
+            pool,
+            moves,
+            checkout: Checkout::of(config),
+            gateway: HttpGateway::of(config).map(Arc::new),
+            postponed,
+            unpaid_bounded: config.unpaid_orders_max > 0,
+            chargeback_keeps_unit: config.chargeback_keeps_unit,
+        }
+    }
+
+    /// Signatures of the gateway that takes requests, if there is one.
+    pub fn signatures(&self) -> Option<&Signatures> {
+        self.gateway.as_ref().map(|gateway| gateway.signatures())
+    }
+
+    /// Pays the user's unpaid order, at the price that is expected, if one is. A payment that comes too late is refused,
+    /// and its money is refunded.
+    pub async fn pay(
+        &self,
+        user: UserId,
+        order: OrderId,
+        method: PayMethod,
+        expected_cents: Option<i64>,
+    ) -> Result<Paying, Failure> {
+        let payments = self.clone();
+        let paying =
+            async move { repeated(|| payments.pay_now(user, order, method, expected_cents)).await };
+        self.moves.to_the_end(paying).await
+    }
+
+    /// Begins the refund of a paid order.
+    pub async fn refund(&self, asker: Asker, order: OrderId) -> Result<Moved, Failure> {
+        let payments = self.clone();
+        let work = async move { repeated(|| payments.refund_now(&asker, order)).await };
+        self.moves.to_the_end(work).await
+    }
+
+    /// Takes a gateway's notice, any number of times.
+    pub async fn receive(&self, notice: Notice) -> Result<Receipt, Failure> {
+        let payments = self.clone();
+        let work = async move { repeated(|| payments.receive_now(notice.clone())).await };
+        self.moves.to_the_end(work).await
+    }
+
+    /// Holds a signed notice that can't be understood, with its raw body; once, however often it comes.
+    pub async fn hold_notice(&self, body: &[u8], fault: &str) -> Result<Receipt, Failure> {
+        let held = repeated(|| rows::hold_notice(&self.pool, body)).await?;
+        if let Some(payment) = held {
+            tracing::warn!(%payment, fault, "a signed notice of the gateway can't be understood: it is held, as it was sent");
+        }
+        Ok(Receipt::Held(None, PaymentReason::NotUnderstood))
+    }
+
+    async fn pay_now(
+        &self,
+        user: UserId,
+        order: OrderId,
+        method: PayMethod,
+        expected_cents: Option<i64>,
+    ) -> Result<Paying, Failure> {
+        // Before any money moves.
+        let due = match self.moves.begin(&PAY, order, Some(user)).await? {
+            Ok(found) => found,
+            Err(answer) => return Ok(Paying::Moved(answer)),
+        };
+        if let Some(refusal) = self.moves.closed_too_many(&due, true).await? {
+            return Ok(Paying::Moved(refusal));
+        }
+        if expected_cents.is_some_and(|expected| expected != due.pay_cents) {
+            let Order { pay_cents, currency, .. } = due;
+            return Ok(Paying::PriceDiffers { pay_cents, currency });
+        }
+        match (self.checkout, &self.gateway) {
+            // No gateway takes a payment of nothing.
+            _ if due.pay_cents == 0 => {}
+            (Checkout::InProcess, _) => {}
+            (Checkout::Opened, Some(gateway)) => return self.open(gateway, due, method).await,
+            (Checkout::Elsewhere | Checkout::Opened, _) => return Ok(Paying::Elsewhere),
+            (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
+        }
+        let (id, amount_cents) = (gateway::charge(order), due.pay_cents);
+        let (gateway, currency) = (Gateway::InProcess, Some(due.currency));
+        let payment = Payment { order, gateway, id, method, amount_cents, currency };
+        let paid = self.settle(&payment, None).await?;
+        Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
+    }
+
+    async fn refund_now(&self, asker: &Asker, order: OrderId) -> sqlx::Result<Moved> {
+        let found = match self.moves.begin(&REFUND, order, asker.buyer()).await? {
+            Ok(found) => found,
+            Err(answer) => return Ok(answer),
+        };
+        let is_free = found.pay_cents == 0;
+        // Claim and refund would go round for ever, and no payment in between has a bound.
+        if is_free
+            && asker.buyer().is_some()
+            && let Some(refusal) = self.moves.closed_too_many(&found, false).await?
+        {
+            return Ok(refusal);
+        }
+        let mut tx = postgres::begin(&self.pool).await?;
+        let moved = moves::make(&mut tx, order, &REFUND).await?;
+        if moved {
+            match (rows::refund_accepted(&mut tx, order).await?, is_free) {
+                (true, _) => {}
+                (false, true) => _ = moves::make(&mut tx, order, &REFUNDED).await?,
+                // Neither amount nor holder of a refund would be known.
+                (false, false) => return Err(sqlx::Error::RowNotFound),
+            }
+            asker.note(&mut tx, Action::RefundOrder, order, &REFUND).await?;
+        }
+        tx.commit().await?;
+        self.moves.answer(&REFUND, order, moved).await
+    }
+
+    async fn receive_now(&self, notice: Notice) -> sqlx::Result<Receipt> {
+        match notice {
+            Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
+            Notice::Payment { payment_id: id, order_id: order, method, amount_cents, currency } => {
+                let (gateway, method) = (Gateway::External, method.0);
+                self.received(Payment { order, gateway, id, method, amount_cents, currency }).await
+            }
+        }
+    }
+
+    /// Notes money that a gateway says it has taken.
+    async fn received(&self, mut payment: Payment) -> sqlx::Result<Receipt> {
+        match self.moves.find(payment.order).await? {
+            Some(due) => {
+                let refusal = refusal(&due, payment.amount_cents, payment.currency.as_deref());
+                payment.currency.get_or_insert(due.currency);
+                self.settle(&payment, refusal).await?;
+            }
+            None => {
+                let look = match rows::may_be_deleted(&self.pool, payment.order).await? {
+                    // The payment may have paid the order before, so no money goes back by itself.
+                    true => Look::ByAdministrator,
+                    false => Look::ByPass,
+                };
+                self.hold(&payment, PaymentReason::UnknownOrder, look).await?;
+            }
+        }
+        self.receipt(&payment).await
+    }
+
+    /// Notes money that has been taken: it pays its order, or goes back, at once if there is a `refusal`. True if it
+    /// has paid the order now. A payment that is there already changes nothing.
+    async fn settle(
+        &self,
+        payment: &Payment,
+        refusal: Option<PaymentReason>,
+    ) -> sqlx::Result<bool> {
+        let mut tx = postgres::begin(&self.pool).await?;
+        let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
+        let status = PaymentStatus::for_reason(reason);
+        let new = rows::insert(&mut tx, payment, status, reason, None).await?.is_some();
+        match new {
+            true => tx.commit().await?,
+            false => tx.rollback().await?,
+        }
+        Ok(reason.is_none() && new)
+    }
+
+    /// Makes an order paid, unless there is a `refusal`. Returns the reason why the order takes no money.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; or the order was deleted meanwhile with its payments, of which this one may be a repeat:
+    /// the gateway tells again, and it is held.
+    async fn pay_order(
+        &self,
+        tx: &mut PgConnection,
+        order: OrderId,
+        method: PayMethod,
+        refusal: Option<PaymentReason>,
+    ) -> sqlx::Result<Option<PaymentReason>> {
+        if refusal.is_none() && moves::pay(&mut *tx, order, method).await? {
+            if self.unpaid_bounded {
+                stock_returns::insert_place(tx, order).await?;
+            }
+            return Ok(None);
+        }
+        let why_not = match moves::hold(tx, order).await?.ok_or(sqlx::Error::RowNotFound)? {
+            OrderStatus::Cancelled | OrderStatus::Expired => PaymentReason::TooLate,
+            _ => PaymentReason::PaidTwice,
+        };
+        Ok(Some(refusal.unwrap_or(why_not)))
+    }
+
+    /// Notes money that no order can take now. A payment that is there already changes nothing.
+    async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
+        debug_assert!(PaymentReason::HELD.contains(&reason), "{reason:?}");
+        let mut tx = postgres::begin(&self.pool).await?;
+        let (status, why, look) = (PaymentStatus::Held, Some(reason), Some(look));
+        if let Some(id) = rows::insert(&mut tx, payment, status, why, look).await? {
+            let order = payment.order;
+            tracing::warn!(payment = %id, %order, reason = reason.as_str(), "a gateway has taken money that no order can take");
+        }
+        tx.commit().await
+    }
+
+    /// Outcome of a payment: now, or when it was confirmed first.
+    async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
+        let mut connection = self.pool.acquire().await?;
+        let row = rows::named(&mut connection, payment.gateway, &payment.id).await?;
+        drop(connection);
+        let row = row.ok_or(sqlx::Error::RowNotFound)?;
+        let order = self.moves.find(payment.order).await?;
+        if row.order != payment.order {
+            let reason = PaymentReason::IdUsedTwice;
+            let other = payment.under_a_used_id();
+            self.hold(&other, reason, Look::ByAdministrator).await?;
+            return Ok(Receipt::Held(order, reason));
+        }
+        Ok(match (row.reason, row.status) {
+            // The payment has paid the order, whatever came later.
+            (None | Some(PaymentReason::AskedFor | PaymentReason::ChargedBack), _) => {
+                Receipt::Accepted(order.ok_or(sqlx::Error::RowNotFound)?)
+            }
+            (Some(reason), PaymentStatus::Held) => Receipt::Held(order, reason),
+            (Some(reason), _) => Receipt::HandedBack(order, reason),
+        })
+    }
+
+    /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back,
+    /// unless it keeps its unit.
+    async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
+        let mut tx = postgres::begin(&self.pool).await?;
+        let Some(found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
+            return Ok(Receipt::NoPayment);
+        };
+        let is_charged_back = found.status == PaymentStatus::Accepted
+            || found.reason == Some(PaymentReason::ChargedBack);
+        if found.status == PaymentStatus::Accepted {
+            self.charge_back(&mut tx, &found).await?;
+        } else if !is_charged_back {
+            if found.reason == Some(PaymentReason::AskedFor) {
+                moves::make(&mut tx, found.order, &REFUNDED).await?;
+            }
+            rows::refunded(&mut tx, found.id, None).await?;
+        }
+        tx.commit().await?;
+        let order = self.moves.find(found.order).await?;
+        match is_charged_back {
+            true => order.map(Receipt::ChargedBack).ok_or(sqlx::Error::RowNotFound),
+            false => Ok(Receipt::Refunded(order)),
+        }
+    }
+
+    /// The gateway has taken back the money of an order, which is locked.
+    async fn charge_back(&self, tx: &mut PgConnection, found: &Named) -> sqlx::Result<()> {
+        let status = moves::hold(&mut *tx, found.order).await?;
+        // The shop has lost goods and money, and an administrator has to know.
+        let stays = match status.ok_or(sqlx::Error::RowNotFound)? {
+            OrderStatus::Redeemed => true,
+            // It can't be redeemed any more.
+            OrderStatus::Paid if self.chargeback_keeps_unit => {
+                moves::make(&mut *tx, found.order, &REFUND).await?
+            }
+            _ => false,
+        };
+        if stays {
+            return rows::hold_charged_back(tx, found.id).await;
+        }
+        moves::make(&mut *tx, found.order, &CHARGE_BACK).await?;
+        rows::refunded(tx, found.id, Some(PaymentReason::ChargedBack)).await
+    }
+}
+
+/// The reason why this amount doesn't pay the order; a gateway that names no currency means the order's.
+fn refusal(due: &Order, amount_cents: i64, currency: Option<&str>) -> Option<PaymentReason> {
+    let is_wrong =
+        amount_cents != due.pay_cents || currency.is_some_and(|currency| currency != due.currency);
+    is_wrong.then_some(PaymentReason::WrongAmount)
+}

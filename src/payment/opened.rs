@@ -1,0 +1,309 @@
+//! Payments opened at a gateway that takes requests: the payer is sent there, and its callback completes the payment.
+//!
+//! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
+//! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
+//! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
+//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order; so is
+//! one about which the gateway has given no answer for [`limits::OPENED_UNHEARD_LONG`]: its money may have been taken, and
+//! stands in no other list.
+//!
+//! A gateway may close a payment that has not been paid. The row then begins its next payment, under a key of its own,
+//! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
+//! callback, and goes the way of all money.
+
+use super::gateway::Gateway;
+use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
+use super::model::ToBePaid;
+use super::pass::Unanswered;
+use super::rows::Payment;
+use super::{Paying, Payments};
+use crate::base::limits;
+use crate::kit::signed_http::NoAnswer;
+use crate::order::model::{Order, PayMethod};
+use crate::store::Failure;
+use crate::store::ids::OrderId;
+use crate::store::pass::Pass;
+use crate::store::postgres;
+
+/// An opened payment that is due for a look.
+struct Waiting {
+    id: i64,
+    order: OrderId,
+    method: PayMethod,
+    /// Number of the payment among those of order and method.
+    number: i32,
+    amount_cents: i64,
+    currency: String,
+    /// None if the gateway's answer got lost.
+    payment_id: Option<String>,
+    /// Whether the gateway has given no answer for so long that a person has to ask.
+    is_unheard: bool,
+}
+
+/// The gateway's id of a payment, and its state there; or no answer.
+type Answer = Result<(String, Found), NoAnswer>;
+
+impl Payments {
+    /// Opens a payment of the order, or finds the one that is open. Repeats open no second one.
+    pub(super) async fn open(
+        &self,
+        gateway: &HttpGateway,
+        due: Order,
+        method: PayMethod,
+    ) -> Result<Paying, Failure> {
+        let Order { order_id: order, pay_cents: amount_cents, currency, pay_by, .. } = due;
+        let (number, known) = self.begin_opening(order, method, amount_cents, &currency).await?;
+        let opened = match known {
+            Some(opened) => opened,
+            None => {
+                let opening = Opening {
+                    key: key(order, method, number),
+                    order_id: order,
+                    method,
+                    amount_cents,
+                    currency: currency.clone(),
+                    pay_by,
+                };
+                match gateway.open(&opening).await {
+                    Ok(opened) => self.note_opened(&opening, number, opened).await?,
+                    Err(NoAnswer::Refused(_, words)) => return Ok(Paying::Refused(words)),
+                    Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
+                }
+            }
+        };
+        let Opened { payment_id, pay_url } = opened;
+        Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
+    }
+
+    /// Number of the payment that is open or to be opened, and the gateway's answer, if there has been one.
+    async fn begin_opening(
+        &self,
+        order: OrderId,
+        method: PayMethod,
+        amount_cents: i64,
+        currency: &str,
+    ) -> sqlx::Result<(i32, Option<Opened>)> {
+        let row = sqlx::query!(
+            "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at)
+             VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
+             -- The payer is here again, so the gateway is asked about it again, too, and soon.
+             ON CONFLICT ON CONSTRAINT opened_payments_once DO UPDATE
+             SET closed_at = NULL, looks = 0, updated_at = now(),
+                 next_look_at = least(opened_payments.next_look_at, excluded.next_look_at)
+             RETURNING number, gateway_payment_id, pay_url",
+            order.get(),
+            method.as_str(),
+            amount_cents,
+            currency,
+            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let opened = match (row.gateway_payment_id, row.pay_url) {
+            (Some(payment_id), Some(pay_url)) => Some(Opened { payment_id, pay_url }),
+            _ => None,
+        };
+        Ok((row.number, opened))
+    }
+
+    async fn note_opened(
+        &self,
+        opening: &Opening,
+        number: i32,
+        opened: Opened,
+    ) -> sqlx::Result<Opened> {
+        sqlx::query!(
+            "UPDATE opened_payments SET gateway_payment_id = $4, pay_url = $5, updated_at = now()
+             WHERE order_id = $1 AND method = $2 AND number = $3 AND gateway_payment_id IS NULL",
+            opening.order_id.get(),
+            opening.method.as_str(),
+            number,
+            opened.payment_id,
+            opened.pay_url,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(opened)
+    }
+
+    /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
+    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
+    pub(super) async fn look_at_opened(
+        &self,
+        gateway: &HttpGateway,
+    ) -> Result<Unanswered, Failure> {
+        let mut tries = self.postponed.begin(Pass::Openings).await?;
+        let mut unanswered = Unanswered::default();
+        let due = self.opened_due().await?;
+        for waiting in &due {
+            let order = waiting.order;
+            let mut looked = self.look_at(gateway, waiting).await;
+            if let Err(Failure::Gateway(words)) = looked {
+                let words = format!("opened payment of order {order}: {words}");
+                looked = self.ask_after_a_pause(waiting.id).await.map_err(Failure::from);
+                if waiting.is_unheard && looked.is_ok() {
+                    looked = Err(Failure::Unheard(words.clone()));
+                }
+                unanswered.add(Failure::Gateway(words));
+                if unanswered.is_away() {
+                    return Ok(unanswered);
+                }
+            } else {
+                unanswered.end_row();
+            }
+            tries.settle(order.get(), looked).await?;
+        }
+        // Of more, some that are postponed may not have been seen.
+        if due.len() < limits::OPENED_BATCH as usize {
+            tries.end().await?;
+        }
+        Ok(unanswered)
+    }
+
+    async fn look_at(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
+        let (payment_id, found) = match self.ask(gateway, waiting).await? {
+            Ok(answer) => answer,
+            Err(NoAnswer::Refused(..)) => return Ok(self.ask_later(waiting.id, true).await?),
+            Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
+        };
+        match found.state {
+            AtGateway::Open => self.ask_later(waiting.id, true).await?,
+            // The money may stay after all, and pays nothing before that is known.
+            AtGateway::Refunding => self.ask_later(waiting.id, false).await?,
+            AtGateway::Paid | AtGateway::Refunded => {
+                let payment = Payment {
+                    order: waiting.order,
+                    gateway: Gateway::External,
+                    id: payment_id.clone(),
+                    method: waiting.method,
+                    amount_cents: found.amount_cents.unwrap_or(waiting.amount_cents),
+                    currency: found.currency,
+                };
+                self.received(payment).await?;
+                if found.state == AtGateway::Refunded {
+                    self.refunded(Gateway::External, &payment_id).await?;
+                }
+                self.close_opened(waiting.id).await?;
+            }
+            AtGateway::Closed => self.begin_next(waiting.id, &payment_id).await?,
+        }
+        Ok(())
+    }
+
+    /// The gateway's id of a payment, and the state there. If the answer to its opening got lost, the payment is opened
+    /// once more, under the same key: the gateway may have taken the money.
+    async fn ask(&self, gateway: &HttpGateway, waiting: &Waiting) -> sqlx::Result<Answer> {
+        let Waiting { order, method, number, amount_cents, .. } = *waiting;
+        let payment_id = match &waiting.payment_id {
+            Some(payment_id) => payment_id.clone(),
+            None => {
+                let due = self.moves.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+                let opening = Opening {
+                    key: key(order, method, number),
+                    order_id: order,
+                    method,
+                    amount_cents,
+                    currency: waiting.currency.clone(),
+                    pay_by: due.pay_by,
+                };
+                match gateway.open(&opening).await {
+                    Ok(opened) => self.note_opened(&opening, number, opened).await?.payment_id,
+                    Err(no_answer) => return Ok(Err(no_answer)),
+                }
+            }
+        };
+        Ok(gateway.query(&payment_id).await.map(|found| (payment_id, found)))
+    }
+
+    /// Opened payments to look at now.
+    async fn opened_due(&self) -> sqlx::Result<Vec<Waiting>> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let due = sqlx::query_as!(
+            Waiting,
+            r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", number, amount_cents,
+                      currency, gateway_payment_id AS payment_id,
+                      updated_at < now() - make_interval(secs => $2) AS "is_unheard!"
+               FROM opened_payments
+               WHERE closed_at IS NULL AND next_look_at <= now()
+                 AND NOT EXISTS (SELECT FROM postponed
+                                 WHERE pass = 'openings' AND item = order_id AND next_try_at > now())
+               ORDER BY next_look_at LIMIT $1"#,
+            i64::from(limits::OPENED_BATCH),
+            limits::OPENED_UNHEARD_LONG.as_secs_f64(),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(due)
+    }
+
+    /// Asks again after a pause twice as long as the last one; `ends` after three days, while no money is known to have been
+    /// taken. A look that another process has made at the same time doesn't count.
+    async fn ask_later(&self, opened: i64, ends: bool) -> sqlx::Result<()> {
+        sqlx::query!(
+            "UPDATE opened_payments
+             SET looks = looks + 1, updated_at = now(),
+                 next_look_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(looks + 1, 10))),
+                 closed_at = CASE WHEN $4 AND looks + 1 >= $3 THEN now() END
+             WHERE id = $1 AND next_look_at <= now()",
+            opened,
+            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_LOOKS_MAX,
+            ends,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on. The time
+    /// of the last answer stays, and a payment that never has one is given up in the end.
+    async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
+        sqlx::query!(
+            "UPDATE opened_payments
+             SET next_look_at = now() + make_interval(secs => $2),
+                 closed_at = CASE WHEN updated_at < now() - make_interval(secs => $3) THEN now() END
+             WHERE id = $1",
+            opened,
+            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_UNHEARD_MAX.as_secs_f64(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The gateway has closed this payment: the next one is opened when the payer comes back.
+    async fn begin_next(&self, opened: i64, closed: &str) -> sqlx::Result<()> {
+        sqlx::query!(
+            // Another process may have noted the same a moment ago.
+            "UPDATE opened_payments
+             SET number = number + 1, gateway_payment_id = NULL, pay_url = NULL, looks = 0, closed_at = now(),
+                 updated_at = now()
+             WHERE id = $1 AND gateway_payment_id = $2",
+            opened,
+            closed,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn close_opened(&self, opened: i64) -> sqlx::Result<()> {
+        sqlx::query!(
+            "UPDATE opened_payments SET closed_at = now(), updated_at = now() WHERE id = $1",
+            opened,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Names a payment in requests. The same request has the same key, however often it is made.
+fn key(order: OrderId, method: PayMethod, number: i32) -> String {
+    match number {
+        1 => format!("pay-{order}-{}", method.as_str()),
+        _ => format!("pay-{order}-{}-{number}", method.as_str()),
+    }
+}

@@ -1,0 +1,231 @@
+//! Payments, as rows.
+
+use sqlx::{PgConnection, PgPool};
+
+use super::gateway::Gateway;
+use super::model::{PaymentReason, PaymentStatus};
+use crate::base::limits;
+use crate::order::model::PayMethod;
+use crate::order::moves;
+use crate::store::ids::{OrderId, PaymentId};
+use crate::store::postgres;
+
+/// Money that a gateway has taken.
+#[derive(Clone)]
+pub(super) struct Payment {
+    pub(super) order: OrderId,
+    pub(super) gateway: Gateway,
+    /// The gateway's id of the payment.
+    pub(super) id: String,
+    pub(super) method: PayMethod,
+    pub(super) amount_cents: i64,
+    /// None if its gateway hasn't named it, and the order is unknown.
+    pub(super) currency: Option<String>,
+}
+
+impl Payment {
+    /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
+    /// spaces.
+    pub(super) fn under_a_used_id(&self) -> Self {
+        Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
+    }
+}
+
+/// A payment, as far as its refund depends on it.
+pub(super) struct Named {
+    pub(super) id: PaymentId,
+    pub(super) order: OrderId,
+    pub(super) status: PaymentStatus,
+    pub(super) reason: Option<PaymentReason>,
+}
+
+/// The payment's row, if it is new; the gateway isn't asked about it any more. A held payment has its next `look`.
+pub(super) async fn insert(
+    tx: &mut PgConnection,
+    payment: &Payment,
+    status: PaymentStatus,
+    reason: Option<PaymentReason>,
+    look: Option<Look>,
+) -> sqlx::Result<Option<PaymentId>> {
+    sqlx::query_scalar!(
+        r#"WITH opened AS (
+               UPDATE opened_payments SET closed_at = now(), updated_at = now()
+               WHERE order_id = $1 AND gateway_payment_id = $3 AND $2 = 'external' AND closed_at IS NULL)
+           INSERT INTO payments
+               (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at, currency,
+                next_look_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END, $8,
+                   CASE WHEN $6 = 'held' THEN CASE WHEN $9 THEN now() ELSE 'infinity' END END)
+           ON CONFLICT ON CONSTRAINT payments_once DO NOTHING
+           RETURNING id AS "id: PaymentId""#,
+        payment.order.get(),
+        payment.gateway.as_str(),
+        payment.id,
+        payment.method.as_str(),
+        payment.amount_cents,
+        status.as_str(),
+        reason.map(PaymentReason::as_str),
+        payment.currency,
+        look == Some(Look::ByPass),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Begins the refund of the payment that has paid this order. False without one.
+pub(super) async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', refunding_at = now(), updated_at = now()
+         -- Both say the same; an index that finds the payment by its order is there for the second.
+         WHERE order_id = $1 AND status = 'accepted' AND refund_reason IS NULL",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Whether an order that isn't there may have been deleted with its payments.
+pub(super) async fn may_be_deleted(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    Ok(order.time() < postgres::time(pool).await? - limits::ORDER_KEPT_MIN)
+}
+
+/// Deletes the payments of these orders, which are locked. One that goes back or is held has come after the look at the
+/// orders: it stays, and takes its way without them.
+pub async fn delete_of(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM opened_payments WHERE order_id = ANY($1)", orders)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!(
+        "DELETE FROM payments WHERE order_id = ANY($1) AND status IN ('accepted', 'refunded', 'closed')",
+        orders,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The payment that its gateway calls by this id.
+pub(super) async fn named(
+    tx: &mut PgConnection,
+    gateway: Gateway,
+    payment_id: &str,
+) -> sqlx::Result<Option<Named>> {
+    sqlx::query_as!(
+        Named,
+        r#"SELECT id AS "id: PaymentId", order_id AS "order!: OrderId", status AS "status: PaymentStatus",
+                  refund_reason AS "reason: PaymentReason"
+           FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
+        gateway.as_str(),
+        payment_id,
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// The same, and its order is locked until the end of the transaction: an order is deleted with its payments.
+///
+/// # Errors
+///
+/// When the order was deleted meanwhile; its gateway tells again.
+pub(super) async fn hold_named(
+    tx: &mut PgConnection,
+    gateway: Gateway,
+    payment_id: &str,
+) -> sqlx::Result<Option<Named>> {
+    let Some(found) = named(&mut *tx, gateway, payment_id).await? else {
+        return Ok(None);
+    };
+    moves::hold(&mut *tx, found.order).await?;
+    named(tx, gateway, payment_id).await?.map(Some).ok_or(sqlx::Error::RowNotFound)
+}
+
+/// Notes that the money of a payment is back, for this reason if it is another one than before.
+pub(super) async fn refunded(
+    tx: &mut PgConnection,
+    payment: PaymentId,
+    reason: Option<PaymentReason>,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE payments
+         SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now(),
+             next_look_at = NULL
+         WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
+        payment.get(),
+        reason.map(PaymentReason::as_str),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Holds a payment that its gateway has taken back: an administrator decides about its order.
+pub(super) async fn hold_charged_back(
+    tx: &mut PgConnection,
+    payment: PaymentId,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE payments SET status = 'held', refund_reason = 'charged_back', next_look_at = 'infinity', updated_at = now()
+         WHERE id = $1 AND status = 'accepted'",
+        payment.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The next look at a held payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A pass looks for the order.
+    ByPass,
+    /// An administrator decides.
+    ByAdministrator,
+}
+
+/// Holds a notice that can't be understood, by its hash. Returns the row if it is new.
+pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Option<PaymentId>> {
+    sqlx::query_scalar!(
+        r#"INSERT INTO payments (gateway, gateway_payment_id, status, refund_reason, notice, next_look_at)
+           VALUES ('external', 'notice ' || encode(sha256($1), 'hex'), 'held', 'not_understood', $1, 'infinity')
+           ON CONFLICT ON CONSTRAINT payments_once DO NOTHING RETURNING id AS "id: PaymentId""#,
+        notice,
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Has a held payment looked at again after a pause.
+pub(super) async fn look_later(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now()
+         WHERE id = $1 AND status = 'held'",
+        payment.get(),
+        limits::HELD_PAYMENT_PAUSE.as_secs_f64(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Ends the hold of a payment. False if it isn't held any more, or for another reason than it `was`: money that was
+/// charged back meanwhile doesn't go back once more.
+pub(super) async fn leave_hold(
+    tx: &mut PgConnection,
+    payment: PaymentId,
+    was: Option<PaymentReason>,
+    (status, reason): (PaymentStatus, Option<PaymentReason>),
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE payments SET status = $2, refund_reason = $3, updated_at = now(),
+                             refunding_at = CASE WHEN $2 = 'refunding' THEN now() END, next_look_at = NULL
+         WHERE id = $1 AND status = 'held' AND refund_reason IS NOT DISTINCT FROM $4",
+        payment.get(),
+        status.as_str(),
+        reason.map(PaymentReason::as_str),
+        was.map(PaymentReason::as_str),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

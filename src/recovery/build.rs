@@ -1,0 +1,220 @@
+//! Sales built from Postgres: units, buyers and terms of one moment, put in the place of the damaged ones.
+
+use std::collections::HashSet;
+
+use sqlx::PgConnection;
+
+use super::records::{LostClaim, Outcome, WITHOUT_UNIT};
+use crate::base::limits;
+use crate::coupon::buyers;
+use crate::coupon::buyers::shards::{SENTINEL, Shards};
+use crate::coupon::stock::{self, SaleToBuild};
+use crate::order::{dead_letter, live};
+use crate::store::ids::{CouponId, OrderId, UserId};
+use crate::store::postgres;
+use crate::store::redis::{Link, is_data_error};
+use crate::store::script::VariadicScript;
+use crate::store::{Failure, Stores};
+
+/// Builds sales.
+pub(super) struct Builder {
+    stores: Stores,
+    switch: VariadicScript,
+}
+
+/// A sale that has been built beside the one in use.
+struct Built {
+    sale: SaleToBuild,
+    shards: Shards,
+    buyers: i64,
+    /// Claims of dead letters that hold no unit.
+    without_unit: Vec<LostClaim>,
+}
+
+impl Builder {
+    pub(super) fn new(stores: &Stores) -> Self {
+        let switch = VariadicScript::new(include_str!("../../lua/switch_sale.lua"));
+        Self { stores: stores.clone(), switch }
+    }
+
+    /// Builds a sale, and puts it in the place of the present one. Nothing happens to a sale that has been archived.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or another recovery has begun; the present sale stays then.
+    pub(super) async fn build(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        let Some(built) = self.build_beside(coupon, epoch).await? else {
+            return Ok(());
+        };
+        self.switch(link, coupon, epoch, &built).await?;
+        stock::set_applied(&self.stores.pool, coupon, built.sale.revision).await?;
+        outcome.built += 1;
+        outcome.buyers += built.buyers;
+        outcome.lost.extend(built.without_unit);
+        Ok(())
+    }
+
+    /// Fills new shards from one snapshot.
+    async fn build_beside(&self, coupon: CouponId, epoch: i64) -> Result<Option<Built>, Failure> {
+        let mut snapshot = postgres::begin_snapshot(&self.stores.pool).await?;
+        let Some(sale) = stock::to_build(&mut snapshot, coupon).await? else {
+            snapshot.rollback().await?;
+            return Ok(None);
+        };
+        let shards = Shards::for_units(sale.total).of_generation(epoch);
+        let filled = self.fill(&mut snapshot, coupon, &sale, shards).await;
+        if filled.is_err() {
+            // They would fill a full Redis further with each attempt.
+            let Stores { redis, keys, .. } = &self.stores;
+            let _ = buyers::unlink(redis, keys, coupon, shards).await;
+        }
+        snapshot.rollback().await?;
+        let (buyers, without_unit) = filled?;
+        Ok(Some(Built { sale, shards, buyers, without_unit }))
+    }
+
+    /// Makes shards, and writes the buyers of the snapshot into them. Returns their number, and the claims of the dead
+    /// letters for which there is no unit.
+    async fn fill(
+        &self,
+        snapshot: &mut PgConnection,
+        coupon: CouponId,
+        sale: &SaleToBuild,
+        shards: Shards,
+    ) -> Result<(i64, Vec<LostClaim>), Failure> {
+        self.make_shards(coupon, shards).await?;
+        let mut buyers = 0;
+        let mut after = None;
+        loop {
+            let page = live::live_page(&mut *snapshot, coupon, after, live::SNAPSHOT_PAGE).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            buyers += i64::try_from(page.len()).unwrap_or(i64::MAX);
+            self.remember(coupon, shards, &page).await?;
+        }
+        let room = usize::try_from(sale.total - buyers).unwrap_or(0);
+        let (holding, without_unit) = letters(snapshot, coupon, room).await?;
+        self.remember(coupon, shards, &holding).await?;
+        buyers += i64::try_from(holding.len()).unwrap_or(i64::MAX);
+        Ok((buyers, without_unit))
+    }
+
+    /// Removes the shards of the attempt of this epoch, unless the sale has them. The lane has a newer epoch, so the sale
+    /// can't get them any more.
+    pub(super) async fn remove_unfinished(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+    ) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        if self.present(coupon).await?.is_none_or(|present| present.generation() != epoch) {
+            let shards = Shards::for_units(stock::total(pool, coupon).await?);
+            buyers::unlink(redis, keys, coupon, shards.of_generation(epoch)).await?;
+        }
+        Ok(())
+    }
+
+    /// Shards of the sale; `None` if it isn't there, or can't be read.
+    async fn present(&self, coupon: CouponId) -> Result<Option<Shards>, Failure> {
+        match buyers::shards(&self.stores.redis, &self.stores.keys, coupon).await {
+            Err(error) if is_data_error(&error) => Ok(None),
+            present => Ok(present?),
+        }
+    }
+
+    async fn make_shards(&self, coupon: CouponId, shards: Shards) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let all: Vec<u32> = shards.all().collect();
+        for part in all.chunks(limits::SHARDS_AT_A_TIME) {
+            let mut commands = redis::pipe();
+            for shard in part {
+                let key = shards.key(keys, coupon, *shard);
+                commands.cmd("HSET").arg(key).arg(SENTINEL).arg("");
+            }
+            redis.query_all::<i64>(&commands).await?;
+        }
+        Ok(())
+    }
+
+    async fn remember(
+        &self,
+        coupon: CouponId,
+        shards: Shards,
+        page: &[(UserId, OrderId)],
+    ) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        for part in page.chunks(limits::BUYERS_AT_A_TIME) {
+            let mut names = keys.shards(coupon, shards.generation());
+            let mut commands = redis::pipe();
+            for (user, order) in part {
+                let shard = names.name(shards.of(*user));
+                commands.cmd("HSET").arg(shard).arg(user.get()).arg(order.get());
+            }
+            redis.query_all::<i64>(&commands).await?;
+        }
+        Ok(())
+    }
+
+    /// The shards that the sale had before are removed in the same step: nothing would name them afterwards.
+    async fn switch(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        built: &Built,
+    ) -> Result<(), Failure> {
+        let keys = &self.stores.keys;
+        let Built { sale, shards, buyers, .. } = built;
+        let before = self.present(coupon).await?.unwrap_or(Shards::for_units(sale.total));
+        let mut names = vec![keys.lane(coupon.lane()), keys.coupon(coupon)];
+        if before != *shards {
+            names.extend(before.all().map(|shard| before.key(keys, coupon, shard)));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let numbers = [
+            epoch,
+            sale.opens_at.timestamp_millis(),
+            sale.closes_at.timestamp_millis(),
+            sale.total - buyers,
+            sale.total,
+        ];
+        let words = (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string());
+        let reply: String = self.switch.run(link, &names, (&numbers[..], words)).await?;
+        match reply.as_str() {
+            "SWITCHED" => Ok(()),
+            "FENCED" => Err(Failure::recovering(coupon.lane())),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+}
+
+/// The open dead letters that hold a unit, in the order of their ids, as far as there is room; and the claims of the
+/// others. A user with a live order, or with an older letter, needs no second unit.
+async fn letters(
+    snapshot: &mut PgConnection,
+    coupon: CouponId,
+    room: usize,
+) -> Result<(Vec<(UserId, OrderId)>, Vec<LostClaim>), Failure> {
+    let mut holding = Vec::new();
+    let mut without_unit = Vec::new();
+    let mut users = HashSet::new();
+    for (user, order) in dead_letter::without_live_order(snapshot, coupon).await? {
+        if holding.len() < room && users.insert(user) {
+            holding.push((user, order));
+            continue;
+        }
+        without_unit.push(LostClaim {
+            coupon_id: coupon,
+            user_id: user,
+            order_id: order,
+            reason: WITHOUT_UNIT.to_owned(),
+        });
+    }
+    Ok((holding, without_unit))
+}

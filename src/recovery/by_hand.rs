@@ -1,0 +1,31 @@
+//! Recoveries on an operator's word.
+
+use serde_json::json;
+
+use crate::fence::ClosureReason;
+use crate::fence::look::look_at;
+use crate::fence::table::{self, Trust};
+use crate::store::audit::{self, Action, Actor, Event};
+use crate::store::ids::Lane;
+use crate::store::postgres;
+use crate::store::{Failure, Stores};
+
+/// Closes a lane under an epoch above those of both stores; the keeper of a running service recovers it, and believes this
+/// store about what only Redis has.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn close(stores: &Stores, lane: Lane, trusts: Trust, by: &Actor) -> Result<(), Failure> {
+    let in_redis = look_at(&stores.redis, &stores.keys, lane).await?.epoch;
+    let mut tx = postgres::begin(&stores.pool).await?;
+    let reason = ClosureReason::Operator;
+    if let Some(epoch) = table::close_by_hand(&mut tx, lane, in_redis, trusts, reason).await? {
+        let trusts = format!("{trusts:?}").to_lowercase();
+        let event = Event::without_subject(Action::RecoverLane)
+            .after(json!({"lane": lane.get(), "epoch": epoch, "trusts": trusts}));
+        audit::note(&mut tx, by, event).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}

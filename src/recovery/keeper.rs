@@ -1,0 +1,418 @@
+//! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
+//!
+//! One process of the installation keeps the lanes: the leader, whose session of Postgres has an advisory lock. Two leaders,
+//! or none for a moment, cost time and do no harm, because each closing and each recovery raises the epoch.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use sqlx::PgPool;
+use tokio::time::Instant;
+
+use super::apart;
+use super::lane::{LastSeen, Recoverer};
+use super::records::{self, Recovery, RecoveryFilter};
+use crate::base::limits;
+use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::coupon::buyers::census::census;
+use crate::coupon::stock;
+use crate::fence;
+use crate::fence::look::look;
+use crate::fence::receipts;
+use crate::fence::scripts::FenceScripts;
+use crate::fence::table::{self, StoredLane};
+use crate::fence::{ClosureReason, LaneStates};
+use crate::order::write::Orders;
+use crate::store::audit::Actor;
+use crate::store::ids::{CouponId, Lane, RecoveryId};
+use crate::store::pass::Pass;
+use crate::store::postgres::session_lock::{LockKey, LockSession};
+use crate::store::postponed::Postponed;
+use crate::store::redis::is_data_error;
+use crate::store::{Failure, Stores, installation};
+
+/// Advisory lock of the leader: "lead" in ASCII.
+const LEADS: LockKey = (0x6c65_6164, 0);
+
+/// Looks after the lanes. One process of an installation does; the others look at sales that
+/// their own claims have found lost.
+pub struct Keeper {
+    stores: Stores,
+    lanes: Arc<LaneStates>,
+    scripts: Arc<FenceScripts>,
+    recoverer: Recoverer,
+    postponed: Postponed,
+    metrics: Arc<Metrics>,
+    /// Held by a pass: two of one process would close lanes that the other one is opening.
+    notes: tokio::sync::Mutex<Notes>,
+    throttle: Mutex<LogThrottle>,
+}
+
+/// What passes leave to the next ones.
+#[derive(Default)]
+struct Notes {
+    /// The session that has the lock of the leader, or waits for it.
+    session: Option<LockSession>,
+    leads: bool,
+    /// What the last look has seen of each lane.
+    last_seen: HashMap<Lane, LastSeen>,
+    /// Time of the last recovery that failed, by lane.
+    failed_at: HashMap<Lane, Instant>,
+    /// Time of the last look.
+    looked_at: Option<Instant>,
+}
+
+impl Keeper {
+    /// A keeper that hasn't looked yet. Users may hold `unpaid_orders_max` unpaid orders in a lane; 0 for no bound.
+    pub fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        orders: Orders,
+        (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
+    ) -> Self {
+        let scripts = Arc::new(FenceScripts::new(stores.keys.clone()));
+        let recoverer = Recoverer::new(
+            stores,
+            lanes.clone(),
+            scripts.clone(),
+            orders,
+            (metrics.clone(), postponed.clone(), unpaid_orders_max),
+        );
+        Self {
+            stores: stores.clone(),
+            lanes,
+            scripts,
+            recoverer,
+            postponed,
+            metrics,
+            notes: tokio::sync::Mutex::default(),
+            throttle: Mutex::default(),
+        }
+    }
+
+    /// Looks if that is due: once in [`limits::LOOK_PERIOD`], and at once after a suspicion. A lane whose recovery has failed
+    /// waits for [`limits::RECOVERY_RETRY_PAUSE`].
+    pub async fn tick(&self) {
+        let mut notes = self.notes.lock().await;
+        let suspected = self.lanes.take_suspicion();
+        let due = notes.looked_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
+        if !due && !suspected {
+            return;
+        }
+        if let Err(error) = self.keep(&mut notes, limits::RECOVERY_RETRY_PAUSE).await {
+            // The next tick looks again, and not only after a period.
+            self.lanes.suspect_all();
+            if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+                tracing::warn!(%error, "the lanes can't be looked after; trying again");
+            }
+        }
+        notes.looked_at = Some(Instant::now());
+    }
+
+    /// Looks at all lanes, and recovers those that are closed. While another process keeps the lanes, looks only at the sales
+    /// that claims of this process have found lost.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; lanes that have been closed stay so until a later pass.
+    pub async fn pass(&self) -> Result<(), Failure> {
+        self.keep(&mut *self.notes.lock().await, Duration::ZERO).await
+    }
+
+    async fn keep(&self, notes: &mut Notes, pause: Duration) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        let mut stored = self.lanes.read_now().await?;
+        self.show(&stored);
+        if stored.iter().any(|lane| !lane.is_open)
+            && let Some(time) = records::median_time(pool).await?
+        {
+            self.lanes.note_recovery_time(time);
+        }
+        // A process that doesn't reach Redis leaves the lanes to one that does. A live connection may lead to a Redis that
+        // was emptied, and that another installation has begun to use.
+        if let Err(error) = self.stores.redis.check().await {
+            notes.session = None;
+            return Err(error.into());
+        }
+        if !notes.lead(pool).await? {
+            // The leader hears of no claim but its own. It recovers what is closed here.
+            return self.look_at_sales(&mut stored).await;
+        }
+        let lanes = installation::read(pool).await?.lanes;
+        if usize::try_from(lanes).is_ok_and(|lanes| lanes > stored.len()) {
+            table::add(pool).await?;
+            stored = self.lanes.read_now().await?;
+        }
+        let link = self.stores.redis.link().await?;
+        if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
+            stored = self.lanes.read_now().await?;
+        }
+        let mut refused = match self.look(&mut stored, &mut notes.last_seen).await {
+            // Until an operator decides, no lane is recovered.
+            Err(failure @ Failure::Apart(_)) => {
+                self.show(&self.lanes.read_now().await?);
+                self.tell(&failure);
+                return Ok(());
+            }
+            looked => looked?,
+        };
+        self.look_at_sales(&mut stored).await?;
+        refused = refused.or(self.look_at_receipts(&mut stored).await?);
+        self.recover_closed(&stored, notes, pause).await?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Recoveries that fit, as [`records::list`].
+    pub async fn recoveries(
+        &self,
+        filter: RecoveryFilter,
+        before: Option<RecoveryId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Recovery>> {
+        records::list(&self.stores.pool, filter, before, limit).await
+    }
+
+    /// Notes that the claims that a recovery could not keep are settled with their buyers, as [`records::settle`].
+    pub async fn settle(&self, recovery: RecoveryId, note: &str, by: &Actor) -> sqlx::Result<bool> {
+        records::settle(&self.stores.pool, recovery, note, by).await
+    }
+
+    /// Lets another process lead at once. For a process that ends.
+    pub async fn give_up(&self) {
+        if let Some(session) = self.notes.lock().await.session.take()
+            && let Err(error) = session.close().await
+        {
+            tracing::debug!(%error, "the lanes can't be given up; they will be free in a moment");
+        }
+    }
+
+    /// Compares these lanes in Redis with Postgres, and closes those that differ. Returns the failure to close a lane, which
+    /// holds up no other.
+    async fn look(
+        &self,
+        stored: &mut [StoredLane],
+        last_seen: &mut HashMap<Lane, LastSeen>,
+    ) -> Result<Option<Failure>, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
+        let (now, seen) = look(redis, keys, &lanes).await?;
+        let life = apart::examine(&self.stores, &seen).await?;
+        let mut refused = None;
+        for (lane, (_, seen)) in stored.iter_mut().zip(&seen) {
+            if !lane.is_open {
+                continue;
+            }
+            let is_other = life.is_some() && seen.life.is_some() && seen.life != life;
+            let other = is_other.then_some(ClosureReason::OtherPostgres);
+            let Some(reason) = other.or(seen.fault(lane)) else {
+                last_seen.entry(lane.lane).or_default().note(seen, now);
+                continue;
+            };
+            if reason == ClosureReason::LogLost {
+                self.metrics.data_lost.increment(1);
+                tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
+            }
+            self.try_to_close(lane, reason, &mut refused).await?;
+        }
+        Ok(refused)
+    }
+
+    /// Closes a lane, or notes that its row takes no change.
+    async fn try_to_close(
+        &self,
+        lane: &mut StoredLane,
+        reason: ClosureReason,
+        refused: &mut Option<Failure>,
+    ) -> Result<(), Failure> {
+        match self.close(lane, reason).await {
+            Err(failure) if failure.is_of_item() => *refused = Some(failure),
+            closed => closed?,
+        }
+        Ok(())
+    }
+
+    /// Closes the lanes of sales that were suspected to be lost, and are; and of sales that could not be built before and
+    /// are due again. The others of those stay closed alone.
+    async fn look_at_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let mut suspected = self.lanes.take_suspected_sales();
+        let mut tries = self.postponed.begin(Pass::Rebuild).await?;
+        let due: Vec<CouponId> = tries.due().into_iter().flat_map(CouponId::new).collect();
+        suspected.extend(&due);
+        for coupon in suspected {
+            let is_its = |lane: &&mut StoredLane| lane.lane == coupon.lane() && lane.is_open;
+            let Some(lane) = stored.iter_mut().find(is_its) else {
+                continue;
+            };
+            let is_whole = match census(redis, keys, coupon).await {
+                // A sale that can't be read is lost.
+                Err(error) if is_data_error(&error) => false,
+                census => {
+                    let census = census?;
+                    census.is_conserved()
+                        && census.epoch == Some(lane.epoch)
+                        && census.load == stock::load_id(pool, coupon).await?
+                }
+            };
+            let tried = if is_whole || !stock::is_loaded(pool, coupon).await? {
+                Ok(())
+            } else if self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
+                continue;
+            } else if let Some(session) = self.locked(&due, coupon).await? {
+                Err(Failure::Locked(coupon, session))
+            } else {
+                tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
+                match self.close(lane, ClosureReason::SaleLost).await {
+                    // Its note stays until the sale has been built.
+                    Ok(()) => continue,
+                    failed => failed,
+                }
+            };
+            tries.settle(coupon.get(), tried).await?;
+        }
+        Ok(())
+    }
+
+    /// The session that still keeps the row of a sale locked that stays closed alone. To close the lane for the sale would
+    /// be in vain.
+    async fn locked(&self, due: &[CouponId], coupon: CouponId) -> sqlx::Result<Option<String>> {
+        if !due.contains(&coupon) {
+            return Ok(None);
+        }
+        stock::lock_holder(&self.stores.pool, coupon).await
+    }
+
+    /// Closes open lanes for which a process has handed in late, if a promise is neither an order nor a dead letter. Returns
+    /// a failure about one lane, if there was any: it holds up no other.
+    async fn look_at_receipts(
+        &self,
+        stored: &mut [StoredLane],
+    ) -> Result<Option<Failure>, Failure> {
+        let late = receipts::table::late(&self.stores.pool).await?;
+        let mut refused = None;
+        for lane in stored.iter_mut().filter(|lane| lane.is_open && late.contains(&lane.lane)) {
+            self.try_to_close(lane, ClosureReason::PromisesLost, &mut refused).await?;
+        }
+        Ok(refused)
+    }
+
+    async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {
+        let raised = table::raise(&self.stores.pool, lane.lane, lane.epoch, Some(reason)).await?;
+        let Some(epoch) = raised else {
+            return Ok(());
+        };
+        self.metrics.recovery.lanes_closed.increment(1);
+        let reason = reason.sentence();
+        tracing::warn!(lane = %lane.lane, epoch, reason, "a lane is closed until Redis has been compared with Postgres");
+        (lane.epoch, lane.is_open) = (epoch, false);
+        Ok(())
+    }
+
+    fn tell(&self, failure: &Failure) {
+        if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+            tracing::error!("{failure}");
+        }
+    }
+
+    /// Shows the number of lanes that are closed.
+    fn show(&self, stored: &[StoredLane]) {
+        let closed = stored.iter().filter(|lane| !lane.is_open).count();
+        self.metrics.recovery.lanes_recovering.set(closed as f64);
+    }
+
+    /// Recovers closed lanes, some at a time, but for those that failed a moment ago. A lane that can't be recovered holds up
+    /// no other.
+    async fn recover_closed(
+        &self,
+        stored: &[StoredLane],
+        notes: &mut Notes,
+        pause: Duration,
+    ) -> Result<(), Failure> {
+        self.show(stored);
+        let Notes { session, last_seen, failed_at, .. } = notes;
+        failed_at.retain(|_, at| at.elapsed() < pause);
+        let is_due = |lane: &&StoredLane| !lane.is_open && !failed_at.contains_key(&lane.lane);
+        let closed: Vec<&StoredLane> = stored.iter().filter(is_due).collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let busy: Vec<Lane> = closed.iter().map(|stored| stored.lane).collect();
+        let before = last_seen.clone();
+        let recover = |lane: &'_ StoredLane| {
+            let (lane, last_seen) = (lane.clone(), before.get(&lane.lane).copied());
+            async move {
+                (lane.lane, self.recoverer.recover(&lane, last_seen.unwrap_or_default()).await)
+            }
+        };
+        let recoveries = stream::iter(closed).map(recover);
+        let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME).collect();
+        let recovered: Vec<_> = tokio::select! {
+            recovered = recovered => recovered,
+            () = self.keep_on(session, last_seen, &busy) => Vec::new(),
+        };
+        self.show(&self.lanes.read_now().await?);
+        let mut failed = Ok(());
+        for (lane, recovered) in recovered {
+            match recovered {
+                Ok(seen) => last_seen.extend(seen.map(|seen| (lane, seen))),
+                Err(failure) => {
+                    failed_at.insert(lane, Instant::now());
+                    failed = Err(failure);
+                }
+            }
+        }
+        failed
+    }
+
+    /// Leads on for as long as this is polled, and looks at lanes that aren't recovered at the moment: a recovery may take
+    /// long. Those that are closed here are recovered by the next pass. Never ends.
+    async fn keep_on(
+        &self,
+        session: &mut Option<LockSession>,
+        last_seen: &mut HashMap<Lane, LastSeen>,
+        busy: &[Lane],
+    ) {
+        loop {
+            tokio::time::sleep(limits::LOOK_PERIOD).await;
+            let looked = async {
+                if let Some(session) = session {
+                    session.ping().await?;
+                }
+                let mut others = self.lanes.read_now().await?;
+                self.show(&others);
+                others.retain(|stored| !busy.contains(&stored.lane));
+                self.look(&mut others, last_seen).await.map(drop)
+            };
+            match looked.await {
+                Err(failure @ Failure::Apart(_)) => self.tell(&failure),
+                Err(error) => tracing::warn!(%error, "the other lanes can't be looked at"),
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+impl Notes {
+    /// Whether this process is the leader. A session that has ended is begun anew: its lock ended with it.
+    async fn lead(&mut self, pool: &PgPool) -> sqlx::Result<bool> {
+        if let Some(mut session) = self.session.take() {
+            let leads = match self.leads {
+                true => session.ping().await.map(|()| true),
+                false => session.try_lock(LEADS).await,
+            };
+            if let Ok(leads) = leads {
+                (self.session, self.leads) = (Some(session), leads);
+                return Ok(leads);
+            }
+        }
+        let mut session = LockSession::open(pool, limits::PROCESS_SILENCE_MAX).await?;
+        self.leads = session.try_lock(LEADS).await?;
+        self.session = Some(session);
+        Ok(self.leads)
+    }
+}
+
+/// Time between two looks at whether a look is due.
+pub const TICK: Duration = Duration::from_millis(50);

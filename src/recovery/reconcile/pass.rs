@@ -1,0 +1,231 @@
+//! Comparisons by the clock and on request; each is on record.
+//!
+//! Every process with the role `worker` asks now and then whether a comparison is due; the record in Postgres makes
+//! it due for one of them. All of them then show the result of the last one, of any process: as gauges, and as one
+//! line in the log when it has changed. The periodic comparison never repairs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::PgPool;
+
+use crate::base::gauges::Gauge;
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::Metrics;
+use crate::coupon::orphans;
+use crate::recovery::reconcile::repair::{Repair, repair};
+use crate::recovery::reconcile::runs::{self, AskedBy, Finding, Run};
+use crate::recovery::reconcile::{self, Disagreement, Kind, Report};
+use crate::store::audit::{self, Action, Actor, Event};
+use crate::store::ids::RunId;
+use crate::store::postgres::session_lock::{LockKey, LockSession};
+use crate::store::{Failure, Stores};
+
+/// Answer to a request for a comparison.
+#[derive(Debug)]
+pub enum Asked {
+    /// Its record, as far as it has come.
+    Compared(Run),
+    /// Another comparison goes on: this one, if it is on record.
+    Busy(Option<RunId>),
+}
+
+/// Advisory lock of the process that compares: "comp" in ASCII.
+const COMPARES: LockKey = (0x636f_6d70, 0);
+
+/// Compares, records, shows.
+pub struct Reconciler {
+    stores: Stores,
+    metrics: Arc<Metrics>,
+    /// Owner of comparisons: a client that asked for one may disconnect.
+    shutdown: Shutdown,
+    /// The last run that was shown, and its findings.
+    shown: Mutex<Option<(RunId, Vec<Finding>)>>,
+}
+
+impl Reconciler {
+    /// A reconciler that has shown no run yet.
+    pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
+        Self { stores, metrics, shutdown, shown: Mutex::default() }
+    }
+
+    /// Compares now, and repairs what it may if `repairs`. Replies with the record as it stands after
+    /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
+    ///
+    /// A repair is entered in the book of changes before it begins; its record has the repairs.
+    pub async fn ask(&self, repairs: bool, by: &Actor) -> Result<Asked, Failure> {
+        let pool = &self.stores.pool;
+        let Some(turn) = take_turn(pool, limits::TURN_WAIT_MAX).await? else {
+            return Ok(Asked::Busy(runs::unfinished(pool).await?));
+        };
+        let run = runs::begin(pool, AskedBy::Api).await?;
+        self.run(turn, run, repairs, by).await.map(Asked::Compared)
+    }
+
+    async fn run(
+        &self,
+        mut turn: LockSession,
+        run: RunId,
+        repairs: bool,
+        by: &Actor,
+    ) -> Result<Run, Failure> {
+        if repairs {
+            let event = Event::of(Action::RepairStores, run.get());
+            audit::note_alone(&self.stores.pool, by, event).await?;
+        }
+        let stores = self.stores.clone();
+        let task = self.shutdown.spawn(async move {
+            let compared = run_and_record(&stores, &mut turn, run, repairs).await;
+            turn.close().await?;
+            compared
+        });
+        if let Ok(ended) = tokio::time::timeout(limits::RECONCILE_WAIT_MAX, task).await {
+            ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
+        }
+        Ok(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    /// One comparison.
+    pub async fn get(&self, run: RunId) -> sqlx::Result<Option<Run>> {
+        // Ids are whole numbers, so "before the next one" and a limit of one is "this one or older".
+        let before = RunId::new(run.get().saturating_add(1)).unwrap_or(run);
+        let found = self.list(Some(before), 1).await?.pop();
+        Ok(found.filter(|found| found.run_id == run))
+    }
+
+    /// Comparisons, newest first, from before the given one on.
+    pub async fn list(&self, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
+        runs::list(&self.stores.pool, before, limit).await
+    }
+
+    /// Compares if that is due, and shows the result of the last comparison. With a period of zero none is due. A stop gives
+    /// a comparison up.
+    pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
+        tokio::select! {
+            () = self.shutdown.stop_token().cancelled() => Ok(()),
+            passed = self.compare_if_due(period) => passed,
+        }
+    }
+
+    async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        if self.is_due(period).await?
+            && let Some(mut turn) = take_turn(pool, Duration::ZERO).await?
+        {
+            // Asked again in the turn, in which no other begins.
+            if self.is_due(period).await? {
+                let run = runs::begin(pool, AskedBy::Period).await?;
+                let done = run_and_record(&self.stores, &mut turn, run, false).await;
+                done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+            }
+            turn.close().await?;
+        }
+        if let Some(run) = runs::last_finished(pool).await? {
+            self.show(run);
+        }
+        Ok(())
+    }
+
+    async fn is_due(&self, period: Duration) -> sqlx::Result<bool> {
+        Ok(!period.is_zero() && runs::is_due(&self.stores.pool, period).await?)
+    }
+
+    fn show(&self, run: Run) {
+        let Ok(mut shown) = self.shown.lock() else {
+            return;
+        };
+        let before = match shown.take() {
+            Some((id, findings)) if id == run.run_id => {
+                *shown = Some((id, findings));
+                return;
+            }
+            before => before.map(|(_, findings)| findings).unwrap_or_default(),
+        };
+        self.metrics.gauges.replace("reconcile", gauges(&run));
+        let mut findings = run.findings.0.clone();
+        findings.sort();
+        // Findings without the numbers in them, which may change with every claim.
+        let about = |findings: &[Finding]| -> Vec<(String, Option<_>)> {
+            findings.iter().map(|finding| (finding.code.clone(), finding.coupon_id)).collect()
+        };
+        if about(&findings) != about(&before) {
+            log_change(&run, &findings);
+        }
+        *shown = Some((run.run_id, findings));
+    }
+}
+
+/// Waits for the turn to compare at most so long: one comparison at a time, of all processes together. `None` while another
+/// one goes on. A process that wakes from a pause, in which it has lost its turn, may read on for a moment: that costs time
+/// and harms nothing, because a comparison only reads, and each repair is safe beside any other.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn take_turn(pool: &PgPool, wait: Duration) -> sqlx::Result<Option<LockSession>> {
+    LockSession::with_lock(pool, limits::TURN_SILENCE_MAX, COMPARES, wait).await
+}
+
+/// Compares in its turn, closes the lanes in which Redis has other buyers or revisions than Postgres, repairs if that is asked
+/// for, and records all that, failures included.
+pub async fn run_and_record(
+    stores: &Stores,
+    turn: &mut LockSession,
+    run: RunId,
+    repairs: bool,
+) -> Result<(Report, Vec<Repair>), Failure> {
+    let Stores { pool, redis, keys } = stores;
+    let compared = async {
+        let mut report = reconcile::check(pool, redis, keys).await?;
+        reconcile::close_lanes(stores, &report).await?;
+        let orphan = |coupon| {
+            let words = "Redis has a sale under this id of which Postgres knows nothing. Its buyers have no orders";
+            Disagreement::of(coupon, Kind::SaleOrphaned, words)
+        };
+        report.disagreements.extend(orphans::find(stores).await?.into_iter().map(orphan));
+        let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
+        Ok::<_, Failure>((report, done))
+    };
+    match turn.while_held(limits::TURN_BEAT, compared).await {
+        Ok((report, done)) => {
+            runs::finish(pool, run, &report, &done).await?;
+            Ok((report, done))
+        }
+        Err(failure) => {
+            runs::fail(pool, run, &failure.to_string()).await?;
+            Err(failure)
+        }
+    }
+}
+
+fn log_change(run: &Run, findings: &[Finding]) {
+    if findings.is_empty() {
+        tracing::info!(run = %run.run_id, "Redis and Postgres agree again");
+        return;
+    }
+    let disagreements = run.disagreements;
+    tracing::error!(run = %run.run_id, disagreements, "ALARM: Redis and Postgres disagree; docs/reconcile.md says what to do");
+    for Finding { code, detail, .. } in findings.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {
+        tracing::error!(code, "{detail}");
+    }
+}
+
+/// End of the last comparison: its time, its duration, and the number of disagreements of each kind.
+fn gauges(run: &Run) -> Vec<Gauge> {
+    let finished_at = run.finished_at.unwrap_or(run.started_at);
+    let took_ms = (finished_at - run.started_at).num_milliseconds();
+    let mut gauges = vec![
+        Gauge::plain("flash_sale_reconcile_disagreements", run.disagreements.unwrap_or(0) as f64),
+        Gauge::plain("flash_sale_reconcile_duration_seconds", took_ms as f64 / 1_000.0),
+        Gauge::plain(
+            "flash_sale_reconcile_finished_timestamp_seconds",
+            finished_at.timestamp() as f64,
+        ),
+    ];
+    for code in Disagreement::CODES {
+        let found = run.findings.iter().filter(|finding| finding.code == code).count();
+        gauges.push(Gauge::labelled("flash_sale_reconcile_findings", "code", code, found as f64));
+    }
+    gauges
+}

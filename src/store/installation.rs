@@ -1,0 +1,84 @@
+//! The facts that all processes share, and the marks by which Redis and Postgres know each other; owner of the table
+//! `settings`.
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::store::ids::Lane;
+use crate::store::keys::Keys;
+use crate::store::redis::Owner;
+
+/// Facts about the whole installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Lanes that new coupons are spread over. Only grows.
+    pub lanes: i32,
+}
+
+/// Reads the settings.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or isn't migrated.
+pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
+    sqlx::query_as!(Settings, "SELECT lanes FROM settings").fetch_one(pool).await
+}
+
+/// What the lanes in Redis note of the Postgres that they belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The installation's id, made at the first migration. A copy of the database has it, too.
+    pub installation: String,
+    /// The life of Postgres: another one after a restore into another cluster or database, and after a fail-over. `None`
+    /// where Postgres doesn't let us look.
+    pub life: Option<String>,
+}
+
+/// The identity of this Postgres.
+pub async fn identity(pool: &PgPool) -> sqlx::Result<Identity> {
+    sqlx::query_as!(
+        Identity,
+        r#"SELECT installation::text AS "installation!", life_of_postgres() AS life FROM settings"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// What Redis has and Postgres lacks, while an operator's decision about that is open.
+pub async fn apart(pool: &PgPool) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar!("SELECT apart FROM settings").fetch_one(pool).await
+}
+
+/// Notes that Postgres is behind Redis. False if that was noted before, or if an operator has decided about it since it was
+/// seen, and lanes wait for their recovery.
+pub async fn note_apart(tx: &mut PgConnection, why: &str) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE settings SET apart = $1, updated_at = now()
+         WHERE apart IS NULL AND NOT EXISTS (SELECT FROM lanes WHERE trusts IS NOT NULL)",
+        why,
+    );
+    Ok(done.execute(tx).await?.rows_affected() == 1)
+}
+
+/// Notes that an operator has decided.
+pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("UPDATE settings SET apart = NULL, updated_at = now() WHERE apart IS NOT NULL")
+        .execute(pool)
+        .await?;
+    Ok(())
+}
+
+/// The mark that this installation's Redis has, or has not yet. One lane tells for all: the scripts that begin and close a
+/// lane compare each.
+pub async fn owner(pool: &PgPool, keys: &Keys) -> sqlx::Result<Owner> {
+    let value = identity(pool).await?.installation;
+    Ok(Owner { key: keys.lane(Lane::numbered(0)), field: "installation", value })
+}
+
+/// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in
+/// the lanes that would be given up. Returns the number that holds now.
+pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
+    sqlx::query!("UPDATE settings SET lanes = $1, updated_at = now() WHERE lanes < $1", lanes)
+        .execute(pool)
+        .await?;
+    Ok(read(pool).await?.lanes)
+}

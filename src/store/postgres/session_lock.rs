@@ -1,0 +1,147 @@
+//! Advisory locks of Postgres, held by a session of their own.
+//!
+//! Postgres frees the locks with their session: at once when its process dies, and after a silence when its machine is
+//! gone or its process is paused. So the session says in time that it lives. Not through a pooler of transactions, which
+//! gives a session to others.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use sqlx::{Connection, Error, PgConnection, PgPool};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::base::limits;
+use crate::store::postgres;
+
+/// An advisory lock by its two keys.
+pub type LockKey = (i32, i32);
+
+/// A session beside the pool. Its locks end with it.
+pub struct LockSession {
+    connection: PgConnection,
+    /// Time for each of its queries: a longer silence has cost the locks.
+    patience: Duration,
+}
+
+impl LockSession {
+    /// Opens a session that Postgres ends after such a silence.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn open(pool: &PgPool, silence_max: Duration) -> Result<Self, Error> {
+        let mut connection = postgres::connect(pool).await?;
+        let silence_ms = silence_max.as_millis().to_string();
+        sqlx::query!("SELECT set_config('idle_session_timeout', $1, false)", silence_ms)
+            .fetch_one(&mut connection)
+            .await?;
+        Ok(Self { connection, patience: pool.options().get_acquire_timeout() })
+    }
+
+    /// Opens a session that has this lock. Waits for it at most so long; `None` if another session has it still.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn with_lock(
+        pool: &PgPool,
+        silence_max: Duration,
+        key: LockKey,
+        wait: Duration,
+    ) -> Result<Option<Self>, Error> {
+        let until = Instant::now() + wait;
+        let mut session = Self::open(pool, silence_max).await?;
+        while !session.try_lock(key).await? {
+            if Instant::now() >= until {
+                session.close().await?;
+                return Ok(None);
+            }
+            sleep(limits::TURN_PAUSE).await;
+        }
+        Ok(Some(session))
+    }
+
+    /// False if another session has the lock.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn try_lock(&mut self, (class, number): LockKey) -> Result<bool, Error> {
+        let query = sqlx::query_scalar!(
+            r#"SELECT pg_try_advisory_lock($1, $2) AS "taken!""#,
+            class,
+            number
+        );
+        within(self.patience, query.fetch_one(&mut self.connection)).await
+    }
+
+    /// Frees the lock.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn unlock(&mut self, (class, number): LockKey) -> Result<(), Error> {
+        let query = sqlx::query!("SELECT pg_advisory_unlock($1, $2)", class, number);
+        within(self.patience, query.fetch_one(&mut self.connection)).await.map(drop)
+    }
+
+    /// Runs a query of the caller.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn ask<T>(
+        &mut self,
+        query: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        within(self.patience, query(&mut self.connection)).await
+    }
+
+    /// Says that the process lives.
+    ///
+    /// # Errors
+    ///
+    /// When the session has ended.
+    pub async fn ping(&mut self) -> Result<(), Error> {
+        within(self.patience, self.connection.ping()).await
+    }
+
+    /// Works, and says meanwhile that the process lives.
+    ///
+    /// # Errors
+    ///
+    /// When the work fails, or the session has ended.
+    pub async fn while_held<T, E: From<Error>>(
+        &mut self,
+        period: Duration,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut work = pin!(work);
+        let mut beat = interval(period);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = beat.tick() => self.ping().await?,
+            }
+        }
+    }
+
+    /// Frees all of its locks: another session can take them as soon as this is done.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; it frees them later, then.
+    pub async fn close(mut self) -> Result<(), Error> {
+        let query = sqlx::query!("SELECT pg_advisory_unlock_all()");
+        within(self.patience, query.fetch_one(&mut self.connection)).await?;
+        self.connection.close().await
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(patience, answer).await.map_err(|_| Error::PoolTimedOut)?
+}
