@@ -4,7 +4,7 @@
 //! numbers the orders that the lane has promised. From here the worker reads them. Promises of this file:
 //!
 //! * An order counts as written with the acknowledgement of its entry, in one step.
-//! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`].
+//! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`](crate::log::OrderLog::acknowledge).
 //! * The log is trimmed only behind the entries that every group has finished with.
 //! * A vanished group is created again from the log's start, never from its end.
 

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //!
-//! One process of the installation keeps the lanes ([`keeper`]). Once a second, and at once when a process suspects a
+//! One process of the installation keeps the lanes ([`keeper`](crate::recovery::keeper)). Once a second, and at once when a process suspects a
 //! lane, the keeper compares each lane with its approved state ([`crate::fence`]). A lane that differs is closed
 //! and recovered:
 //!
