@@ -118,7 +118,7 @@ fn each_test_that_the_caches_name_is_there() {
     let essay = read(&root().join("docs/cache.md"));
     let named: Vec<&str> =
         essay.split('`').filter(|word| word.contains("::a_") || word.contains("::t")).collect();
-    assert!(named.len() >= 8, "{named:?}");
+    assert!(named.len() >= 3, "{named:?}");
     for test in named {
         let (file, name) = test.rsplit_once("::").expect("a module and a name");
         let path = format!("tests/it/{}.rs", file.replace("::", "/"));

@@ -11,6 +11,8 @@ use crate::service::verdict::Judge;
 use flash_sale::log::{Entries, LoggedClaim};
 use flash_sale::store::ids::CouponId;
 
+/// Time to pay that the rows have: any one will do.
+const PAYMENT_WINDOW: Duration = Duration::from_secs(900);
 /// Entries that are read from the log at a time.
 const PAGE: usize = 10_000;
 
@@ -28,7 +30,7 @@ const CREATE: &str = "
     END
     $$";
 /// The columns that the worker writes.
-const COPY: &str = "COPY bench_ceiling (id, coupon_id, kind, user_id, claimed_at) FROM STDIN";
+const COPY: &str = "COPY bench_ceiling (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by) FROM STDIN";
 
 /// A table beside `orders`, filled as fast as Postgres takes it. It grows from round to round, as `orders` does.
 pub struct Ceiling {
@@ -99,7 +101,9 @@ impl Batches {
 fn row(claim: &LoggedClaim) -> String {
     let mut row = String::new();
     let LoggedClaim { order_id, coupon_id, user_id, claimed_at, .. } = claim;
+    let pay_by = (*claimed_at + PAYMENT_WINDOW).to_rfc3339();
     let claimed_at = claimed_at.to_rfc3339();
-    let _ = writeln!(row, "{order_id}\t{coupon_id}\tflash\t{user_id}\t{claimed_at}");
+    let _ =
+        writeln!(row, "{order_id}\t{coupon_id}\tflash\t{user_id}\t{claimed_at}\t1\tCNY\t{pay_by}");
     row
 }
