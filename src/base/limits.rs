@@ -226,11 +226,8 @@ pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
 pub const RECOVERY_LOG_STILL: Duration = Duration::from_secs(2);
 /// Time between two looks at whether all processes have handed their receipts in.
 pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
-/// Retry-After of a claim in a lane that is recovering, before the first recovery; after that, the median of the last
-/// ones.
+/// Retry-After of a claim in a lane that is recovering.
 pub const RECOVERING_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Recoveries of which the median is taken.
-pub const RECOVERIES_REMEMBERED: i64 = 21;
 /// Lanes that are recovered at the same time.
 pub const RECOVERIES_AT_A_TIME: usize = 8;
 /// Time between two looks at that log.

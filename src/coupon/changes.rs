@@ -214,7 +214,7 @@ impl CouponChanges {
             "LOADING" => Ok(false),
             "MISSING" => self.loader.missing(coupon).await.map(|_| true),
             "STALE" => Err(Failure::Stale(coupon)),
-            "RECOVERING" => Err(Failure::recovering(coupon.lane())),
+            "RECOVERING" => Err(Failure::Recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

@@ -4,9 +4,8 @@
 //! connection says that they have changed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use moka::future::Cache;
@@ -35,8 +34,6 @@ pub struct LaneStates {
     read: Cache<(), ()>,
     /// Whether a lane is suspected to have changed since the last look.
     suspected: AtomicBool,
-    /// Time that a recovery takes, by the last ones, in milliseconds.
-    back_in_ms: AtomicU64,
     /// Sales that Redis seems to have lost, at least in part.
     suspected_sales: Mutex<BTreeSet<CouponId>>,
 }
@@ -44,16 +41,13 @@ pub struct LaneStates {
 impl LaneStates {
     /// States of which none has been read yet.
     pub(super) fn new(pool: PgPool) -> Self {
-        let states = Self {
+        Self {
             pool,
             known: ArcSwap::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
             suspected: AtomicBool::new(true),
-            back_in_ms: AtomicU64::default(),
             suspected_sales: Mutex::default(),
-        };
-        states.note_recovery_time(limits::RECOVERING_RETRY_AFTER);
-        states
+        }
     }
 
     /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
@@ -82,7 +76,7 @@ impl LaneStates {
     /// Brings the next look at the lanes forward. Returns the failure to answer with.
     pub fn suspect(&self, lane: Lane) -> Failure {
         self.suspect_all();
-        Failure::Recovering(lane, Duration::from_millis(self.back_in_ms.load(Ordering::Relaxed)))
+        Failure::Recovering(lane)
     }
 
     /// Brings the next look at the lanes forward, because Redis seems to have lost this sale, or a part of it.
@@ -92,12 +86,6 @@ impl LaneStates {
             sales.insert(coupon);
         }
         self.suspect_all();
-    }
-
-    /// Notes the time that recoveries take.
-    pub fn note_recovery_time(&self, time: Duration) {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.back_in_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Whether a lane has been suspected since the last call.
@@ -159,10 +147,6 @@ mod tests {
         states
     }
 
-    fn waits(failure: &Failure) -> Option<Duration> {
-        failure.back_in()
-    }
-
     #[tokio::test]
     async fn claims_are_admitted_to_open_lanes() {
         bound_this_test();
@@ -182,17 +166,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_suspicion_brings_a_look_forward_and_tells_the_time_of_recoveries() {
+    async fn a_suspicion_brings_a_look_forward() {
         bound_this_test();
         let states = states();
         let lane = Lane::numbered(0);
         let [first, second] = [(); 2].map(|()| states.take_suspicion());
         assert_eq!((first, second), (true, false));
-        assert_eq!(waits(&states.suspect(lane)), Some(limits::RECOVERING_RETRY_AFTER));
+        assert!(states.suspect(lane).is_recovering());
         assert!(states.take_suspicion());
-        states.note_recovery_time(Duration::from_millis(1_234));
-        assert_eq!(waits(&states.suspect(lane)), Some(Duration::from_millis(1_234)));
-        states.take_suspicion();
         states.suspect_all();
         assert!(states.take_suspicion());
     }

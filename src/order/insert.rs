@@ -37,6 +37,9 @@ pub enum NotWritten {
     /// The lane has another epoch than the caller's: what was read from the log may not be there any more.
     #[error("the lane has another epoch than the one that these claims were read in")]
     Stale,
+    /// Postgres lacks the order that was acknowledged last: it went back in time.
+    #[error("Postgres lacks order {0}, which was acknowledged")]
+    LastMissing(i64),
     /// Postgres doesn't answer, or not now.
     #[error(transparent)]
     Postgres(sqlx::Error),

@@ -78,7 +78,8 @@ impl Orders {
     }
 
     /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
-    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
+    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read, and Postgres the order
+    /// that was acknowledged `last`, which has this coupon.
     ///
     /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
     /// the locks mustn't be held for ever.
@@ -89,13 +90,14 @@ impl Orders {
     pub async fn write(
         &self,
         lane: (Lane, i64),
+        last: Option<(i64, i64)>,
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
         let acquired = timeout_at(deadline, Unfinished::acquire(&self.pool)).await;
         let mut unfinished = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
-        let writing = write_on(unfinished.connection(), lane, claims, &self.terms);
+        let writing = write_on(unfinished.connection(), lane, last, claims, &self.terms);
         let written = tokio::select! {
             biased;
             () = locks_lost.cancelled() => return Err(NotWritten::LocksLost),
@@ -111,10 +113,11 @@ impl Orders {
 async fn write_on(
     connection: &mut PgConnection,
     (lane, epoch): (Lane, i64),
+    last: Option<(i64, i64)>,
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Written, NotWritten> {
-    let mut tx = begin_in(connection, lane, epoch).await?;
+    let mut tx = begin_in(connection, (lane, epoch), last).await?;
     let mut written = match insert_counted(&mut tx, claims, terms).await {
         // The second try finds out which claims Postgres refuses for a reason that is known.
         Err(NotWritten::Poison(_)) => Ok(None),
@@ -122,7 +125,7 @@ async fn write_on(
     };
     while let Ok(None) = written {
         tx.rollback().await?;
-        tx = begin_in(connection, lane, epoch).await?;
+        tx = begin_in(connection, (lane, epoch), last).await?;
         written = write_each(&mut tx, lane, claims, terms).await;
     }
     // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
@@ -134,18 +137,22 @@ async fn write_on(
     written.map(Option::unwrap_or_default)
 }
 
-/// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end.
+/// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end. The order that was
+/// acknowledged last has to be there, unless its sale is archived: the next acknowledgement would hide that it is missing.
 async fn begin_in(
     connection: &mut PgConnection,
-    lane: Lane,
-    epoch: i64,
+    (lane, epoch): (Lane, i64),
+    last: Option<(i64, i64)>,
 ) -> Result<Transaction<'_, Postgres>, NotWritten> {
     let mut tx = connection.begin().await?;
-    if fence::table::hold_epoch(&mut tx, lane).await? != Some(epoch) {
-        tx.rollback().await?;
-        return Err(NotWritten::Stale);
-    }
-    Ok(tx)
+    let held = fence::table::hold_epoch(&mut tx, lane, last).await?;
+    let refusal = match (held, last) {
+        (Some((held, false)), _) if held == epoch => return Ok(tx),
+        (Some((held, true)), Some((order, _))) if held == epoch => NotWritten::LastMissing(order),
+        _ => NotWritten::Stale,
+    };
+    tx.rollback().await?;
+    Err(refusal)
 }
 
 /// Inserts all claims, and counts them as sold. `None` if one of them is there already, or has no unit; then the

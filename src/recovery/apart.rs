@@ -25,7 +25,7 @@
 //! A Postgres that went back behind payments or cancellations only, and lacks no order and no sale, is not noticed; its
 //! other life may be.
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 
 use super::by_hand;
 use crate::coupon::orphans;
@@ -133,25 +133,6 @@ pub async fn decide(
     // Last: from here on the keeper recovers.
     installation::note_together(&stores.pool).await?;
     Ok(removed)
-}
-
-/// Whether Postgres lacks this order of this coupon, which was acknowledged. It may be gone if its sale is archived.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn lacks(
-    connection: &mut PgConnection,
-    (order, coupon): (i64, i64),
-) -> sqlx::Result<bool> {
-    sqlx::query_scalar!(
-        r#"SELECT NOT EXISTS (SELECT FROM orders WHERE id = $1) AND NOT EXISTS (
-                  SELECT FROM flash_sales WHERE coupon_id = $2 AND archived_at IS NOT NULL) AS "lacks!""#,
-        order,
-        coupon,
-    )
-    .fetch_one(connection)
-    .await
 }
 
 async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {

@@ -188,7 +188,7 @@ impl Builder {
         let reply: String = self.switch.run(link, &names, (&numbers[..], words)).await?;
         match reply.as_str() {
             "SWITCHED" => Ok(()),
-            "FENCED" => Err(Failure::recovering(coupon.lane())),
+            "FENCED" => Err(Failure::Recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

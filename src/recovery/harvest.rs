@@ -113,11 +113,13 @@ impl Harvester {
         claims: &[LoggedClaim],
     ) -> Result<Result<i64, String>, Failure> {
         let never = CancellationToken::new();
-        match self.orders.write(held, claims, &never).await {
+        match self.orders.write(held, None, claims, &never).await {
             Ok(written) => Ok(Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
             // Another recovery has begun.
-            Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(held.0)),
+            Err(NotWritten::Stale | NotWritten::LastMissing(_) | NotWritten::LocksLost) => {
+                Err(Failure::Recovering(held.0))
+            }
             Err(NotWritten::Poison(why)) => Ok(Err(why)),
         }
     }
@@ -130,7 +132,7 @@ impl Harvester {
         why: &str,
     ) -> Result<(), Failure> {
         let held = fence::table::begin_in(&self.stores.pool, lane, epoch).await?;
-        let mut tx = held.ok_or_else(|| Failure::recovering(lane))?;
+        let mut tx = held.ok_or_else(|| Failure::Recovering(lane))?;
         let letter = DeadLetter::of_claim(lane, &claim, Reason::Invalid, why);
         let is_new = dead_letter::insert_all(&mut *tx, &[letter]).await? == 1;
         tx.commit().await?;

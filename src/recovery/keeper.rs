@@ -16,11 +16,13 @@ use super::lane::{LastSeen, Recoverer};
 use super::records::{self, Recovery, RecoveryFilter};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::coupon::buyers;
 use crate::coupon::buyers::census::census;
 use crate::coupon::stock;
 use crate::fence;
 use crate::fence::look::look;
 use crate::fence::receipts;
+use crate::fence::receipts::book::Receipt;
 use crate::fence::scripts::FenceScripts;
 use crate::fence::table::{self, StoredLane};
 use crate::fence::{ClosureReason, LaneStates};
@@ -125,11 +127,6 @@ impl Keeper {
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
         self.show(&stored);
-        if stored.iter().any(|lane| !lane.is_open)
-            && let Some(time) = records::median_time(pool).await?
-        {
-            self.lanes.note_recovery_time(time);
-        }
         // A process that doesn't reach Redis leaves the lanes to one that does. A live connection may lead to a Redis that
         // was emptied, and that another installation has begun to use.
         if let Err(error) = self.stores.redis.check().await {
@@ -260,8 +257,9 @@ impl Keeper {
                 Ok(())
             } else if self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
                 continue;
-            } else if let Some(session) = self.locked(&due, coupon).await? {
-                Err(Failure::Locked(coupon, session))
+            } else if due.contains(&coupon) && stock::lock_holder(pool, coupon).await?.is_some() {
+                // To close the lane for it would be in vain. It stays due.
+                continue;
             } else {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
                 match self.close(lane, ClosureReason::SaleLost).await {
@@ -275,27 +273,41 @@ impl Keeper {
         Ok(())
     }
 
-    /// The session that still keeps the row of a sale locked that stays closed alone. To close the lane for the sale would
-    /// be in vain.
-    async fn locked(&self, due: &[CouponId], coupon: CouponId) -> sqlx::Result<Option<String>> {
-        if !due.contains(&coupon) {
-            return Ok(None);
-        }
-        stock::lock_holder(&self.stores.pool, coupon).await
-    }
-
-    /// Closes open lanes for which a process has handed in late, if a promise is neither an order nor a dead letter. Returns
-    /// a failure about one lane, if there was any: it holds up no other.
+    /// Closes open lanes for which a process has handed in late, if neither store has a promise. Returns a failure about one
+    /// lane, if there was any: it holds up no other.
     async fn look_at_receipts(
         &self,
         stored: &mut [StoredLane],
     ) -> Result<Option<Failure>, Failure> {
         let late = receipts::table::late(&self.stores.pool).await?;
         let mut refused = None;
-        for lane in stored.iter_mut().filter(|lane| lane.is_open && late.contains(&lane.lane)) {
-            self.try_to_close(lane, ClosureReason::PromisesLost, &mut refused).await?;
+        for of_sale in late.chunk_by(|one, next| one.coupon == next.coupon) {
+            let lane = of_sale[0].coupon.lane();
+            let Some(lane) = stored.iter_mut().find(|stored| stored.lane == lane && stored.is_open)
+            else {
+                continue;
+            };
+            if !self.has_promised(of_sale).await? {
+                self.try_to_close(lane, ClosureReason::PromisesLost, &mut refused).await?;
+            }
         }
         Ok(refused)
+    }
+
+    /// Whether Redis has all of these receipts of a sale as its buyers: their entries wait in the log.
+    async fn has_promised(&self, of_sale: &[Receipt]) -> Result<bool, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        for part in of_sale.chunks(limits::RECEIPTS_AT_A_TIME) {
+            let users = part.iter().map(|receipt| receipt.user);
+            let orders = match buyers::orders_of(redis, keys, part[0].coupon, users).await {
+                Err(failure) if failure.is_of_item() => return Ok(false),
+                orders => orders?,
+            };
+            if part.iter().zip(orders).any(|(receipt, order)| order != Some(receipt.order)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {

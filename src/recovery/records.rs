@@ -9,7 +9,6 @@ use sqlx::PgPool;
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
-use crate::base::limits;
 use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
 use crate::store::postgres;
@@ -315,17 +314,4 @@ pub async fn list(
     .await?;
     tx.commit().await?;
     Ok(found)
-}
-
-/// Median time for which lanes were closed in the last recoveries; `None` before the first one.
-pub(super) async fn median_time(pool: &PgPool) -> sqlx::Result<Option<Duration>> {
-    let seconds = sqlx::query_scalar!(
-        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM opened_at - closed_at)::float8)
-         FROM (SELECT opened_at, closed_at FROM recoveries WHERE opened_at IS NOT NULL
-               ORDER BY id DESC LIMIT $1) AS last",
-        limits::RECOVERIES_REMEMBERED,
-    )
-    .fetch_one(pool)
-    .await?;
-    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
 }

@@ -244,7 +244,7 @@ impl Retries {
 
     async fn write(&self, epoch: i64, claim: LoggedClaim) -> Result<Result<(), Kept>, Failure> {
         let lane = claim.coupon_id.lane();
-        match self.orders.write((lane, epoch), &[claim], &CancellationToken::new()).await {
+        match self.orders.write((lane, epoch), None, &[claim], &CancellationToken::new()).await {
             // A claim that was set aside once more has no row.
             Ok(_) => {
                 let (coupon, order) = (claim.coupon_id, claim.order_id);
@@ -254,7 +254,9 @@ impl Retries {
             }
             Err(NotWritten::Poison(why)) => Ok(Err(Kept::Refused(why))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
-            Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(lane)),
+            Err(NotWritten::Stale | NotWritten::LastMissing(_) | NotWritten::LocksLost) => {
+                Err(Failure::Recovering(lane))
+            }
         }
     }
 }

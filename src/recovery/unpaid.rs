@@ -98,7 +98,7 @@ impl ListBuilder {
         let reply: String = self.switch.run(link, names, epoch).await?;
         match reply.as_str() {
             "SWITCHED" => Ok(()),
-            "FENCED" => Err(Failure::recovering(lane)),
+            "FENCED" => Err(Failure::Recovering(lane)),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

@@ -1,7 +1,6 @@
 //! Failures of the stores underneath the business.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::redis::RedisError;
 
@@ -38,7 +37,7 @@ pub enum Failure {
     DataLost(CouponId),
     /// The lane is closed until Redis has been compared with Postgres, which takes about so long.
     #[error("lane {0} is recovering: Redis has been started anew, or has lost data")]
-    Recovering(Lane, Duration),
+    Recovering(Lane),
     /// Postgres lacks what Redis has: an operator has to decide.
     #[error(
         "ALARM: Postgres is behind Redis ({0}): it went back in time, or is a copy; all lanes stay closed until `flash-sale recover --trust redis` or `--trust postgres` says which of them is right (docs/recovery.md)"
@@ -83,21 +82,11 @@ pub enum Failure {
 impl Failure {
     /// Whether the lane is recovering: the same works again once the lane is open.
     pub fn is_recovering(&self) -> bool {
-        self.back_in().is_some()
-    }
-
-    /// Time after which the lane is open again, probably, if it is recovering.
-    pub fn back_in(&self) -> Option<Duration> {
         match self {
-            Self::Recovering(_, back_in) => Some(*back_in),
-            Self::Shared(failure) => failure.back_in(),
-            _ => None,
+            Self::Recovering(_) => true,
+            Self::Shared(failure) => failure.is_recovering(),
+            _ => false,
         }
-    }
-
-    /// The failure of a caller that doesn't know how long recoveries take.
-    pub fn recovering(lane: Lane) -> Self {
-        Self::Recovering(lane, limits::RECOVERING_RETRY_AFTER)
     }
 
     /// Whether the item at hand is at fault, and not a store: another item may succeed at the same moment, and this
@@ -113,7 +102,7 @@ impl Failure {
             }
             // These pass by themselves, or concern all items.
             Self::Gateway(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
-            Self::Recovering(..)
+            Self::Recovering(_)
             | Self::OtherInstallation(_)
             | Self::Apart(_)
             | Self::NotKept(_) => false,
@@ -324,22 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_a_lane_tells_when_it_is_back_also_to_those_that_share_it() {
-        let (lane, wait) = (coupon().lane(), Duration::from_secs(7));
-        let usual = Some(limits::RECOVERING_RETRY_AFTER);
-        for (failure, back_in, is_of_item) in [
-            (Failure::Recovering(lane, wait), Some(wait), false),
-            (Failure::recovering(lane), usual, false),
-            (Failure::OtherInstallation(lane), None, false),
-            (Failure::NoReply, None, false),
-            (Failure::Gateway("busy".to_owned()), None, false),
-            (Failure::RefundRefused("no".to_owned()), None, true),
+    fn a_failure_that_is_shared_is_of_the_same_kind() {
+        let lane = coupon().lane();
+        for (failure, is_recovering, is_of_item) in [
+            (Failure::Recovering(lane), true, false),
+            (Failure::OtherInstallation(lane), false, false),
+            (Failure::NoReply, false, false),
+            (Failure::Gateway("busy".to_owned()), false, false),
+            (Failure::RefundRefused("no".to_owned()), false, true),
         ] {
-            let known = (failure.back_in(), failure.is_recovering(), failure.is_of_item());
-            assert_eq!(known, (back_in, back_in.is_some(), is_of_item), "{failure:?}");
+            let known = (failure.is_recovering(), failure.is_of_item());
+            assert_eq!(known, (is_recovering, is_of_item), "{failure:?}");
             let shared = Failure::Shared(Arc::new(failure));
-            let known = (shared.back_in(), shared.is_recovering(), shared.is_of_item());
-            assert_eq!(known, (back_in, back_in.is_some(), is_of_item), "{shared:?}");
+            let known = (shared.is_recovering(), shared.is_of_item());
+            assert_eq!(known, (is_recovering, is_of_item), "{shared:?}");
         }
     }
 }

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redisson_locks::{BatchGuard, Names};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::open_entries::Batch;
@@ -47,9 +47,8 @@ use crate::coupon::stock;
 use crate::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
 use crate::order::dead_letter::{self, DeadLetter, Reason};
 use crate::order::insert::{NotWritten, Written};
-use crate::recovery::apart;
 use crate::store::ids::{CouponId, OrderId};
-use crate::store::postgres::{self, Unfinished};
+use crate::store::postgres;
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,14 +225,7 @@ impl LaneWorker {
     async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), PassError> {
         let taken_at = Instant::now();
         progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
-        let (guard, missing) =
-            tokio::join!(self.lock_buyers(&progress.left.claims), self.missing_order());
-        let guard = guard?;
-        if let Some(order) = missing? {
-            // The next look closes all lanes until an operator decides.
-            self.app.lanes.suspect_all();
-            return Err(PassError::OrderMissing(order));
-        }
+        let guard = self.lock_buyers(&progress.left.claims).await?;
         let letters = self.unreadable(&progress.left.unreadable);
         self.put_aside(letters, progress).await?;
         progress.left.unreadable.clear();
@@ -278,22 +270,6 @@ impl LaneWorker {
         Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
     }
 
-    /// The order that was acknowledged last, if Postgres lacks it: the next acknowledgement would hide that. A server that
-    /// hangs is waited for no longer than for a connection.
-    async fn missing_order(&self) -> sqlx::Result<Option<i64>> {
-        let Some(last) = self.state().last else { return Ok(None) };
-        let pool = &self.app.stores.pool;
-        let asked = async {
-            let mut unfinished = Unfinished::acquire(pool).await?;
-            let lacks = apart::lacks(unfinished.connection(), last).await?;
-            unfinished.finished();
-            Ok::<_, sqlx::Error>(lacks.then_some(last.0))
-        };
-        timeout(pool.options().get_acquire_timeout(), asked)
-            .await
-            .map_err(|_| sqlx::Error::PoolTimedOut)?
-    }
-
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
     /// are dead letters. After a failure, the claims that weren't tried are left.
     async fn write_splitting(
@@ -327,7 +303,8 @@ impl LaneWorker {
         progress: &mut Progress,
     ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
         let lane = self.log.lane();
-        match self.app.orders.write((lane, progress.epoch), part, locks_lost).await {
+        let last = self.state().last;
+        match self.app.orders.write((lane, progress.epoch), last, part, locks_lost).await {
             Ok(written) => self.note_written(part, written, progress),
             Err(NotWritten::Poison(detail)) => {
                 if part.len() > 1 {
@@ -338,6 +315,11 @@ impl LaneWorker {
             }
             Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
             Err(NotWritten::Stale) => return Err(self.stale().await),
+            Err(NotWritten::LastMissing(order)) => {
+                // The next look closes all lanes until an operator decides.
+                self.app.lanes.suspect_all();
+                return Err(PassError::OrderMissing(order));
+            }
             Err(NotWritten::Postgres(error)) if postgres::is_lock_timeout(&error) => {
                 return self.find_locked(part, error, progress).await;
             }

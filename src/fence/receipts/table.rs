@@ -112,12 +112,13 @@ pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     }
 }
 
-/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the lanes with others: those were
-/// handed in late. Receipts of sales that stay closed alone wait for their recovery.
-pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
-    let lanes = sqlx::query_scalar!(
+/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the others: those were handed in
+/// late. Receipts of sales that stay closed alone wait for their recovery.
+pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Receipt>> {
+    sqlx::query_as!(
+        Receipt,
         r#"WITH of_open AS (
-               SELECT receipts.*, lanes.lane FROM receipts JOIN lanes ON lane = (coupon_id & 1023)
+               SELECT receipts.* FROM receipts JOIN lanes ON lane = (coupon_id & 1023)
                WHERE state = 'open' AND NOT EXISTS (
                    SELECT FROM postponed WHERE pass = $1 AND item = coupon_id)),
            known AS (
@@ -125,10 +126,13 @@ pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
                WHERE EXISTS (SELECT FROM orders WHERE id = order_id AND orders.user_id = receipt.user_id)
                   OR EXISTS (SELECT FROM dead_letters WHERE dead_letters.order_id = receipt.order_id)),
            forgotten AS (DELETE FROM receipts WHERE order_id IN (SELECT order_id FROM known))
-           SELECT DISTINCT lane FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)"#,
+           SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+           FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)
+           ORDER BY coupon_id"#,
         Pass::Rebuild.name(),
-    );
-    Ok(lanes.fetch_all(pool).await?.into_iter().map(Lane::numbered).collect())
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Forgets receipts whose claims are rows, dead letters, or reported as lost.

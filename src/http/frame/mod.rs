@@ -51,10 +51,10 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     let held = Held::of(&request);
     // A reply to POST is not kept anyway.
     let private = request.method() != Method::POST && headers.contains_key(header::AUTHORIZATION);
-    let (method, version, path) =
-        (request.method().clone(), request.version(), request.uri().path().to_owned());
+    let (method, version) = (request.method().clone(), request.version());
+    let is_docs = request.uri().path().starts_with(paths::DOCS);
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = match front.bounds.pass(&caller, &method, &path) {
+    let mut response = match front.bounds.pass(&caller, &method, request.uri().path()) {
         Ok(()) => {
             request.extensions_mut().insert(caller.clone());
             next.run(request).await
@@ -78,7 +78,7 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, request_id);
-    secure(headers, &path, private);
+    secure(headers, is_docs, private);
     if http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
         // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -176,8 +176,8 @@ const DOCS: HeaderValue = HeaderValue::from_static(
 );
 
 /// Headers that keep browsers from doing harm with a reply. A handler that has set one of them has its reasons.
-fn secure(headers: &mut HeaderMap, path: &str, private: bool) {
-    let policy = if path.starts_with(paths::DOCS) { DOCS } else { API };
+fn secure(headers: &mut HeaderMap, is_docs: bool, private: bool) {
+    let policy = if is_docs { DOCS } else { API };
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
     if private {

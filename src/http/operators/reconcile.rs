@@ -78,7 +78,7 @@ fn comparison_running(run: Option<RunId>) -> Problem {
 
 /// Comparisons with their findings, newest first.
 ///
-/// Records are kept for 30 days.
+/// Records are kept for `--records-days`.
 #[utoipa::path(
     get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(PageParams<RunId>), security(("operator" = [])),
     responses(

@@ -174,9 +174,9 @@ impl Problem {
     }
 
     /// The problem of a lane that is closed until Redis has been compared with Postgres.
-    pub fn recovering(back_in: Duration) -> Self {
+    pub fn recovering() -> Self {
         let detail = "Redis has been started anew or has lost data, and is being compared with Postgres: ask again";
-        Self::of("recovering", detail).retry_after(back_in)
+        Self::of("recovering", detail).retry_after(limits::RECOVERING_RETRY_AFTER)
     }
 
     /// The problem of a body with these wrong members.
@@ -289,11 +289,11 @@ impl IntoResponse for Problem {
 impl From<Failure> for Problem {
     /// The frame logs the cause; the client is told only of a failure.
     fn from(failure: Failure) -> Self {
-        let problem = match failure.back_in() {
-            Some(back_in) => Self::recovering(back_in),
+        let problem = match failure {
+            _ if failure.is_recovering() => Self::recovering(),
             // The same request would fail for ever.
-            None if failure.is_permanent() => Self::internal(),
-            None => Self::unavailable(),
+            _ if failure.is_permanent() => Self::internal(),
+            _ => Self::unavailable(),
         };
         Self { failure: Some(failure.into()), ..problem }
     }
@@ -372,7 +372,7 @@ mod tests {
             (2_000_000, "2", 2_000),
         ] {
             let (headers, body) =
-                written(&Problem::recovering(Duration::from_micros(micros))).await;
+                written(&Problem::recovering().retry_after(Duration::from_micros(micros))).await;
             assert_eq!(headers[header::RETRY_AFTER], seconds, "{micros}");
             assert_eq!(body["retry_after_ms"], ms, "{micros}");
         }

@@ -280,7 +280,7 @@ async fn close(pool: &PgPool, (lane, epoch): (Lane, i64), rows: &[Open]) -> Resu
     let mut tx = postgres::begin_planning(pool).await?;
     if !fence::table::hold_open(&mut tx, lane, epoch).await? {
         tx.rollback().await?;
-        return Err(Failure::recovering(lane));
+        return Err(Failure::Recovering(lane));
     }
     let done = sqlx::query!(
         // By the key: for IS NULL there is another index, in which a plan from before a burst would search all open rows.

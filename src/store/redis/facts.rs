@@ -105,13 +105,18 @@ impl Redis {
 }
 
 impl Link {
-    /// Facts about the server.
+    /// Facts about the server. The connection ends if it has become a replica: that answers questions for ever, and the
+    /// master may be elsewhere.
     ///
     /// # Errors
     ///
     /// As [`Redis::query`].
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
-        understood(self.query_each(&questions()).await?)
+        let facts = understood(self.query_each(&questions()).await?)?;
+        if facts.is_replica {
+            self.line.end();
+        }
+        Ok(facts)
     }
 }
 

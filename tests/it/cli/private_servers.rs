@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
 use serde_json::Value;
 
-use crate::support::process::{Process, flash_sale, order_id, run};
+use crate::support::process::{Process, flash_sale, order_id, program, run};
 use crate::support::{client, eventually};
 
 #[tokio::test]
@@ -50,7 +50,12 @@ async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
 #[tokio::test]
 async fn a_hang_up_stops_a_service_like_any_other_stop() {
     let folder = DataFolder::new();
-    let mut demo = Demo::start(&folder).await;
+    // The tests may run under `nohup`, whose children ignore the signal.
+    let mut demo = Demo::of(&folder, |arguments: &[&str]| {
+        let heeds = ["--default-signal=HUP", env!("CARGO_BIN_EXE_flash-sale")];
+        program("env", &[&heeds, arguments].concat())
+    })
+    .await;
     let servers = folder.server_pids();
     demo.process.signal(Signal::SIGHUP);
     assert_eq!(demo.process.ended().await.code(), Some(0));
@@ -275,8 +280,12 @@ pub struct Demo {
 
 impl Demo {
     pub async fn start(folder: &DataFolder) -> Self {
+        Self::of(folder, |arguments| flash_sale(arguments)).await
+    }
+
+    async fn of(folder: &DataFolder, command: fn(&[&str]) -> Command) -> Self {
         let arguments = ["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()];
-        let process = Process::spawn(flash_sale(&arguments));
+        let process = Process::spawn(command(&arguments));
         let last_word = async |line| {
             let line = process.printed(line).await;
             line.split_whitespace().last().expect("a word").trim_matches('"').to_owned()

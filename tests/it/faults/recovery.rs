@@ -261,12 +261,12 @@ async fn two_recoveries_build_a_sale_once() {
     sells_the_rest(&app, coupon, 1..=6).await;
 }
 
-/// A worker keeps the lanes, and no claim tells it of the loss.
+/// A worker keeps the lanes, and neither a claim nor a comparison tells it of the loss.
 #[tokio::test]
 async fn a_sale_that_only_a_process_without_the_lanes_finds_lost_is_built_again() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    let _worker = Process::serve(&app, &["--roles", "worker"]);
+    let _worker = Process::serve(&app, &["--roles", "worker", "--reconcile-period-ms", "0"]);
     eventually("the worker keeps the lanes", async || app.number(LEADERS).await == 1).await;
     sell(&app, coupon, 1..=4).await;
     let written = async || app.number("SELECT count(*) FROM orders").await == 4;
@@ -331,6 +331,22 @@ async fn a_receipt_whose_claim_is_a_row_holds_up_no_recovery() {
     let _: String = app.redis(&["FLUSHALL"]).await;
     keep(&app).await;
     sells_the_rest(&app, coupon, 1..=2).await;
+}
+
+/// A process that has just started hands in what it has promised since, and no worker has written it yet.
+#[tokio::test]
+async fn a_receipt_whose_claim_waits_in_the_log_closes_no_lane() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=3).await;
+    app.app.receipts_pass().await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 3);
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
+    app.write_orders().await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    sells_the_rest(&app, coupon, 1..=3).await;
 }
 
 /// A process that promised was away while Redis was recovered, and some of its users have claimed again.
@@ -451,7 +467,11 @@ async fn a_sale_whose_row_is_kept_locked_stays_closed_alone_and_keeps_its_claims
     other.rollback().await.expect("Postgres answers");
     app.accept("orders").await;
     app.execute(due).await;
-    app.recover().await;
+    eventually("the sale is built", async || {
+        app.recover().await;
+        app.number("SELECT count(*) FROM postponed").await == 0
+    })
+    .await;
     sells_the_rest(&app, locked, 1..=3).await;
 }
 

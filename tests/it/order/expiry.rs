@@ -78,7 +78,7 @@ async fn a_claim_that_waited_long_in_the_log_can_be_paid_all_the_same() {
             ..LoggedClaim::without_entry(coupon, user(1), order)
         };
         let never = CancellationToken::new();
-        app.app.orders.write((lane(), 1), &[claim], &never).await.expect("Postgres answers");
+        app.app.orders.write((lane(), 1), None, &[claim], &never).await.expect("Postgres answers");
         let pay_by = "SELECT extract(epoch FROM pay_by - created_at)::bigint FROM orders";
         assert_eq!(app.number(pay_by).await, least);
         app.write_orders().await;

@@ -243,7 +243,11 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
         Pass::WriteDiesAfterCommit => {
             let entries = deliver(app).await;
             let never = CancellationToken::new();
-            app.app.orders.write((lane(), 1), &entries, &never).await.expect("Postgres answers");
+            app.app
+                .orders
+                .write((lane(), 1), None, &entries, &never)
+                .await
+                .expect("Postgres answers");
             model.all(&[State::Logged], State::Unpaid);
         }
         Pass::GiveBack => {

@@ -54,5 +54,5 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
 }
 
 async fn write(app: &TestApp, lane: Lane, claims: &[LoggedClaim]) -> Result<Written, NotWritten> {
-    app.app.orders.write((lane, 1), claims, &CancellationToken::new()).await
+    app.app.orders.write((lane, 1), None, claims, &CancellationToken::new()).await
 }
