@@ -77,7 +77,7 @@ CREATE TABLE receipt_hand_ins (
     PRIMARY KEY (process, lane)
 );
 
--- What each comparison of Redis with Postgres found, and what it repaired.
+-- What each comparison of Redis with Postgres found.
 CREATE TABLE reconcile_runs (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- Who asked for it: the clock, an administrator over HTTP, or somebody at the command line.
@@ -95,8 +95,6 @@ CREATE TABLE reconcile_runs (
     -- How many disagreements there were, and the first of them: code, coupon_id, detail.
     disagreements bigint,
     findings      jsonb       NOT NULL DEFAULT '[]',
-    -- What was done about them: code, coupon_id, detail, done.
-    repairs       jsonb       NOT NULL DEFAULT '[]',
     CONSTRAINT reconcile_runs_finished CHECK
         ((finished_at IS NULL) = (failure IS NULL AND disagreements IS NULL)),
     CONSTRAINT reconcile_runs_found CHECK (num_nulls(at_rest, sales, in_flight, disagreements) IN (0, 4))

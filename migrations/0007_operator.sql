@@ -48,14 +48,11 @@ CREATE VIEW waiting AS
            'lane ' || lane || ', epoch ' || epoch || ': closed: ' || reason AS detail, state AS about
     FROM lanes WHERE state <> 'open' AND closed_at < now() - interval '30 s'
     UNION ALL
-    -- Of the newest comparison, the first finding first, without those that it has repaired.
+    -- Of the newest comparison, the first finding first.
     SELECT 'finding', run.id * 1000 + 1000 - found.number, run.finished_at,
            (found.one->>'code') || ': ' || (found.one->>'detail'), found.one->>'code'
     FROM (SELECT * FROM reconcile_runs WHERE disagreements IS NOT NULL ORDER BY id DESC LIMIT 1) AS run
          CROSS JOIN LATERAL jsonb_array_elements(run.findings) WITH ORDINALITY AS found (one, number)
-    WHERE NOT coalesce((SELECT bool_and((repair->>'done')::boolean) FROM jsonb_array_elements(run.repairs) AS repair
-                        WHERE repair->>'code' = found.one->>'code'
-                          AND repair->>'coupon_id' = found.one->>'coupon_id'), false)
     UNION ALL
     SELECT 'recovery', id, closed_at,
            'lane ' || lane || ': ' || jsonb_array_length(lost) || ' claims not kept' || CASE

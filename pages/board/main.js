@@ -62,7 +62,7 @@ const does = {
     if (state.comparing) return;
     state.comparing = true;
     paint();
-    await tell(send('POST', '/v1/reconcile', { repair: false }), 'done.compare');
+    await tell(send('POST', '/v1/reconcile'), 'done.compare');
     state.comparing = false;
     paint();
   },

@@ -211,7 +211,6 @@ export default {
   "action.hand_payment_back": ["Payment handed back", "退回付款"],
   "action.close_payment": ["Payment closed", "付款结案"],
   "action.retry_postponed": ["Postponed item made due", "重试推迟的事项"],
-  "action.repair_stores": ["Stores repaired", "修复两库"],
   "action.recover_lane": ["Lane closed for a recovery", "关闭分道以恢复"],
   "action.settle_recovery": ["Lost claims settled", "丢失的抢券已了结"],
   "dialog.pause": ["Pause this coupon?", "暂停此优惠券？"],

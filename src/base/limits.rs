@@ -265,7 +265,7 @@ pub const METRIC_COUPONS_MAX: u32 = 100;
 pub const METRIC_SHARDS_MAX: u32 = 1_024;
 /// Assumed duration of a comparison that never finished.
 pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
-/// Findings, and repairs, that the record of one comparison spells out.
+/// Findings that the record of one comparison spells out.
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.
 pub const RECONCILE_WAIT_MAX: Duration = Duration::from_secs(8);

@@ -86,7 +86,7 @@ enum Command {
     Coupon(coupon::CouponArguments),
     /// Make access tokens, one a line
     Token(token::TokenArguments),
-    /// Compare Redis with Postgres and name every disagreement; repairs nothing unless told to
+    /// Compare Redis with Postgres and name every disagreement
     Reconcile(reconcile::ReconcileArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
     Recover(recover::RecoverArguments),

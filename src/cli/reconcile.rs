@@ -10,61 +10,30 @@ use crate::base::limits;
 use crate::cli::terminal::say;
 use crate::recovery::reconcile::Report;
 use crate::recovery::reconcile::pass::{run_and_record, take_turn};
-use crate::recovery::reconcile::repair::Repair;
 use crate::recovery::reconcile::runs::{self, AskedBy};
-use crate::store::audit::{self, Action, Actor, Event};
-use crate::store::postgres::session_lock::LockSession;
-use crate::store::{Failure, Stores};
+use crate::store::Stores;
 
 #[derive(Args)]
 pub struct ReconcileArguments {
-    /// Repair what can be repaired while the service runs (docs/reconcile.md), and compare again
-    #[arg(long)]
-    repair: bool,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
 
-/// Prints the findings; fails if any is left after the repairs.
+/// Prints the findings; fails if there are any.
 pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
-    let report =
-        as_guest(&arguments.stores, async |stores| compare(stores, arguments).await).await?;
+    let report = as_guest(&arguments.stores, async |stores| compare(stores).await).await?;
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 
-async fn compare(stores: &Stores, arguments: &ReconcileArguments) -> anyhow::Result<Report> {
+async fn compare(stores: &Stores) -> anyhow::Result<Report> {
     let Some(mut turn) = take_turn(&stores.pool, limits::TURN_WAIT_LONG).await? else {
         bail!(
             "another comparison goes on (GET /v1/reconcile/runs): run this again once it has ended"
         );
     };
-    let report = compare_in(&mut turn, stores, arguments).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    let report = run_and_record(stores, &mut turn, run).await?;
     turn.close().await?;
-    Ok(report)
-}
-
-async fn compare_in(
-    turn: &mut LockSession,
-    stores: &Stores,
-    arguments: &ReconcileArguments,
-) -> Result<Report, Failure> {
-    let repair = arguments.repair;
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
-    if repair {
-        let event = Event::of(Action::RepairStores, run.get());
-        audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
-    }
-    let (report, repairs) = run_and_record(stores, turn, run, repair).await?;
-    print(&report);
-    if !repair || report.agrees() {
-        return Ok(report);
-    }
-    for Repair { code, coupon_id, done, detail } in &repairs {
-        let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
-        say!("{word} {code}: coupon {coupon_id}: {detail}");
-    }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
-    let (report, _) = run_and_record(stores, turn, run, false).await?;
     print(&report);
     Ok(report)
 }

@@ -14,7 +14,6 @@ use utoipa::ToSchema;
 
 use crate::payment::model::PaymentStatus;
 use crate::payment::owed;
-use crate::recovery::reconcile::repair;
 use crate::store::pass::Pass;
 use crate::store::postgres;
 
@@ -69,7 +68,9 @@ impl OpenKind {
             Self::Lane => {
                 "Users can't claim the coupons of this lane. A recovery takes seconds: the log of the worker that keeps the lanes says what it waits for. If Postgres went back in time, an operator has to decide: `flash-sale recover --dry-run` shows what each store has that the other one lacks, and `--trust redis` or `--trust postgres` decides; `--lane N` for one lane alone."
             }
-            Self::Finding => return advice_on_finding(about),
+            Self::Finding => {
+                return format!("docs/reconcile.md#{about} says what it means and what to do.");
+            }
             Self::Recovery => {
                 "Tell each buyer that the order isn't there (`GET /v1/recoveries` names them), then settle it with a note (`POST /v1/recoveries/{id}/settle`). A claim `promised_without_unit` is a dead letter, too: restock the sale and try that one again, or discard it."
             }
@@ -82,14 +83,6 @@ impl OpenKind {
         };
         advice.to_owned()
     }
-}
-
-fn advice_on_finding(code: &str) -> String {
-    let repair = match repair::can_repair(code) {
-        true => " `POST /v1/reconcile` with `repair` puts it right in Postgres.",
-        false => "",
-    };
-    format!("docs/reconcile.md#{code} says what it means and what to do.{repair}")
 }
 
 /// Advice about an item that a pass has postponed.

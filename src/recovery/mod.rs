@@ -64,5 +64,5 @@ pub mod retry;
 // The record of recoveries.
 pub mod records;
 
-// Comparison of the two stores, repairs, and the gauges that show their difference.
+// Comparison of the two stores, and the gauges that show their difference.
 pub mod reconcile;

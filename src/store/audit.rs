@@ -1,7 +1,7 @@
 //! The book of changes that the staff has made. Owner of the table `audit`.
 //!
 //! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
-//! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
+//! goes to Redis, too (a retry of a dead letter, the recovery of a lane), is entered before it begins or after
 //! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
 
 use chrono::{DateTime, Utc};
@@ -74,8 +74,6 @@ pub enum Action {
     ClosePayment,
     /// A postponed item is made due.
     RetryPostponed,
-    /// The stores are compared and repaired. The entry comes first; the record of the comparison has findings and repairs.
-    RepairStores,
     /// A lane is closed, to be recovered.
     RecoverLane,
     /// Claims that a recovery could not keep are settled with their buyers.
@@ -215,10 +213,4 @@ pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sq
     .execute(connection)
     .await?;
     Ok(())
-}
-
-/// Makes an entry in a transaction of its own.
-pub async fn note_alone(pool: &PgPool, by: &Actor, event: Event) -> sqlx::Result<()> {
-    let mut connection = pool.acquire().await?;
-    note(&mut connection, by, event).await
 }

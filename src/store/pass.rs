@@ -100,16 +100,16 @@ impl Pass {
                 "Units of closed orders can't come back to the sale, and its paid and closed orders may count as unpaid ones of their users: `flash-sale reconcile` names what is wrong with it in Redis; the key of unpaid orders of its lane has to be a hash (ARCHITECTURE.md has its name). If the sale is over, `POST /v1/coupons/ID/archive` with `accept_loss` ends the wait.",
             ),
             Self::Expiry => Some(
-                "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again; if it names a lock, end the session that keeps a row of the sale.",
+                "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile` counts it again; if it names a lock, end the session that keeps a row of the sale.",
             ),
             Self::Rebuild => Some(
                 "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `POST /v1/coupons/ID/archive` with `accept_loss` gives up what is lost.",
             ),
             Self::Openings => Some(
-                "If the gateway gives no answer about a payment of the order, ask its staff what became of it: the payer may have paid. If Postgres refuses to note the answer, the error names the value; if it names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "If the gateway gives no answer about a payment of the order, ask its staff what became of it: the payer may have paid. If Postgres refuses to note the answer, the error names the value; if it names `sold`, `flash-sale reconcile` counts it again.",
             ),
             Self::Refunds => Some(
-                "If the gateway refuses the refund, settle that with the gateway, then POST /v1/payments/{id}/close says so here. If Postgres refuses to close the order and the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "If the gateway refuses the refund, settle that with the gateway, then POST /v1/payments/{id}/close says so here. If Postgres refuses to close the order and the error names `sold`, `flash-sale reconcile` counts it again.",
             ),
         }
     }

@@ -12,7 +12,7 @@
 //! | [changes](crate::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
 //! | [revisions](crate::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
 //! | [numbers](crate::recovery::reconcile::gauges) | every 5 s | looks up the metrics of both stores |
-//! | [reconcile](crate::recovery::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
+//! | [reconcile](crate::recovery::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres |
 //! | [stock returns](crate::order::give_back) | twice a second | returns units of closed orders to stock |
 //! | [expiry](crate::order::expiry) | once a second | closes orders that have not been paid in time |
 //! | [retention](crate::operator::retention) | once a minute | deletes orders older than `--orders-days`, and records older than `--records-days` |

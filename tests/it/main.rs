@@ -27,7 +27,7 @@ mod retention;
 // Settled sales leave Redis.
 mod archive;
 
-// Comparison of the two stores, and repairs.
+// Comparison of the two stores.
 mod reconcile;
 
 // All that waits for an operator.

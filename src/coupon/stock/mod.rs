@@ -289,41 +289,34 @@ pub async fn subtract_sold(
     Ok(())
 }
 
-/// Sets `sold` to the number of live orders. Returns it as it was and as it is now; `None`, and no change, if there
-/// are more live orders than units.
+/// Sets `sold` to the number of live orders. False, and no change, if there are more live orders than units.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer, or can't count within [`RECOUNT_TIMEOUT`](crate::base::limits::RECOUNT_TIMEOUT).
-pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<(i64, i64)>> {
+pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     allow_long_statements(&mut tx).await?;
-    let before = sqlx::query_scalar!(
-        "SELECT sold FROM flash_sales WHERE coupon_id = $1 FOR UPDATE",
-        coupon.get(),
-    )
-    .fetch_one(&mut *tx)
-    .await?;
+    let lock =
+        sqlx::query!("SELECT FROM flash_sales WHERE coupon_id = $1 FOR UPDATE", coupon.get());
+    lock.execute(&mut *tx).await?;
     // A statement of its own, which sees the rows that earlier holders of that lock have committed. A transaction
     // that waits for the lock now has rows that this statement doesn't see, and will count them by itself.
-    let after = sqlx::query_scalar!(
+    let counted = sqlx::query!(
         "UPDATE flash_sales SET updated_at = now(), sold =
              (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
               AND is_live(status))
-         WHERE coupon_id = $1 RETURNING sold",
+         WHERE coupon_id = $1",
         coupon.get(),
     )
-    .fetch_one(&mut *tx)
+    .execute(&mut *tx)
     .await;
-    match after {
-        Ok(after) => {
-            tx.commit().await?;
-            Ok(Some((before, after)))
-        }
+    match counted {
+        Ok(_) => tx.commit().await.map(|()| true),
         Err(error) => {
             tx.rollback().await?;
             match postgres::violated_constraint(&error) {
-                Some("flash_sales_sold_within_total") => Ok(None),
+                Some("flash_sales_sold_within_total") => Ok(false),
                 _ => Err(error),
             }
         }

@@ -65,7 +65,7 @@ impl InPostgres {
         let mut findings = compared.map(|run| std::mem::take(&mut run.findings.0));
         findings.iter_mut().for_each(|all| all.truncate(limits::BOARD_ITEMS_MAX as usize));
         for run in &mut runs {
-            (run.findings.0, run.repairs.0) = Default::default();
+            run.findings.0.clear();
         }
         Ok(Self {
             ping,

@@ -5,29 +5,18 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Valid};
+use crate::http::extract::Id;
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{All, List, PageParams};
 use crate::http::problem::Problem;
-use crate::kit::jwt::Scope;
 use crate::recovery::reconcile::pass::Asked;
 use crate::recovery::reconcile::runs::Run;
 use crate::store::ids::RunId;
-
-/// Options of a comparison.
-#[derive(Deserialize, ToSchema, Validate)]
-#[serde(deny_unknown_fields)]
-pub struct Comparison {
-    /// Whether to repair what can be repaired while the service runs.
-    #[garde(skip)]
-    repair: bool,
-}
 
 /// A page of comparisons, newest first.
 #[derive(Serialize, ToSchema)]
@@ -39,25 +28,17 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
+/// A comparison with bad findings is a 200, too. What it can, it puts right: the next one tells. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
-    request_body = Comparison,
     responses(
-        (status = 200, description = "What was found and, if asked for, repaired", body = Run),
+        (status = 200, description = "What was found", body = Run),
         (status = 202, description = "It takes longer; its record will tell", body = Unfinished<Run>, headers(("Location" = String))),
     ),
     extensions(("x-problems" = json!(["comparison_running"]))),
 )]
-pub async fn compare(
-    State(app): State<Arc<App>>,
-    Operator(by): Operator,
-    Valid(asked): Valid<Comparison>,
-) -> Result<Response, Problem> {
-    if asked.repair {
-        by.need(Scope::Administrator)?;
-    }
-    let run = match app.reconciler.ask(asked.repair, &by.actor).await? {
+pub async fn compare(State(app): State<Arc<App>>, _: Operator) -> Result<Response, Problem> {
+    let run = match app.reconciler.ask().await? {
         Asked::Compared(run) => run,
         Asked::Busy(run) => return Err(comparison_running(run)),
     };

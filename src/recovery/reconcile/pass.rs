@@ -2,7 +2,7 @@
 //!
 //! Every process with the role `worker` asks now and then whether a comparison is due; the record in Postgres makes
 //! it due for one of them. All of them then show the result of the last one, of any process: as gauges, and as one
-//! line in the log when it has changed. The periodic comparison never repairs.
+//! line in the log when it has changed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,10 +14,8 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::coupon::orphans;
-use crate::recovery::reconcile::repair::{Repair, repair};
 use crate::recovery::reconcile::runs::{self, AskedBy, Finding, Run};
 use crate::recovery::reconcile::{self, Disagreement, Kind, Report};
-use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::RunId;
 use crate::store::postgres::session_lock::{LockKey, LockSession};
 use crate::store::{Failure, Stores};
@@ -50,33 +48,21 @@ impl Reconciler {
         Self { stores, metrics, shutdown, shown: Mutex::default() }
     }
 
-    /// Compares now, and repairs what it may if `repairs`. Replies with the record as it stands after
-    /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
-    ///
-    /// A repair is entered in the book of changes before it begins; its record has the repairs.
-    pub async fn ask(&self, repairs: bool, by: &Actor) -> Result<Asked, Failure> {
+    /// Compares now. Replies with the record as it stands after [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison
+    /// goes on.
+    pub async fn ask(&self) -> Result<Asked, Failure> {
         let pool = &self.stores.pool;
         let Some(turn) = take_turn(pool, limits::TURN_WAIT_MAX).await? else {
             return Ok(Asked::Busy(runs::unfinished(pool).await?));
         };
         let run = runs::begin(pool, AskedBy::Api).await?;
-        self.run(turn, run, repairs, by).await.map(Asked::Compared)
+        self.run(turn, run).await.map(Asked::Compared)
     }
 
-    async fn run(
-        &self,
-        mut turn: LockSession,
-        run: RunId,
-        repairs: bool,
-        by: &Actor,
-    ) -> Result<Run, Failure> {
-        if repairs {
-            let event = Event::of(Action::RepairStores, run.get());
-            audit::note_alone(&self.stores.pool, by, event).await?;
-        }
+    async fn run(&self, mut turn: LockSession, run: RunId) -> Result<Run, Failure> {
         let stores = self.stores.clone();
         let task = self.shutdown.spawn(async move {
-            let compared = run_and_record(&stores, &mut turn, run, repairs).await;
+            let compared = run_and_record(&stores, &mut turn, run).await;
             turn.close().await?;
             compared
         });
@@ -116,7 +102,7 @@ impl Reconciler {
             // Asked again in the turn, in which no other begins.
             if self.is_due(period).await? {
                 let run = runs::begin(pool, AskedBy::Period).await?;
-                let done = run_and_record(&self.stores, &mut turn, run, false).await;
+                let done = run_and_record(&self.stores, &mut turn, run).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
             }
             turn.close().await?;
@@ -157,8 +143,8 @@ impl Reconciler {
 }
 
 /// Waits for the turn to compare at most so long: one comparison at a time, of all processes together. `None` while another
-/// one goes on. A process that wakes from a pause, in which it has lost its turn, may read on for a moment: that costs time
-/// and harms nothing, because a comparison only reads, and each repair is safe beside any other.
+/// one goes on. A process that wakes from a pause, in which it has lost its turn, may go on for a moment: that costs time
+/// and harms nothing, because two comparisons may go on side by side.
 ///
 /// # Errors
 ///
@@ -167,14 +153,13 @@ pub async fn take_turn(pool: &PgPool, wait: Duration) -> sqlx::Result<Option<Loc
     LockSession::with_lock(pool, limits::TURN_SILENCE_MAX, COMPARES, wait).await
 }
 
-/// Compares in its turn, closes the lanes in which Redis has other buyers or revisions than Postgres, repairs if that is asked
-/// for, and records all that, failures included.
+/// Compares in its turn, closes the lanes in which Redis has other buyers or revisions than Postgres, counts `sold` again
+/// where it is wrong, and records the findings, failures included.
 pub async fn run_and_record(
     stores: &Stores,
     turn: &mut LockSession,
     run: RunId,
-    repairs: bool,
-) -> Result<(Report, Vec<Repair>), Failure> {
+) -> Result<Report, Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
         let mut report = reconcile::check(pool, redis, keys).await?;
@@ -184,13 +169,13 @@ pub async fn run_and_record(
             Disagreement::of(coupon, Kind::SaleOrphaned, words)
         };
         report.disagreements.extend(orphans::find(stores).await?.into_iter().map(orphan));
-        let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
-        Ok::<_, Failure>((report, done))
+        reconcile::recount(stores, &report).await?;
+        Ok::<_, Failure>(report)
     };
     match turn.while_held(limits::TURN_BEAT, compared).await {
-        Ok((report, done)) => {
-            runs::finish(pool, run, &report, &done).await?;
-            Ok((report, done))
+        Ok(report) => {
+            runs::finish(pool, run, &report).await?;
+            Ok(report)
         }
         Err(failure) => {
             runs::fail(pool, run, &failure.to_string()).await?;

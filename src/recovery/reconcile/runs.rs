@@ -9,7 +9,6 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::recovery::reconcile::repair::Repair;
 use crate::recovery::reconcile::{Disagreement, Report};
 use crate::store::ids::{CouponId, RunId};
 use crate::store::in_plain_text;
@@ -51,9 +50,6 @@ pub struct Run {
     /// The first disagreements.
     #[schema(value_type = Vec<Finding>)]
     pub findings: Json<Vec<Finding>>,
-    /// Repairs, where they were asked for.
-    #[schema(value_type = Vec<Repair>)]
-    pub repairs: Json<Vec<Repair>>,
 }
 
 /// A disagreement, for the record.
@@ -122,20 +118,14 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
 }
 
 /// Notes the findings of a comparison.
-pub async fn finish(
-    pool: &PgPool,
-    run: RunId,
-    report: &Report,
-    repairs: &[Repair],
-) -> sqlx::Result<()> {
+pub async fn finish(pool: &PgPool, run: RunId, report: &Report) -> sqlx::Result<()> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let found = report.disagreements.iter().map(Finding::from);
     let findings: Vec<Finding> = found.take(limits::RUN_FINDINGS_MAX).collect();
-    let repairs: Vec<&Repair> = repairs.iter().take(limits::RUN_FINDINGS_MAX).collect();
     sqlx::query!(
         "UPDATE reconcile_runs
          SET finished_at = clock_timestamp(), at_rest = $2, sales = $3, in_flight = $4,
-             disagreements = $5, findings = $6, repairs = $7
+             disagreements = $5, findings = $6
          WHERE id = $1",
         run.get(),
         report.at_rest,
@@ -143,7 +133,6 @@ pub async fn finish(
         i64::try_from(report.in_flight).unwrap_or(i64::MAX),
         number(report.disagreements.len()),
         Json(findings) as _,
-        Json(repairs) as _,
     )
     .execute(pool)
     .await?;
@@ -193,7 +182,7 @@ async fn read(
         Run,
         r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", started_at, finished_at, failure,
                   at_rest, sales, in_flight, disagreements,
-                  findings AS "findings: Json<Vec<Finding>>", repairs AS "repairs: Json<Vec<Repair>>"
+                  findings AS "findings: Json<Vec<Finding>>"
            FROM reconcile_runs
            WHERE id < coalesce($1, 9223372036854775807) AND (disagreements IS NOT NULL OR NOT $3)
            ORDER BY id DESC LIMIT $2"#,

@@ -158,7 +158,6 @@ async fn a_second_installation_on_the_same_redis_is_refused_and_touches_nothing(
         &["serve", "--roles", "worker"],
         &["reconcile"],
         &["recover"],
-        &["reconcile", "--repair"],
     ];
     for words in commands {
         let refused = say_as_stranger(&app, &other, words).await;

@@ -84,8 +84,8 @@ async fn a_comparison_finds_an_older_revision_and_has_the_sale_built_anew() {
     let found = app.reconcile().await;
     let codes: Vec<_> = found.disagreements.iter().map(|found| found.code()).collect();
     assert_eq!(codes, ["revision_differs"]);
-    assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
-    app.repaired().await;
+    assert_eq!(app.claim(1, coupon).await.status, 202, "the lane is still open");
+    app.compared().await;
     app.recover().await;
     assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
     app.write_orders().await;

@@ -407,7 +407,7 @@ async fn head_is_get_without_a_body() {
     let order = app.paid_order(42, coupon).await;
     let code = app.code(42, order).await;
     let admin = app.admin_token();
-    let run = app.compare(false).await;
+    let run = app.compare().await;
     let run: i64 = run.text("run_id").parse().expect("a number");
     for (_, path) in ROUTES.iter().filter(|(method, _)| *method == "get") {
         let (id, token) = match path {

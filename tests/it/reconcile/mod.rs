@@ -1,4 +1,4 @@
-//! Comparison of the two stores, and repairs.
+//! Comparison of the two stores.
 
 // Each way to break the law of conservation is found.
 mod findings;
@@ -6,8 +6,8 @@ mod findings;
 // Each number of an operator.
 mod gauges;
 
-// Repairs of findings.
-mod repair;
+// What a comparison puts right.
+mod healing;
 
 // The record of comparisons.
 mod runs;

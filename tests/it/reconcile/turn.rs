@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use flash_sale::recovery::reconcile::pass::Asked;
-use flash_sale::store::audit::Actor;
 use flash_sale::store::postgres;
-use serde_json::json;
+use serde_json::Value;
 use sqlx::{Postgres, Transaction};
 
 use crate::support::{Bounded, TestApp, eventually};
@@ -38,12 +37,10 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
     app.create_flash(5).await;
     let another = app.another_instance().await;
     let held = hold_comparisons(&app).await;
-    let by = Actor::command_line();
-    let first = another.reconciler.ask(false, &by);
+    let first = another.reconciler.ask();
     let others = async {
         has_begun(&app).await;
-        let body = json!({"repair": false});
-        let refused = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+        let refused = app.post("/v1/reconcile", &app.admin_token(), &Value::Null).await;
         assert_eq!(refused.refusal(), (409, "comparison_running"));
         let run = app.number("SELECT id FROM reconcile_runs").await;
         let detail = refused.text("detail");
@@ -57,7 +54,7 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
     };
     let (first, ()) = tokio::join!(first.bounded(), others);
     assert!(matches!(first, Ok(Asked::Compared(run)) if run.disagreements == Some(0)));
-    assert_eq!(app.compare(false).await.status, 200);
+    assert_eq!(app.compare().await.status, 200);
 }
 
 #[tokio::test]
@@ -65,8 +62,7 @@ async fn a_comparison_that_has_lost_its_turn_breaks_off() {
     let app = TestApp::start().await;
     app.create_flash(5).await;
     let held = hold_comparisons(&app).await;
-    let by = Actor::command_line();
-    let compared = app.app.reconciler.ask(false, &by);
+    let compared = app.app.reconciler.ask();
     let cut = async {
         has_begun(&app).await;
         // As Postgres does with one that is silent.

@@ -13,7 +13,7 @@ const CLOSED: &str = "SELECT count(*) FROM lanes WHERE state = 'recovering'";
 
 /// The codes of the findings of a comparison.
 async fn compare(app: &TestApp) -> Vec<String> {
-    let compared = app.compare(false).await;
+    let compared = app.compare().await;
     assert_eq!(compared.status, 200, "{compared:?}");
     let findings = compared.body["findings"].as_array().expect("a list").iter();
     findings.filter_map(|one: &Value| Some(one["code"].as_str()?.to_owned())).collect()

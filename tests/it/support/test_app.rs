@@ -20,7 +20,6 @@ use flash_sale::recovery::reconcile::pass::Asked;
 use flash_sale::recovery::reconcile::runs::Run;
 use flash_sale::recovery::reconcile::{self, Report};
 use flash_sale::store::Stores;
-use flash_sale::store::audit::Actor;
 use flash_sale::store::ids::{CouponId, Lane, UserId};
 use flash_sale::store::keys::Keys;
 use flash_sale::store::postgres;
@@ -308,17 +307,15 @@ impl TestApp {
         Reply::read(response, method, path, document).await
     }
 
-    /// Compares the stores, on request also with repairs, and waits for the end however long it takes.
-    pub async fn compare(&self, repair: bool) -> Reply {
-        let body = json!({ "repair": repair });
-        let reply = self.post("/v1/reconcile", &self.admin_token(), &body).await;
+    /// Compares the stores, and waits for the end however long it takes.
+    pub async fn compare(&self) -> Reply {
+        let reply = self.post("/v1/reconcile", &self.admin_token(), &Value::Null).await;
         if reply.status == 202 { self.finished(reply).await } else { reply }
     }
 
-    /// Record of a comparison with repairs that the command line asks for.
-    pub async fn repaired(&self) -> Run {
-        let by = Actor::command_line();
-        let asked = bounded("the record", self.app.reconciler.ask(true, &by)).await;
+    /// Record of a comparison.
+    pub async fn compared(&self) -> Run {
+        let asked = bounded("the record", self.app.reconciler.ask()).await;
         match asked.expect("both stores answer") {
             Asked::Compared(run) => run,
             refused => panic!("{refused:?}"),

@@ -237,7 +237,7 @@ async fn an_operator_sees_what_is_postponed_and_has_it_tried_again() {
     assert_eq!(text("reason"), "expiry");
     assert!(text("detail").contains(&format!("order {order} has failed 1 times")), "{item}");
     assert!(text("detail").contains("flash_sales_sold_within_total"), "{item}");
-    assert!(text("what_to_do").contains("reconcile --repair"), "{item}");
+    assert!(text("what_to_do").contains("`flash-sale reconcile`"), "{item}");
 
     count_again(&app).await;
     app.let_postponed_wait().await;

@@ -69,7 +69,7 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
     app.write_orders().await;
     app.claim(2, coupon).await;
     app.app.presence_pass().await;
-    assert_eq!(app.compare(false).await.body["disagreements"], 0);
+    assert_eq!(app.compare().await.body["disagreements"], 0);
     let mut events = watch(&app, &app.url).await;
     // The first one, unless this machine is too busy for a look at both stores in half a second.
     let board = until(&mut events, |board| there(board) == [true, true]).await;
@@ -116,7 +116,7 @@ async fn each_change_and_each_finding_is_told() {
     app.expect_disagreements();
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
     until(&mut events, |board| board["sales"][0]["units"]["conserved"] == false).await;
-    app.compare(false).await;
+    app.compare().await;
     let board = until(&mut events, |board| board["findings"] != json!([])).await;
     assert_eq!(board["findings"][0]["code"], "not_conserved");
 }

@@ -95,6 +95,6 @@ pub async fn in_review(app: &TestApp, user: i64, coupon: CouponId) -> i64 {
 
 /// The record of a new comparison.
 pub async fn comparison(app: &TestApp) -> Thing {
-    let run = app.compare(false).await;
+    let run = app.compare().await;
     Thing { id: run.text("run_id").parse().expect("an id"), coupon: None, order: None }
 }

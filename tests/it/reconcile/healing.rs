@@ -1,10 +1,8 @@
-//! Repairs: each corrects its finding, and changes nothing when it is repeated.
-
-use std::time::Duration;
+//! What a comparison puts right.
 
 use flash_sale::store::ids::CouponId;
 use flash_sale::store::postgres;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{Bounded, TestApp, eventually};
 
@@ -15,19 +13,6 @@ const ACKNOWLEDGE_UNWRITTEN: &str =
     if not read then return 0 end
     for _, entry in ipairs(read[1][2]) do redis.call('XACK', KEYS[1], 'order-writers', entry[1]) end
     return #read[1][2]";
-
-/// Compares and repairs. Returns the record.
-async fn repair(app: &TestApp) -> Value {
-    let reply = app.compare(true).await;
-    assert_eq!(reply.status, 200, "{reply:?}");
-    reply.body
-}
-
-/// Every repair of the record, as `code done`.
-fn repairs(run: &Value) -> Vec<String> {
-    let repairs = run["repairs"].as_array().expect("a list");
-    repairs.iter().map(|one| format!("{} {}", one["code"].as_str().unwrap(), one["done"])).collect()
-}
 
 async fn lose_entries(app: &TestApp, coupon: CouponId) -> i64 {
     app.workers().remove(0).ensure_group().bounded().await.expect("Redis answers");
@@ -42,7 +27,7 @@ async fn a_lost_order_is_written_with_the_id_that_was_promised() {
     let order = app.claim(1, coupon).await.order_id();
     assert_eq!(lose_entries(&app, coupon).await, 1);
 
-    let compared = app.compare(false).await;
+    let compared = app.compare().await;
     assert_eq!((compared.status, &compared.body["disagreements"]), (200, &json!(1)));
     app.recover().await;
     let mine = app.my_claim(1, coupon).await;
@@ -71,25 +56,12 @@ async fn a_lost_order_whose_id_is_taken_becomes_a_dead_letter() {
     ))
     .await;
     for _ in 0..2 {
-        app.compare(false).await;
+        app.compare().await;
         app.recover().await;
         assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 1);
     }
     let mine = app.my_claim(1, coupon).await;
     assert_eq!((mine.order_id(), mine.text("status")), (order, "in_review"));
-}
-
-#[tokio::test]
-async fn without_being_asked_no_number_is_repaired() {
-    let app = TestApp::start().await;
-    let coupon = app.create_flash(5).await;
-    app.order(1, coupon).await;
-    app.execute("UPDATE flash_sales SET sold = 0").await;
-    let reply = app.compare(false).await;
-    assert_eq!((reply.status, repairs(&reply.body).len()), (200, 0), "{reply:?}");
-    app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("both stores answer");
-    assert_eq!(app.sold(coupon).await, 0);
-    app.expect_disagreements();
 }
 
 #[tokio::test]
@@ -102,13 +74,16 @@ async fn sold_is_counted_again() {
     app.write_orders().await;
     for wrong in [0, 1, 5] {
         app.execute(&format!("UPDATE flash_sales SET sold = {wrong}")).await;
-        assert_eq!(repairs(&repair(&app).await), ["sold_miscounted true"]);
-        assert_eq!(app.number("SELECT sold FROM flash_sales").await, 2);
-        assert_eq!(repairs(&repair(&app).await).len(), 0);
+        assert_eq!(app.compare().await.body["findings"][0]["code"], "sold_miscounted");
+        assert_eq!(app.sold(coupon).await, 2);
+        assert_eq!(app.compare().await.body["disagreements"], 0);
     }
     // A `sold` above the number of units can't be counted away.
     app.execute("UPDATE flash_sales SET sold = 1, total = 1").await;
-    assert_eq!(repairs(&repair(&app).await), ["sold_miscounted false"]);
+    for _ in 0..2 {
+        let found = app.compare().await;
+        assert_ne!(found.body["disagreements"], 0, "{found:?}");
+    }
     app.expect_disagreements();
 }
 
@@ -126,14 +101,13 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
          UPDATE flash_sales SET sold = sold + 1, updated_at = now()"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut *other).await.unwrap();
-    let repaired = app.repaired();
+    let compared = app.compared();
     let commit = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-        eventually("the repair waits", async || app.number(waits).await == 1).await;
+        eventually("the count waits", async || app.number(waits).await == 1).await;
         other.commit().await.unwrap();
     };
-    let (run, ()) = tokio::join!(repaired, commit);
-    assert!(run.repairs[0].done);
+    tokio::join!(compared, commit);
     assert_eq!(app.number("SELECT sold FROM flash_sales").await, 2);
     app.expect_disagreements();
 }
@@ -152,11 +126,11 @@ async fn a_unit_that_never_came_back_comes_back_once() {
     )
     .await;
     assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 3));
-    assert_eq!(app.compare(false).await.body["disagreements"], 2);
+    assert_eq!(app.compare().await.body["disagreements"], 2);
     for _ in 0..2 {
         app.recover().await;
         assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 5));
-        assert_eq!(app.compare(false).await.body["disagreements"], 0);
+        assert_eq!(app.compare().await.body["disagreements"], 0);
     }
     assert!(app.reconcile().await.sales[0].identical);
 }
