@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
+use crate::base::durability::Level;
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
@@ -275,6 +276,11 @@ impl App {
             shutdown.clone(),
         ));
         let closed = ClosedOrders { most: config.closed_orders_max };
+        // A claim that waits for its row isn't confirmed by the script's reply.
+        let promised_memory = match durability.level() {
+            Level::Postgres => Duration::ZERO,
+            _ => config.sold_out_memory,
+        };
         let base = Base {
             config,
             orders: Orders::new(
@@ -286,7 +292,7 @@ impl App {
             memories: Memories::new(
                 redis,
                 stores.keys.clone(),
-                config.sold_out_memory,
+                (config.sold_out_memory, promised_memory),
                 shutdown.clone(),
             ),
             stores,

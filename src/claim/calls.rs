@@ -31,7 +31,6 @@ use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
 use crate::base::config::Config;
-use crate::base::durability::Level;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::claim::known_shards::KnownShards;
@@ -42,7 +41,7 @@ use crate::claim::queue::{Queues, Waiting};
 use crate::claim::trace::probe::Probe;
 use crate::coupon::buyers::shards::Shards;
 use crate::fence::LaneStates;
-use crate::fence::receipts::book::{Receipt, ReceiptBook};
+use crate::fence::receipts::book::ReceiptBook;
 use crate::log::backlog::Backlog;
 use crate::store::Failure;
 use crate::store::durability::{Durability, OwnConnection};
@@ -237,25 +236,19 @@ impl Shared {
         users: &[UserId],
         asked: Asked,
     ) -> Result<Vec<Reply>, Failure> {
-        self.note_receipts(coupon, users, &asked.reply.claims);
-        let server = asked.link.server();
+        let Asked { link, epoch, reply: CallReply { claims, additions }, replicas, asked_at } =
+            asked;
+        let told = users.iter().zip(&claims);
+        self.receipts.note(coupon, told.filter_map(|(user, reply)| Some((*user, reply.order()?))));
         // The receipts may have been handed in a moment ago, without these: then the promise is none.
-        if self.lanes.admit(coupon.lane())? != asked.epoch {
+        if self.lanes.admit(coupon.lane())? != epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
-        self.durability.confirm(server, asked.replicas)?;
-        self.remember(coupon, users, &asked);
-        Ok(asked.reply.claims)
-    }
-
-    /// Notes the orders that users are about to be told.
-    fn note_receipts(&self, coupon: CouponId, users: &[UserId], replies: &[Reply]) {
-        let told = users.iter().zip(replies);
-        let told = told.filter_map(|(user, reply)| Some((*user, reply.order()?)));
-        let mut receipts = told.map(|(user, order)| Receipt { coupon, user, order }).peekable();
-        if receipts.peek().is_some() {
-            self.receipts.note(coupon.lane(), receipts);
-        }
+        self.durability.confirm(link.server(), replicas)?;
+        let server = link.server().clone();
+        let edition = additions.map(|additions| Edition { server, epoch, additions });
+        self.memories.learn(coupon, edition, users.iter().zip(&claims), asked_at);
+        Ok(claims)
     }
 
     /// Runs the script. Returns its reply, and the number of replicas that have its effects, if the call waits for any.
@@ -294,36 +287,6 @@ impl Shared {
         let read =
             decode(&reply, users.len()).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))?;
         Ok((read, replicas))
-    }
-
-    /// Tells the memories the result of a call. A claim that waits for its row isn't confirmed yet.
-    fn remember(&self, coupon: CouponId, users: &[UserId], asked: &Asked) {
-        let Asked { reply, asked_at, .. } = asked;
-        let Some(additions) = reply.additions else {
-            self.memories.sold_out.forget(coupon);
-            return;
-        };
-        let server = asked.link.server().clone();
-        let edition = Edition { server, epoch: asked.epoch, additions };
-        if self.durability.level() != Level::Postgres {
-            let buyers = users.iter().zip(&reply.claims);
-            let orders = buyers.filter_map(|(user, reply)| Some((*user, reply.order()?)));
-            self.memories.promised.note(coupon, edition.clone(), *asked_at, orders);
-        }
-        // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
-        // the stock, nor does a lost shard.
-        let says_something = |reply: &&Reply| {
-            !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
-        };
-        match reply.claims.iter().rfind(says_something) {
-            Some(Reply::SoldOut) => {
-                let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut);
-                let refused = reply.claims.iter().filter(is_refused).count();
-                self.memories.sold_out.note(coupon, edition, refused, *asked_at);
-            }
-            Some(_) => self.memories.sold_out.forget(coupon),
-            None => {}
-        }
     }
 }
 

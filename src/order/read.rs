@@ -21,6 +21,12 @@ pub struct Listed {
 
 /// One order, of any user.
 pub(crate) async fn find(pool: &PgPool, order: OrderId) -> sqlx::Result<Option<Order>> {
+    Ok(find_all(pool, &[order]).await?.pop())
+}
+
+/// The orders among these that have been written, of any user.
+async fn find_all(pool: &PgPool, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
+    let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
     sqlx::query_as!(
         Order,
         r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
@@ -29,10 +35,10 @@ pub(crate) async fn find(pool: &PgPool, order: OrderId) -> sqlx::Result<Option<O
                   claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
                   CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
                   (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
-           FROM orders WHERE id = $1"#,
-        order.get(),
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
     )
-    .fetch_optional(pool)
+    .fetch_all(pool)
     .await
 }
 
@@ -44,20 +50,7 @@ impl Orders {
 
     /// The orders among these that have been written, of any user.
     pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
-        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
-        sqlx::query_as!(
-            Order,
-            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      pay_cents, currency, pay_by,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
-                      CASE WHEN status = 'cancelled' THEN cancel_reason END AS cancel_reason,
-                      (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
-               FROM orders WHERE id = ANY($1)"#,
-            &ids,
-        )
-        .fetch_all(&self.pool)
-        .await
+        find_all(&self.pool, orders).await
     }
 
     /// The user's orders, newest first, from before the given one on.

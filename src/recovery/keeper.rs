@@ -279,7 +279,8 @@ impl Keeper {
         &self,
         stored: &mut [StoredLane],
     ) -> Result<Option<Failure>, Failure> {
-        let late = receipts::table::late(&self.stores.pool).await?;
+        let mut late = receipts::table::late(&self.stores.pool).await?;
+        late.sort_by_key(|receipt| receipt.coupon);
         let mut refused = None;
         for of_sale in late.chunk_by(|one, next| one.coupon == next.coupon) {
             let lane = of_sale[0].coupon.lane();

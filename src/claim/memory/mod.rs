@@ -20,10 +20,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::shutdown::Shutdown;
-use crate::store::ids::CouponId;
+use crate::claim::outcome::{ClaimOutcome, Reply};
+use crate::store::ids::{CouponId, UserId};
 use crate::store::keys::Keys;
 use crate::store::redis::{Redis, ServerId};
-use listening::Listening;
+use listening::{Edition, Listening};
 use promised::PromisedOrders;
 use sold_out::SoldOutSales;
 
@@ -38,11 +39,17 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// Empty memories. An answer of Redis is believed for the time `memory`; zero for not at all.
-    pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
+    /// Empty memories, which believe an answer of Redis about a sold-out sale, and about an order, for these times; zero for
+    /// not at all.
+    pub fn new(
+        redis: Redis,
+        keys: Keys,
+        (sold_out, promised): (Duration, Duration),
+        shutdown: Shutdown,
+    ) -> Self {
         let listening = Arc::new(Listening::default());
-        let sold_out = SoldOutSales::new(redis, keys, memory, listening.clone(), shutdown);
-        let promised = PromisedOrders::new(memory, listening.clone());
+        let sold_out = SoldOutSales::new(redis, keys, sold_out, listening.clone(), shutdown);
+        let promised = PromisedOrders::new(promised, listening.clone());
         Self { sold_out: Arc::new(sold_out), promised: Arc::new(promised), listening }
     }
 
@@ -59,6 +66,33 @@ impl Memories {
         self.listening.end();
         self.sold_out.forget_all();
         self.promised.forget_all();
+    }
+
+    /// Learns from the replies to a call, asked at `asked_at`, which found this edition of the sale; `None` if it isn't open.
+    pub fn learn<'a>(
+        &self,
+        coupon: CouponId,
+        edition: Option<Edition>,
+        replies: impl DoubleEndedIterator<Item = (&'a UserId, &'a Reply)> + Clone,
+        asked_at: Instant,
+    ) {
+        let Some(edition) = edition else { return self.sold_out.forget(coupon) };
+        let orders = replies.clone().filter_map(|(user, reply)| Some((*user, reply.order()?)));
+        self.promised.note(coupon, edition.clone(), asked_at, orders);
+        let replies = replies.map(|(_, reply)| reply);
+        // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
+        // the stock, nor does a lost shard.
+        let says_something = |reply: &&Reply| {
+            !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
+        };
+        match replies.clone().rfind(says_something) {
+            Some(Reply::SoldOut) => {
+                let refused = replies.filter(|reply| matches!(reply, Reply::SoldOut)).count();
+                self.sold_out.note(coupon, edition, refused, asked_at);
+            }
+            Some(_) => self.sold_out.forget(coupon),
+            None => {}
+        }
     }
 
     /// Notes that Redis has answered on the connection at this time: all returns of units before then have been heard.
@@ -84,10 +118,9 @@ mod tests {
     use private_servers::testing::bound_this_test;
     use tokio::time::advance;
 
-    use super::listening::Edition;
     use super::*;
     use crate::base::limits;
-    use crate::store::ids::{OrderId, UserId};
+    use crate::store::ids::OrderId;
 
     const MEMORY: Duration = Duration::from_millis(400);
 
@@ -96,7 +129,7 @@ mod tests {
     async fn forget_idle_drops_the_promised_orders_of_sales_that_were_not_asked_about_for_long() {
         bound_this_test();
         let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
-        let memories = Memories::new(redis, Keys::new("t"), MEMORY, Shutdown::default());
+        let memories = Memories::new(redis, Keys::new("t"), (MEMORY, MEMORY), Shutdown::default());
         let server = ServerId::named("a");
         // A time of 0 would be no time.
         advance(MEMORY).await;

@@ -40,12 +40,16 @@ impl ReceiptBook {
         Self { lanes: Mutex::default(), receipts_max }
     }
 
-    /// Notes promises.
-    pub fn note(&self, lane: Lane, promised: impl Iterator<Item = Receipt>) {
+    /// Notes orders that users are about to be told.
+    pub fn note(&self, coupon: CouponId, told: impl Iterator<Item = (UserId, OrderId)>) {
+        let mut told = told.peekable();
+        if told.peek().is_none() {
+            return;
+        }
         let now = Instant::now();
         let mut lanes = self.lock();
-        let page = lanes.entry(lane).or_default();
-        page.receipts.extend(promised.map(|receipt| (now, receipt)));
+        let page = lanes.entry(coupon.lane()).or_default();
+        page.receipts.extend(told.map(|(user, order)| (now, Receipt { coupon, user, order })));
         let over = page.receipts.len().saturating_sub(self.receipts_max);
         page.receipts.drain(..over);
         page.dropped += over as u64;
@@ -89,22 +93,19 @@ mod tests {
 
     use super::*;
 
-    fn receipt(n: i64) -> Receipt {
-        Receipt {
-            coupon: CouponId::compose(1, 1),
-            user: UserId::new(n).expect("an id"),
-            order: OrderId::new(1_000 + n).expect("an id"),
-        }
+    fn told(n: i64) -> (UserId, OrderId) {
+        (UserId::new(n).expect("an id"), OrderId::new(1_000 + n).expect("an id"))
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_are_dropped_and_a_look_proves_what_was_noted_before_it() {
         bound_this_test();
-        let lane = Lane::numbered(0);
+        let coupon = CouponId::compose(1, 1);
+        let lane = coupon.lane();
         let book = ReceiptBook::new(2);
         let users = || book.of(lane).iter().map(|receipt| receipt.user.get()).collect::<Vec<_>>();
         assert_eq!(book.lanes(), []);
-        book.note(lane, (1..=3).map(receipt));
+        book.note(coupon, (1..=3).map(told));
         assert_eq!((users(), book.dropped(), book.lanes()), (vec![2, 3], 1, vec![lane]));
         book.committed(lane, Instant::now());
         assert_eq!(users(), [2, 3], "they may have been noted after the look");

@@ -112,8 +112,8 @@ pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     }
 }
 
-/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the others: those were handed in
-/// late. Receipts of sales that stay closed alone wait for their recovery.
+/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the oldest of the others: those were
+/// handed in late. Receipts of sales that stay closed alone wait for their recovery.
 pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Receipt>> {
     sqlx::query_as!(
         Receipt,
@@ -128,8 +128,9 @@ pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Receipt>> {
            forgotten AS (DELETE FROM receipts WHERE order_id IN (SELECT order_id FROM known))
            SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
            FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)
-           ORDER BY coupon_id"#,
+           ORDER BY order_id LIMIT $2"#,
         Pass::Rebuild.name(),
+        i64::try_from(PAGE).unwrap_or(i64::MAX),
     )
     .fetch_all(pool)
     .await

@@ -102,12 +102,12 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
     sell(&app, coupon, 1..=1).await;
     app.write_orders().await;
     let receipts = &app.app.receipts;
-    let receipt = receipts.of(coupon.lane())[0];
+    let told = (user(1), receipts.of(coupon.lane())[0].order);
     let dropped = || figure(&app.app.metrics.page(), "flash_sale_receipts_dropped_total");
-    receipts.note(coupon.lane(), repeat_n(receipt, 149_999));
+    receipts.note(coupon, repeat_n(told, 149_999));
     app.app.receipts_pass().bounded().await;
     assert_eq!((receipts.dropped(), dropped()), (0, 0.0));
-    receipts.note(coupon.lane(), repeat_n(receipt, 5));
+    receipts.note(coupon, repeat_n(told, 5));
     app.app.receipts_pass().bounded().await;
     assert_eq!(dropped(), 5.0);
 }
