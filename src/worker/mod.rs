@@ -10,7 +10,6 @@
 //! | [load](crate::coupon::load) | every 10 s | loads sales that open soon |
 //! | [archive](crate::operator::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
-//! | [revisions](crate::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
 //! | [numbers](crate::recovery::reconcile::gauges) | every 5 s | looks up the metrics of both stores |
 //! | [reconcile](crate::recovery::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres |
 //! | [stock returns](crate::order::give_back) | twice a second | returns units of closed orders to stock |
