@@ -128,8 +128,8 @@ fn html(text: &str) -> String {
     tagged.collect()
 }
 
-/// A script or a sheet of styles without the lines that are comments, and without the spaces that lines begin with: an
-/// eighth of the bytes that a browser would load. Comments stand on lines of their own, in a sheet of styles one on each,
+/// A script or a sheet of styles without the lines that are comments or empty, and without the spaces that lines begin with:
+/// an eighth of the bytes that a browser would load. Comments stand on lines of their own, in a sheet of styles one on each,
 /// and no text of a script goes over several lines but templates, in which spaces mean nothing
 /// (`tests/it/http/pages/mod.rs` says the same).
 fn without_comments(text: &str, is_script: bool) -> String {
@@ -138,7 +138,7 @@ fn without_comments(text: &str, is_script: bool) -> String {
         inside || line.starts_with("/*")
     };
     let lines = text.split_inclusive('\n').map(|line| line.trim_start_matches(' '));
-    lines.filter(|line| !is_comment(line)).collect()
+    lines.filter(|line| !line.trim().is_empty() && !is_comment(line)).collect()
 }
 
 /// The files below a folder that have a media type.

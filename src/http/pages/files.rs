@@ -94,7 +94,7 @@ pub fn coded(headers: &HeaderMap, plain: Bytes, gzipped: impl FnOnce() -> Bytes)
 
 /// A text that the build didn't compress.
 pub fn gzip(plain: &[u8]) -> Bytes {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     let packed = encoder.write_all(plain).and_then(|()| encoder.finish());
     packed.expect("memory takes all that is written").into()
 }
