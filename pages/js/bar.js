@@ -7,6 +7,9 @@ import { send } from './session.js';
 /** Pages in the bar: key of the name, and path. */
 const PAGES = [['bar.sale', '/'], ['bar.board', '/board'], ['bar.storm', '/storm'], ['bar.redeem', '/redeem']];
 
+/** Pages that stand in the bar while one of them is looked at. */
+const DOCS = [['bar.docs', '/docs'], ['bar.problems', '/docs/problems']];
+
 /** Paths of the pages that are served here, none if there is no answer: the bar leads to no other ones. */
 export async function servedPages() {
   const reply = await send('GET', '/pages');
@@ -15,8 +18,8 @@ export async function servedPages() {
 
 export function bar(here, served, line, words, does) {
   // A claim has a page of its own, which stands in the bar while it is looked at.
-  const pages = here.startsWith('/claim/') ? [...PAGES, ['bar.trace', here]] : PAGES;
-  const shown = pages.filter(([, path]) => path === here || served.includes(path));
+  const more = here.startsWith('/claim/') ? [['bar.trace', here]] : here.startsWith('/docs') ? DOCS : [];
+  const shown = [...PAGES.filter(([, path]) => path === here || served.includes(path)), ...more];
   const nav = html`<nav aria-label=${words.of('bar.pages')}>${shown.map(([key, path]) => html`<a href=${path} aria-current=${path === here ? 'page' : nothing}>${words.of(key)}</a>`)}</nav>`;
   return head({ home: served.includes('/') ? '/' : here, line, nav, user: nothing }, words, does);
 }

@@ -10,6 +10,8 @@ export default {
   "bar.board": ["Board", "看板"],
   "bar.storm": ["Storm", "风暴"],
   "bar.redeem": ["Redeem", "核销"],
+  "bar.docs": ["Operations", "接口"],
+  "bar.problems": ["Problems", "问题代码"],
   "locked": ["For administrators", "仅限管理员"],
   "locked.no_link": ["Open the link that the demo prints, or paste an administrator's token.", "请打开演示打印的链接，或粘贴管理员令牌。"],
   "locked.invalid_code": ["This link has been used, or is of an earlier start. Start the demo again, or paste a token.", "此链接已被使用，或属于之前的启动。请重新启动演示，或粘贴令牌。"],

@@ -3,8 +3,7 @@
 import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
 import { AGAIN, Claim, OVER } from './claim.js';
-import { Clock } from './clock.js';
-import { Stream } from './stream.js';
+import { Clock, Stream } from './stream.js';
 import texts from './texts.js';
 import { deedWord, faceOf, LOST_S, ofSale, overOf, page, payByMs, wordOf } from './view.js';
 import { turnTheme, useTheme } from './theme.js';

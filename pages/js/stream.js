@@ -15,6 +15,8 @@ const STREAMS_MAX = 4;
 /** Period of the looks whether this device has slept, and the shortest sleep that counts. */
 const LOOK_MS = 1000;
 const SLEEP_MS = 5000;
+/** Messages that the time of the server is taken from. */
+const SAMPLES = 30;
 
 export class Stream {
   #of;
@@ -138,4 +140,36 @@ function afterSleep(tell) {
 
 function sleep(ms) {
   return new Promise((over) => setTimeout(over, ms));
+}
+
+/**
+ * The server's clock, as seen from here. A message can only be late, so of the differences "its time - our time" the largest
+ * one is nearest to the truth, and never beyond it: a sale never opens here before it opens there.
+ */
+export class Clock {
+  #offsets = [];
+  /** Before the first message. */
+  #guess = Date.now() - performance.now();
+
+  /** Notes that a message with this time of the server has come now. */
+  heard(serverMs) {
+    this.#offsets.push(serverMs - performance.now());
+    if (this.#offsets.length > SAMPLES) this.#offsets.shift();
+  }
+
+  /** Notes the date of a reply: until the first message it is nearer to the truth than the clock of this device. */
+  guess(serverMs) {
+    this.#guess = serverMs - performance.now();
+  }
+
+  /** Goes on over a sleep of this device; the next message counts alone. */
+  slept(ms) {
+    this.guess(this.now() + ms);
+    this.#offsets = [];
+  }
+
+  /** The server's time in ms since 1970. */
+  now() {
+    return performance.now() + (this.#offsets.length === 0 ? this.#guess : Math.max(...this.#offsets));
+  }
 }

@@ -141,24 +141,23 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, document) = routes.split_for_parts();
-    let docs = pages::docs::routes(OPENAPI, contract::document(&document));
-    let router = router.merge(problem::kinds::routes());
+    let router = router.route(OPENAPI, pages::document(contract::document(&document)));
     // Not in the document: this route is no part of the API.
     let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    let router = router.merge(docs).merge(pages::routes(http)).fallback(pages::nothing_here);
+    let router = router.merge(pages::routes(http)).fallback(pages::nothing_here);
     framed(router, http)
 }
 
 const OPENAPI: &str = "/openapi.json";
 
-/// The operations and the document of problems alone, for a listener of their own.
+/// The operations and the page of problems alone, for a listener of their own.
 pub fn operations(http: &HttpState) -> Router {
     let (router, _) = operation_routes().split_for_parts();
     // Refusals of this listener link to it, too.
-    framed(router.merge(problem::kinds::routes()), http)
+    framed(router.merge(pages::problems()), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {

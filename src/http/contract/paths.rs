@@ -10,5 +10,3 @@ pub const METRICS: &str = "/metrics";
 pub const CALLBACK: &str = "/v1/payments/callback";
 /// The route that does nothing, which claims are measured against.
 pub const NO_OP: &str = "/v1/no-op";
-/// Documentation for browsers, and the pages below it.
-pub const DOCS: &str = "/docs";

@@ -29,7 +29,6 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 use uuid::Uuid;
 
 use self::caller::Caller;
-use super::contract::paths;
 use super::problem::Problem;
 use super::state::{Front, HttpState};
 use super::tags::Held;
@@ -52,7 +51,6 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     // A reply to POST is not kept anyway.
     let private = request.method() != Method::POST && headers.contains_key(header::AUTHORIZATION);
     let (method, version) = (request.method().clone(), request.version());
-    let is_docs = request.uri().path().starts_with(paths::DOCS);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match front.bounds.pass(&caller, &method, request.uri().path()) {
         Ok(()) => {
@@ -78,7 +76,7 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, request_id);
-    secure(headers, is_docs, private);
+    secure(headers, private);
     if http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
         // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -170,16 +168,11 @@ fn log(
 
 /// A reply of the API is no page: nothing may be loaded for it, and no page may frame it.
 const API: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-/// Swagger UI has its scripts and styles in files, and its icons in its styles.
-const DOCS: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-);
 
 /// Headers that keep browsers from doing harm with a reply. A handler that has set one of them has its reasons.
-fn secure(headers: &mut HeaderMap, is_docs: bool, private: bool) {
-    let policy = if is_docs { DOCS } else { API };
+fn secure(headers: &mut HeaderMap, private: bool) {
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
-    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(API);
     if private {
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     }

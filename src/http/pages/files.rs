@@ -1,8 +1,12 @@
 //! The files of `pages/`, embedded by `build.rs`: each as it is, and compressed.
 
-use axum::body::Body;
+use std::io::Write;
+
+use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::http::tags::values;
 
@@ -73,23 +77,30 @@ impl File {
         // Weak, because it stands for both forms.
         let tag = HeaderValue::try_from(format!("W/\"{VERSION}\"")).expect("digits and letters");
         let tag = (freshness != Freshness::Never).then_some([(header::ETAG, tag)]);
-        let about = (
-            tag,
-            [
-                (header::CACHE_CONTROL, freshness.cache_control()),
-                (header::VARY, HeaderValue::from_static("accept-encoding")),
-            ],
-        );
-        if takes_gzip(headers) {
-            let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-            return (about, encoding, Body::from(self.gzipped)).into_response();
-        }
-        (about, Body::from(self.plain)).into_response()
+        let about = (tag, [(header::CACHE_CONTROL, freshness.cache_control())]);
+        let [plain, gzipped] = [self.plain, self.gzipped].map(Bytes::from_static);
+        (about, coded(headers, plain, || gzipped)).into_response()
     }
 }
 
+/// The reply with this text, without its type: compressed for a client that takes that.
+pub fn coded(headers: &HeaderMap, plain: Bytes, gzipped: impl FnOnce() -> Bytes) -> Response {
+    let vary = [(header::VARY, "accept-encoding")];
+    match takes_gzip(headers) {
+        true => (vary, [(header::CONTENT_ENCODING, "gzip")], gzipped()).into_response(),
+        false => (vary, plain).into_response(),
+    }
+}
+
+/// A text that the build didn't compress.
+pub fn gzip(plain: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let packed = encoder.write_all(plain).and_then(|()| encoder.finish());
+    packed.expect("memory takes all that is written").into()
+}
+
 /// Whether `Accept-Encoding` names gzip, and doesn't refuse it by `q=0`.
-pub fn takes_gzip(headers: &HeaderMap) -> bool {
+fn takes_gzip(headers: &HeaderMap) -> bool {
     values(headers, header::ACCEPT_ENCODING).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         let weight = weight.trim().strip_prefix("q=").map(str::trim);

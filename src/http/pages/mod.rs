@@ -20,26 +20,27 @@ mod first;
 // The guard of what only the demo has.
 mod here;
 
-// Swagger UI.
-pub mod docs;
-
 // The embedded files.
 pub mod files;
 
 use std::future::ready;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::time::timeout;
 use tower_http::csrf::CsrfLayer;
 
 use super::extract::Id;
 use super::frame::reply::Json;
 use super::problem::Problem;
+use super::problem::kinds::DOCUMENT;
 use super::state::HttpState;
 use super::tags::values;
 use crate::base::config::Page;
@@ -99,7 +100,8 @@ impl Served {
 /// Routes of the pages that are served.
 pub fn routes(http: &HttpState) -> Router<HttpState> {
     let served = Served::here(http);
-    let mut routes = Router::new();
+    let mut routes =
+        problems().route("/docs", page("docs.html")).route("/docs/", page("docs.html"));
     if served.pages.contains(&SHOP) {
         routes = routes.route(SHOP, page("shop.html")).route("/sale/{coupon}", get(sale));
         routes = routes.route(REDEEM, page("redeem.html"));
@@ -110,11 +112,29 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
     if served.pages.contains(&STORM) {
         routes = routes.merge(demo());
     }
-    if !served.pages.is_empty() {
-        let list = move || ready(([(header::CACHE_CONTROL, "no-store")], Json(served.clone())));
-        routes = routes.route("/assets/{version}/{*name}", get(asset)).route("/pages", get(list));
-    }
-    routes
+    let list = move || ready(([(header::CACHE_CONTROL, "no-store")], Json(served.clone())));
+    routes.route("/pages", get(list))
+}
+
+/// The page of problems, to which refusals link on each listener, and the files of all pages.
+pub fn problems() -> Router<HttpState> {
+    Router::new()
+        .route(DOCUMENT, page("problems.html"))
+        .route("/assets/{version}/{*name}", get(asset))
+}
+
+/// The route of the document that the page of the operations shows. It is written once, when it is first asked for.
+pub fn document(document: Value) -> MethodRouter<HttpState> {
+    let forms = Arc::new(LazyLock::new(move || {
+        let plain = Bytes::from(document.to_string());
+        let gzipped = files::gzip(&plain);
+        (plain, gzipped)
+    }));
+    get(move |headers: HeaderMap| {
+        let (plain, gzipped) = &**forms;
+        let reply = files::coded(&headers, plain.clone(), || gzipped.clone());
+        ready(([(header::CONTENT_TYPE, "application/json")], reply).into_response())
+    })
 }
 
 /// Routes that only the demo has. Each handler begins with the guard [`here::Here`].
@@ -163,11 +183,11 @@ async fn sale(
     let Some(painted) = painted else {
         return reply(page, page.reply(&headers, Freshness::Asked));
     };
-    let about = [
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::VARY, HeaderValue::from_static("accept-language")),
-    ];
-    reply(page, (about, painted).into_response())
+    let about =
+        [(header::CACHE_CONTROL, "no-cache"), (header::VARY, "accept-encoding, accept-language")];
+    let painted = Bytes::from(painted);
+    let coded = files::coded(&headers, painted.clone(), || files::gzip(&painted));
+    reply(page, (about, coded).into_response())
 }
 
 /// The answer at a wrong path: a page for browsers, where there is a shop, and a problem for programs.

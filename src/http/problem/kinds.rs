@@ -1,13 +1,9 @@
-//! All kinds of problems. The table is docs/problems.md itself: titles and statuses of problem bodies, the page
-//! `/docs/problems` and the codes of each operation in `/openapi.json` are read from it.
+//! All kinds of problems. The table is docs/problems.md itself: titles and statuses of problem bodies and the codes of each
+//! operation in `/openapi.json` are read from it, and `build.rs` makes the page `/docs/problems` of it.
 
-use std::fmt::Write;
 use std::sync::LazyLock;
 
-use axum::Router;
 use axum::http::StatusCode;
-use axum::response::Html;
-use axum::routing::get;
 
 /// A kind of problem, which is a row of the table.
 #[derive(Debug)]
@@ -20,8 +16,6 @@ pub struct Kind {
     pub title: &'static str,
     /// State of things that it tells of.
     pub meaning: &'static str,
-    /// The client's remedy.
-    remedy: &'static str,
 }
 
 /// Path of the document; a code follows behind `#`.
@@ -31,12 +25,12 @@ static TABLE: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     let rows = include_str!("../../../docs/problems.md").lines();
     let kind = |row: &'static str| {
         let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-        let &[code, status, title, meaning, remedy] = &cells[..] else {
+        let &[code, status, title, meaning, _] = &cells[..] else {
             panic!("a row of docs/problems.md has five cells: {row}");
         };
         let code = code.trim_end_matches('`');
         let status = status.parse().expect("the second cell is a status");
-        Kind { code, status, title, meaning, remedy }
+        Kind { code, status, title, meaning }
     };
     rows.filter_map(|line| line.strip_prefix("| `")).map(kind).collect()
 });
@@ -51,27 +45,6 @@ impl Kind {
         let kind = TABLE.iter().find(|kind| kind.code == code);
         kind.unwrap_or_else(|| panic!("docs/problems.md has no {code}"))
     }
-}
-
-/// The document for people.
-pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new().route(DOCUMENT, get(|| async { Html(page()) }))
-}
-
-fn page() -> String {
-    let mut page = String::from(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Problems - flash-sale</title>\n\
-         <h1>Problems</h1>\n<p><a href=\"/docs/\">All operations</a></p>\n",
-    );
-    for Kind { code, status, title, meaning, remedy } in TABLE.iter() {
-        let words = format!("{meaning} {remedy}").replace('&', "&amp;").replace('<', "&lt;");
-        let status = status.as_u16();
-        let _ = writeln!(
-            page,
-            "<h2 id=\"{code}\">{title}</h2>\n<p><code>{code}</code>, {status}. {words}</p>"
-        );
-    }
-    page + "</html>\n"
 }
 
 #[cfg(test)]
@@ -90,9 +63,8 @@ mod tests {
         assert_eq!(codes.len(), TABLE.len());
         for kind in TABLE.iter() {
             assert!(kind.status.is_client_error() || kind.status.is_server_error(), "{kind:?}");
-            for text in [kind.meaning, kind.remedy] {
-                assert!(text.ends_with('.') && text.starts_with(char::is_uppercase), "{text}");
-            }
+            let text = kind.meaning;
+            assert!(text.ends_with('.') && text.starts_with(char::is_uppercase), "{text}");
         }
     }
 

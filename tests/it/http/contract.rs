@@ -185,14 +185,30 @@ fn texts(value: &Value) -> Vec<&str> {
 async fn every_kind_of_problem_has_its_place_in_one_document() {
     let app = TestApp::start().await;
     let rows = include_str!("../../../docs/problems.md").lines();
-    let codes = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next());
-    let codes: BTreeSet<&str> = codes.collect();
-    assert!(codes.contains("sold_out") && codes.len() > 40, "{codes:?}");
+    let rows: Vec<&str> = rows.filter_map(|row| row.strip_prefix("| `")).collect();
+    assert!(rows.len() > 40, "{rows:?}");
     let page = app.get("/docs/problems", "").await;
     assert!(page.header("content-type").starts_with("text/html"), "{page:?}");
     let page = page.body.as_str().expect("a text");
-    for code in codes {
-        assert!(page.contains(&format!("id=\"{code}\"")), "{code} has no place");
+    let document = app.get("/openapi.json", "").await.body;
+    let required = document["components"]["schemas"]["Problem"]["allOf"][1]["required"].as_array();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+        let &[code, status, title, _, remedy] = &cells[..] else { panic!("{row}") };
+        assert!(remedy.ends_with('.') && remedy.starts_with(char::is_uppercase), "{remedy}");
+        let code = code.trim_end_matches('`');
+        let (_, place) = page
+            .split_once(&format!("<article class=\"panel\" id=\"{code}\">"))
+            .unwrap_or_else(|| panic!("{code} has no place"));
+        let (_, example) = place.split_once("<pre>").expect("it has an example");
+        let (example, _) = example.split_once("</pre>").expect("an end");
+        let body: Value = serde_json::from_str(example).expect("an example is JSON");
+        assert_eq!(body["type"], format!("/docs/problems#{code}"));
+        assert_eq!(body["status"].to_string(), status);
+        assert_eq!((&body["code"], &body["title"]), (&json!(code), &json!(title)));
+        for member in required.expect("members of each problem") {
+            assert!(!body[member.as_str().expect("a name")].is_null(), "{code}: {member}");
+        }
     }
 }
 

@@ -17,6 +17,9 @@ mod storm;
 // The page of one claim.
 mod trace;
 
+// The pages for programmers.
+mod docs;
+
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 

@@ -3,6 +3,7 @@
 use fantoccini::key::Key;
 use private_servers::testing::eventually;
 
+use crate::access::look;
 use crate::support::{Device, Shop, Tab};
 
 /// The times that the page shows, of steps that are known.
@@ -103,12 +104,7 @@ async fn claimed(shop: &Shop, device: Device) -> Tab {
 /// Checks a state in both themes.
 async fn check(tab: &Tab, device: Device, words: &str) {
     tab.reads(words).await;
-    tab.assert_fits().await;
-    for _ in 0..2 {
-        tab.click("header button").await;
-        let theme = tab.eval("return document.documentElement.dataset.theme").await;
-        tab.assert_accessible(&format!("{words}, {device:?}, {theme}")).await;
-    }
+    look(tab, device, words).await;
 }
 
 async fn all_known(tab: &Tab) {
