@@ -1,4 +1,5 @@
-//! Prepares what the binary embeds: the pages, each file also compressed, as the table of `src/http/pages/files.rs`.
+//! Prepares what the binary embeds: the pages and documents that they lead to, each file also compressed, as the table of
+//! `src/http/pages/files.rs`.
 //! `sqlx::migrate!` embeds the migrations, but stable Rust can't tell cargo that it read a folder.
 
 use std::error::Error;
@@ -18,6 +19,9 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("svg", "image/svg+xml"),
 ];
 
+/// Documents that the board leads to.
+const DOCUMENTS: [&str; 2] = ["docs/alarms.md", "docs/reconcile.md"];
+
 /// Place of the assets' path in the pages.
 const PLACEHOLDER: &str = "{{assets}}";
 
@@ -26,6 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=pages");
     let mut files = Vec::new();
     find(Path::new("pages"), &mut files)?;
+    for document in DOCUMENTS {
+        println!("cargo:rerun-if-changed={document}");
+        files.push((PathBuf::from(document), "text/plain; charset=utf-8"));
+    }
     files.sort();
     let mut sum = Crc::new();
     for (path, _) in &files {
@@ -40,7 +48,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         if media_type.starts_with("text/html") {
             let text = String::from_utf8(bytes)?;
             bytes = text.replace(PLACEHOLDER, &format!("/assets/{version}")).into_bytes();
-        } else if !path.starts_with("pages/vendor") && media_type.starts_with("text/") {
+        } else if path.starts_with("pages")
+            && !path.starts_with("pages/vendor")
+            && media_type.starts_with("text/")
+        {
             let is_script = media_type.starts_with("text/javascript");
             bytes = without_comments(&String::from_utf8(bytes)?, is_script).into_bytes();
         }
@@ -50,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         encoder.write_all(&bytes)?;
         fs::write(&gzipped, encoder.finish()?)?;
         fs::write(&plain, bytes)?;
-        let name = path.strip_prefix("pages")?;
+        let name = path.strip_prefix("pages").unwrap_or(path);
         writeln!(
             table,
             "File {{ name: {name:?}, media_type: {media_type:?}, plain: include_bytes!({plain:?}), gzipped: include_bytes!({gzipped:?}) }},"
