@@ -68,10 +68,10 @@ function poster(storm, plan, quiet, words) {
     </section>`;
 }
 
-/** The four numbers that matter: those of the verdict, and until then what is known. Only the verdict knows who has lost. */
-function scoreOf({ verdict, stock, left, rows, repeats }) {
+/** The four numbers that matter: those of the verdict, and until then what is known: while Redis can't tell, what shoppers were told. Only the verdict knows who has lost. */
+function scoreOf({ verdict, stock, left, rows, counts, repeats }) {
   if (verdict) return { sold: verdict.sold, oversold: verdict.oversold, lost: verdict.lost, twice: verdict.twice };
-  return { sold: left === null ? null : stock - left, oversold: rows === null ? null : Math.max(0, rows - stock), lost: null, twice: repeats.other };
+  return { sold: left === null ? counts.won ?? 0 : stock - left, oversold: rows === null ? null : Math.max(0, rows - stock), lost: null, twice: repeats.other };
 }
 
 function numberOf(value, words) {

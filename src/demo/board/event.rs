@@ -1,5 +1,7 @@
 //! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -60,9 +62,16 @@ impl<T> Look<T> {
         !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
     }
 
-    /// Time of the last look that ended well.
-    pub fn at_ms(&self) -> Option<i64> {
-        self.at.map(|(ms, _)| ms)
+    fn line(
+        &self,
+        name: &'static str,
+        ping: fn(&T) -> Duration,
+        detail: String,
+        is_fault: bool,
+    ) -> StoreLine {
+        let ping_ms = self.facts.as_ref().map(|facts| ping(facts).as_secs_f64() * 1_000.0);
+        let at = self.at.map(|(ms, _)| ms);
+        StoreLine { name, is_there: self.is_fresh(), at, ping_ms, detail, is_fault }
     }
 }
 
@@ -203,7 +212,7 @@ impl BoardEvent {
             records: postgres.map(|postgres| postgres.records.clone()).unwrap_or_default(),
             processes: together.processes,
             lanes: lanes(sources, fresh),
-            stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],
+            stores: stores(seen, sources),
         }
     }
 }
@@ -265,29 +274,16 @@ fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
     sources.lanes.all().into_iter().map(lane).collect()
 }
 
-fn store_of_redis(seen: &Seen, sources: &Sources) -> StoreLine {
+fn stores(seen: &Seen, sources: &Sources) -> Vec<StoreLine> {
     let (level, fault) = sources.durability.report();
-    StoreLine {
-        name: "redis",
-        is_there: seen.redis.is_fresh(),
-        at: seen.redis.at_ms(),
-        ping_ms: seen.redis.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
-        is_fault: fault.is_some(),
-        detail: fault.map_or_else(|| level.to_string(), |fault| format!("{level}: {fault}")),
-    }
-}
-
-fn store_of_postgres(seen: &Seen, sources: &Sources) -> StoreLine {
+    let told = fault.as_ref().map_or_else(|| level.to_string(), |it| format!("{level}: {it}"));
     let pool = &sources.stores.pool;
-    let in_use = pool.size() as usize - pool.num_idle().min(pool.size() as usize);
-    StoreLine {
-        name: "postgres",
-        is_there: seen.postgres.is_fresh(),
-        at: seen.postgres.at_ms(),
-        ping_ms: seen.postgres.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
-        is_fault: false,
-        detail: format!("{in_use} / {}", pool.options().get_max_connections()),
-    }
+    let in_use = (pool.size() as usize).saturating_sub(pool.num_idle());
+    let used = format!("{in_use} / {}", pool.options().get_max_connections());
+    vec![
+        seen.redis.line("redis", |facts| facts.ping, told, fault.is_some()),
+        seen.postgres.line("postgres", |facts| facts.ping, used, false),
+    ]
 }
 
 #[cfg(test)]

@@ -325,7 +325,7 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
     shop.other_claims(&coupon).await;
     eventually("the recovery", async || {
         let panel = tab.text("#panel-recoveries").await;
-        !panel.is_empty() && !panel.contains("not finished")
+        !panel.is_empty() && !panel.contains("under way")
     })
     .await;
     let cell = async |name| tab.text(&format!("#panel-recoveries td[data-label='{name}']")).await;
