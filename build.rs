@@ -1,5 +1,5 @@
-//! Prepares what the binary embeds: the pages, that of problems made of docs/problems.md, each file also compressed, as the
-//! table of `src/http/pages/files.rs`.
+//! Prepares what the binary embeds: the pages, that of problems made of docs/problems.md, and documents that they lead to,
+//! each file also compressed, as the table of `src/http/pages/files.rs`.
 //! `sqlx::migrate!` embeds the migrations, but stable Rust can't tell cargo that it read a folder.
 
 use std::error::Error;
@@ -18,6 +18,9 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("js", "text/javascript; charset=utf-8"),
     ("svg", "image/svg+xml"),
 ];
+
+/// Documents that the board leads to.
+const DOCUMENTS: [&str; 2] = ["docs/alarms.md", "docs/reconcile.md"];
 
 /// Place of the assets' path in the pages.
 const PLACEHOLDER: &str = "{{assets}}";
@@ -45,6 +48,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let problems = problems(&fs::read_to_string("docs/problems.md")?)?;
     let mut files = Vec::new();
     find(Path::new("pages"), &mut files)?;
+    for document in DOCUMENTS {
+        println!("cargo:rerun-if-changed={document}");
+        files.push((PathBuf::from(document), "text/plain; charset=utf-8"));
+    }
     files.sort();
     let mut sum = Crc::new();
     sum.update(problems.as_bytes());
@@ -61,7 +68,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let text = String::from_utf8(bytes)?;
             let text = text.replace(PLACEHOLDER, &format!("/assets/{version}"));
             bytes = text.replace(PROBLEMS, &problems).into_bytes();
-        } else if !path.starts_with("pages/vendor") && media_type.starts_with("text/") {
+        } else if path.starts_with("pages")
+            && !path.starts_with("pages/vendor")
+            && media_type.starts_with("text/")
+        {
             let is_script = media_type.starts_with("text/javascript");
             bytes = without_comments(&String::from_utf8(bytes)?, is_script).into_bytes();
         }
@@ -71,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         encoder.write_all(&bytes)?;
         fs::write(&gzipped, encoder.finish()?)?;
         fs::write(&plain, bytes)?;
-        let name = path.strip_prefix("pages")?;
+        let name = path.strip_prefix("pages").unwrap_or(path);
         writeln!(
             table,
             "File {{ name: {name:?}, media_type: {media_type:?}, plain: include_bytes!({plain:?}), gzipped: include_bytes!({gzipped:?}) }},"

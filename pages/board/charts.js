@@ -8,18 +8,22 @@ const SPANS = [60, 120, 300];
 /** Labels of the time, as parts of the span before now. */
 const LABELS = { desk: [0.8, 0.6, 0.4, 0.2], phone: [0.8, 0.4] };
 /** Width and height in units of the text: those of the place, more or less. */
-const SIZES = { desk: [640, 210], phone: [340, 170] };
+const SIZES = { desk: [640, 130], phone: [340, 120] };
 /** Room for the figures beside and below. */
 const LEFT = 46;
 const BOTTOM = 22;
 /** Time without a point that is a gap. */
 const GAP_MS = 3000;
 
-/** `lines` are `{key, name, of}`: `of` returns the number of a point, or null. `now` is the end of the time shown. */
-export function chart(label, lines, points, now, words) {
+/**
+ * `lines` are `{key, name, of}`: `of` returns the number of a point, or null. `now` is the end of the time shown. Lines of
+ * zeros are a sentence.
+ */
+export function chart(key, lines, points, now, words) {
   const age = points.length === 0 ? 0 : now - points[0].t_ms;
   const span = 1000 * (SPANS.find((seconds) => age <= 1000 * seconds) ?? SPANS.at(-1));
   const shown = points.filter((point) => point.t_ms > now - span);
+  if (shown.every((point) => lines.every((line) => !line.of(point)))) return html`<p class="none">${words.say(`${key}.none`, { ms: Math.max(1000, Math.min(age, span)) })}</p>`;
   const size = window.innerWidth < 720 ? 'phone' : 'desk';
   const [width, height] = SIZES[size];
   const top = ceiling(Math.max(4, ...shown.flatMap((point) => lines.map((line) => line.of(point) ?? 0))));
@@ -29,8 +33,8 @@ export function chart(label, lines, points, now, words) {
   return html`
     <ul class="legend">${lines.map((line) => html`
       <li><svg viewBox="0 0 24 8" aria-hidden="true"><path class="line-${line.key}" d="M0 4H24"/></svg>${line.name} <b>${last ? words.count(line.of(last)) : '–'}</b></li>`)}</ul>
-    <svg class="chart" viewBox="0 0 ${width} ${height + 6}" role="img" aria-label=${label}>
-      ${[0, 1, 2, 3, 4].map((step) => svg`
+    <svg class="chart" viewBox="0 0 ${width} ${height + 6}" role="img" aria-label=${words.of(key)}>
+      ${[0, 2, 4].map((step) => svg`
         <path class="grid" d="M${LEFT} ${y((top * step) / 4).toFixed(1)}H${width}"/>
         <text x=${LEFT - 8} y=${(y((top * step) / 4) + 4).toFixed(1)} text-anchor="end">${words.short((top * step) / 4)}</text>`)}
       ${LABELS[size].map((part) => now - part * span).map((ms) => svg`

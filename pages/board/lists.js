@@ -1,10 +1,61 @@
-// Lists of what waits for a decision, of recoveries, and of what the staff has done.
+// Lists: of what is wrong, each problem with its cause, the remedy, the command to paste and its section in the
+// documentation; of what waits for a decision, of recoveries, and of what the staff has done.
 
 import { html, nothing } from '../vendor/lit-html.js';
-import { chip, deed, panel, table } from './parts.js';
+import { chip, deed, icon, panel, table } from './parts.js';
+
+/** Of each problem: its section in docs/alarms.md, and commands that show or mend it. */
+const GUIDES = {
+  lost: ['ProcessDown', 'flash-sale doctor'],
+  stale: ['ProcessDown', 'flash-sale doctor'],
+  redis_away: ['ClaimsUnavailable', 'flash-sale doctor'],
+  postgres_away: ['ClaimsNotWritten', 'flash-sale doctor'],
+  postgres_away_waiting: ['ClaimsNotWritten', 'flash-sale doctor'],
+  disagree: ['StoresDisagree', 'flash-sale reconcile', 'flash-sale reconcile'],
+  not_kept: ['RedisLostData'],
+  letters: ['DeadLetters'],
+  not_conserved: ['UnitsNotConserved', 'flash-sale reconcile'],
+  lanes_closed: ['LaneStaysClosed', 'flash-sale recover --dry-run'],
+  log_unreadable: ['ClaimsNotWritten', 'flash-sale doctor'],
+  not_durable: ['RedisTakesNoClaims', 'flash-sale doctor'],
+  no_worker: ['NoWorker', 'flash-sale serve --roles worker'],
+  no_api: ['ProcessDown', 'flash-sale serve --roles api'],
+  silent: ['ProcessDown', 'curl -fsS 127.0.0.1:9090/readyz'],
+  broke_off: ['ComparisonOverdue', 'flash-sale reconcile'],
+  old_entry: ['ClaimsNotWritten', 'flash-sale doctor'],
+  held: ['PaymentHeld'],
+  refunds: ['RefundOverdue'],
+  postponed: ['ItemsPostponed'],
+};
 
 /** Stands for a value that is null. */
 const NONE = '–';
+
+/** A section of a document, which the service has beside its pages as text. */
+export function guide(file, heading) {
+  return `${new URL(`../docs/${file}`, import.meta.url).pathname}#:~:text=${encodeURIComponent(heading)}`;
+}
+
+/** The problems among the sentences; nothing without any. */
+export function problems(found, words, does) {
+  const all = found.filter(({ key }) => key in GUIDES);
+  if (all.length === 0) return nothing;
+  return panel('problems', words, nothing, html`<ul class="problems">${all.map((one) => problem(one, words, does))}</ul>`, 'full');
+}
+
+function problem(one, words, does) {
+  const [section, ...commands] = GUIDES[one.key];
+  const about = one.key.replace('_waiting', '').replace('stale', 'lost');
+  return html`
+    <li data-tone=${one.tone} data-key=${one.key}>
+      <h3>${icon(one.tone)}<span>${words.say(`sentence.${one.key}`, one)}</span></h3>
+      ${one.detail ? html`<p class="detail" lang="en">${one.detail}</p>` : nothing}
+      <p>${words.of(`cause.${about}`)}</p>
+      <p><b>${words.of('problems.do')}</b> ${words.of(words.has(`remedy.${about}`) ? `remedy.${about}` : 'remedy')}</p>
+      ${commands.map((command) => html`<p class="command"><code>${command}</code>${navigator.clipboard ? html`<button class="other small" type="button" @click=${() => does.copy(command)}>${words.of('do.copy')}</button>` : nothing}</p>`)}
+      <p><a href=${guide('alarms.md', `## ${section}`)} target="_blank">${words.of('problems.more')}<span class="unseen">: ${section}</span></a></p>
+    </li>`;
+}
 
 /** What waits for a person, each thing with its deeds; nothing without any. */
 export function waiting(it, words, does) {
@@ -12,7 +63,7 @@ export function waiting(it, words, does) {
   const reasons = [...new Set(it.waiting.filter((one) => one.kind === 'dead_letter').map((one) => one.reason))];
   const content = table('waiting', [
     ['what', (one) => html`<b>${words.of(`waits.${one.kind}`)}</b>`, 'when'],
-    ['why', (one) => html`<span lang="en">${one.detail} <span class="aside">${one.what_to_do}</span></span>`],
+    ['why', (one) => html`<span lang="en">${one.detail} <span class="aside">${one.what_to_do}</span></span>${one.kind === 'finding' ? html` <a href=${guide('reconcile.md', `### \`${one.reason}\``)} target="_blank">${words.of('problems.more')}</a>` : nothing}`],
     ['since', (one) => since(one.since, it, words), 'when'],
     ['deeds', (one) => deedsOn(one, words, does), 'deeds'],
   ], it.waiting, words);

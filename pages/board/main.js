@@ -5,7 +5,8 @@ import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { render } from '../vendor/lit-html.js';
-import { emptyValues, idOf, requestOf, valuesOf } from './deeds.js';
+import { emptyValues, idOf, lineOf, requestOf, valuesOf } from './dialogs.js';
+import { foundBy } from './sales.js';
 import { sentences } from './verdict.js';
 import { page } from './view.js';
 import { BoardWords } from './wording.js';
@@ -14,16 +15,20 @@ const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
 /** Lists that no event has: path, and name in the reply. The book of changes is for administrators alone. */
 const LISTS = { book: ['/v1/audit?limit=20', 'entries'], regular: ['/v1/coupons?kind=regular&limit=100', 'coupons'] };
-/** Pause between two looks at the regular coupons. */
+/** Pause between two looks at what no event has: the lists, a sale that was opened by its id, and all while the page is hidden. */
 const LIST_MS = 15_000;
+/** Time over which the units sold a second are counted. */
+const SOLD_MS = 5000;
 const FINAL = ['invalid_token', 'forbidden'];
 
 const words = new BoardWords();
-const state = { board: null, book: null, regular: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, book: null, regular: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, other: null, find: '', findCode: null, all: false, rates: new Map(), dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
 let readAt = 0;
 const reads = {};
+/** Of each sale, its units at the last moments. */
+const sold = new Map();
 /** The dialog that was opened last. */
 let shown = null;
 
@@ -43,7 +48,31 @@ const does = {
   readLists,
   pick(coupon) {
     // A new one that is still to come is no longer wanted, nor is a dialog that waits for the values of the last one.
-    Object.assign(state, { coupon, wanted: null, dialog: null });
+    Object.assign(state, { coupon, wanted: null, dialog: null, find: '', findCode: null });
+    paint();
+  },
+  search({ target }) {
+    Object.assign(state, { find: target.value, findCode: null });
+    paint();
+  },
+  async find(event) {
+    event.preventDefault();
+    const text = state.find.trim();
+    const found = foundBy(state);
+    const exact = found.find((one) => idOf(one) === text);
+    if (text === '') return;
+    if (!exact && /^\d+$/.test(text)) await openAny(text);
+    else if (found.length > 0) does.pick(idOf(exact ?? found[0]));
+    else state.findCode = 'coupon_not_found';
+    paint();
+  },
+  showAll() {
+    state.all = !state.all;
+    paint();
+  },
+  async copy(text) {
+    await navigator.clipboard.writeText(text);
+    notice({ ok: true, status: 200, body: {} }, 'done.copy');
     paint();
   },
   open,
@@ -70,7 +99,9 @@ const does = {
 
 function paint() {
   state.ageMs = performance.now() - heardAt;
-  document.title = `${words.of('title')} · flash-sale`;
+  const [worst] = sentences(state);
+  const mark = { bad: '⚠ ', warn: '⚠ ', good: '✓ ' }[state.locked ? 'quiet' : worst.tone] ?? '';
+  document.title = `${mark}${mark === '⚠ ' ? `${words.say(`sentence.${worst.key}`, worst)} · ` : ''}${words.of('title')} · flash-sale`;
   render(page(state, words, does), document.getElementById('page'));
   say();
 }
@@ -78,8 +109,8 @@ function paint() {
 /** Speaks the first sentence when it has become another one, without digits. */
 function say() {
   if (state.board === null) return;
-  const [{ key }] = sentences(state);
-  if (said !== '' && key !== said) document.getElementById('said').textContent = words.say(`sentence.${key}`, {}).replace(/–|\d/g, '');
+  const [{ key, text }] = sentences(state);
+  if (said !== '' && key !== said) document.getElementById('said').textContent = words.say(`sentence.${key}`, { text }).replace(/–|0 (ms|毫秒)/g, '');
   said = key;
 }
 
@@ -99,11 +130,35 @@ async function open(kind, thing = null, name = null) {
   state.dialog.values.key = state.dialog.key;
   const mine = state.dialog;
   if (kind === 'edit') await fill(mine);
+  if (['discard', 'discard_all'].includes(kind)) readEntries(mine);
   // The coupon may come late: by then another dialog may be here, or may have been and gone.
   if (state.dialog !== mine) return;
   paint();
   shown = mine;
   document.getElementById('dialog').showModal();
+}
+
+/** Shows what would be discarded, as it stands in the log. Until then, nothing is. */
+async function readEntries(dialog) {
+  const ofReason = state.board.waiting.filter(({ kind, reason }) => kind === 'dead_letter' && reason === dialog.thing);
+  const ids = dialog.kind === 'discard' ? [dialog.thing] : ofReason.map(({ id }) => id);
+  dialog.entries = null;
+  const replies = await Promise.all(ids.map((id) => send('GET', `/v1/dead-letters/${id}`)));
+  const refused = replies.find(({ ok }) => !ok);
+  if (refused) Object.assign(dialog, { code: refused.code, detail: refused.body.detail ?? '' });
+  else dialog.entries = replies.map(({ body }) => body);
+  paint();
+}
+
+/** Opens a sale that the event doesn't have, or looks at it once more. */
+async function openAny(coupon) {
+  const [about, progress] = await Promise.all(['', '/progress'].map((of) => send('GET', `/v1/coupons/${coupon}${of}`)));
+  if (about.ok) {
+    state.other = lineOf(about.body, progress.body.stores, state.board.now);
+    if (coupon !== state.coupon) does.pick(coupon);
+  } else {
+    state.findCode = about.code;
+  }
 }
 
 /** Fills the dialog with the coupon as it is now. */
@@ -117,7 +172,7 @@ async function fill(dialog) {
 async function submit(event) {
   event.preventDefault();
   const { dialog } = state;
-  if (dialog.busy) return;
+  if (dialog.busy || dialog.entries === null) return;
   const values = Object.fromEntries(new FormData(event.target));
   Object.assign(dialog, { code: null, values: { ...dialog.values, ...values } });
   const { method, path, body, headers } = requestOf(dialog, words);
@@ -168,7 +223,7 @@ function choose() {
   // Until Postgres has told the sales, there is nothing to choose from.
   if (!state.board?.stores.some(({ name, at }) => name === 'postgres' && at !== null)) return;
   const { sales, now } = state.board;
-  const all = [...sales, ...state.regular];
+  const all = [...sales, ...state.regular, ...(state.other ? [state.other] : [])];
   const isThere = (id) => all.some((one) => idOf(one) === id);
   if (isThere(state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
   if (!isThere(state.coupon)) state.coupon = idOf(sales.find((sale) => sale.state === 'active' && sale.closes_ms > now) ?? all[0]) ?? state.coupon;
@@ -202,10 +257,20 @@ function heard({ event, line, refused, sleptMs }) {
   if (event) {
     state.board = event;
     heardAt = performance.now();
-    state.points = [...state.points, event.point].slice(-POINTS_MAX);
+    // Without Redis nothing is counted, which is no zero.
+    if (event.stores.some(({ name, is_there: isThere }) => name === 'redis' && isThere)) state.points = [...state.points, event.point].slice(-POINTS_MAX);
+    state.rates = new Map(event.sales.map((sale) => [sale.coupon_id, soldRate(sale)]));
     choose();
   }
   paint();
+}
+
+/** Units that a sale has sold a second, of late; null while that isn't known. A restock is no sale. */
+function soldRate({ coupon_id: coupon, total, left }) {
+  const { now } = state.board;
+  const before = (sold.get(coupon) ?? []).filter((one) => one.total === total && one.now > now - SOLD_MS && one.now < now);
+  sold.set(coupon, left === null ? [] : [...before, { now, total, left }]);
+  return left === null || before.length === 0 ? null : Math.max(0, (1000 * (before[0].left - left)) / (now - before[0].now));
 }
 
 function watch() {
@@ -224,8 +289,18 @@ async function start() {
   // The age of the last event grows by itself.
   setInterval(() => {
     if (state.board !== null && performance.now() - heardAt > 2000) paint();
-    if (!document.hidden && state.locked === null && performance.now() > readAt) read('regular');
+    if (state.locked !== null || performance.now() < readAt) return;
+    read('regular');
+    if (state.other && idOf(state.other) === state.coupon) openAny(state.coupon).then(paint);
+    // The title of a tab tells the state, also of one that nobody looks at: it has no stream.
+    if (document.hidden) ask('/v1/board', FINAL).then(heard);
   }, 1000);
+  // A menu closes once something else is clicked on, or one of its actions.
+  for (const name of ['click', 'keydown']) {
+    document.addEventListener(name, ({ key = 'Escape', target }) => {
+      if (key === 'Escape') document.querySelectorAll('.menu[open]').forEach((one) => target.closest('summary')?.parentElement !== one && (one.open = false));
+    });
+  }
 }
 
 start();

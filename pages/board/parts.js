@@ -31,6 +31,20 @@ export function button(key, words, act, busy) {
   return html`<button class="other small" type="button" id="do-${key}" @click=${act} aria-disabled=${busy ? 'true' : 'false'}>${words.of(`do.${key}`)}</button>`;
 }
 
+/** Rare actions, behind one button. */
+export function menu(name, actions, words) {
+  return html`<details class="menu" id="menu-${name}"><summary class="other small" aria-label=${words.of('do.more')}>⋯</summary><div>${actions}</div></details>`;
+}
+
+/** A figure with its name. */
+export function tile(key, value, words, { unit, bar, aside, tone } = {}) {
+  return html`
+    <div id="tile-${key}"><dt>${words.of(`tile.${key}`)}</dt>
+      <dd><b class=${tone ?? ''}>${value}</b>${unit ? html` <span class="unit">${unit}</span>` : nothing}</dd>
+      ${bar ? html`<dd><progress max=${bar[1]} value=${bar[0]} aria-label=${words.of(`tile.${key}`)}></progress></dd>` : nothing}
+      ${aside ? html`<dd class="aside">${aside}</dd>` : nothing}</div>`;
+}
+
 /** A button in the row of an item. */
 export function deed(key, words, act) {
   return html`<button class="other small ${key}" type="button" @click=${act}>${words.of(`do.${key}`)}</button>`;

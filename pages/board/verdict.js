@@ -65,20 +65,22 @@ function troubles(board) {
   const found = [];
   const say = (key, more) => found.push({ tone: 'bad', key, ...more });
   const { redis, postgres, ...its } = facts(board);
-  if (!redis?.is_there) say('redis_away');
+  // Other processes may be answered: a store is away for the one that has looked.
+  const text = board.process;
+  if (!redis?.is_there) say('redis_away', { text });
   if (!postgres?.is_there) {
-    if (redis?.is_there && board.backlog !== null) say('postgres_away_waiting', { number: board.backlog });
-    else say('postgres_away');
+    if (redis?.is_there && board.backlog !== null) say('postgres_away_waiting', { number: board.backlog, text });
+    else say('postgres_away', { text });
   }
-  if (its.compared?.disagreements > 0) say('disagree', { number: its.compared.disagreements });
+  if (its.compared?.disagreements > 0) say('disagree', { number: its.compared.disagreements, text: list(board.findings.map((finding) => finding.code)) });
   for (const [kind, key] of [['recovery', 'not_kept'], ['dead_letter', 'letters']]) {
     if (its.waits(kind).items > 0) say(key, { number: its.waits(kind).items });
   }
-  if (its.unconserved.length > 0) say('not_conserved', { number: its.unconserved.length });
-  if (its.closed.length > 0) say('lanes_closed', { number: its.closed.length });
+  if (its.unconserved.length > 0) say('not_conserved', { number: its.unconserved.length, text: list(its.unconserved.map((sale) => sale.coupon_id)) });
+  if (its.closed.length > 0) say('lanes_closed', { number: its.closed.length, text: list(its.closed.map((lane) => lane.lane)) });
   if (redis?.is_there) {
-    if (its.unreadable.length > 0) say('log_unreadable', { number: its.unreadable.length });
-    if (redis.is_fault) say('not_durable');
+    if (its.unreadable.length > 0) say('log_unreadable', { number: its.unreadable.length, text: list(its.unreadable.map((lane) => lane.lane)) });
+    if (redis.is_fault) say('not_durable', { detail: redis.detail });
     if (!its.hasWorker) say('no_worker');
     if (!its.hasApi) say('no_api');
   }
@@ -89,13 +91,32 @@ function worries(board) {
   const found = [];
   const say = (key, more) => found.push({ tone: 'warn', key, ...more });
   const its = facts(board);
-  if (its.redis?.is_there && its.silent.length > 0) say('silent', { number: its.silent.length });
-  if (its.brokeOff) say('broke_off');
+  if (its.redis?.is_there && its.silent.length > 0) say('silent', { number: its.silent.length, text: list(its.silent.map((one) => one.name)) });
+  if (its.brokeOff) say('broke_off', { detail: its.brokeOff.failure });
   if (board.oldest_ms > OLD_ENTRY_MS) say('old_entry', { number: board.backlog, ms: board.oldest_ms });
   if (its.waits('held_payment').items > 0) say('held', { number: its.waits('held_payment').items });
   if (its.waits('refund').oldest_s > OLD_REFUND_S) say('refunds');
   if (its.waits('postponed').items > 0) say('postponed', { number: its.waits('postponed').items });
   return found;
+}
+
+/** Names in a sentence, each once. */
+function list(names) {
+  return [...new Set(names)].join(', ');
+}
+
+/** The worst that is known of a sale, for its row; null if nothing is. */
+export function problemOf(state, sale) {
+  const bad = sale.units ? equations(state, sale).find((one) => one.tone === 'bad' && one.key !== 'not_kept') : undefined;
+  if (bad) return bad;
+  if (sale.units?.in_review > 0) return { tone: 'bad', key: 'in_review', number: sale.units.in_review };
+  return sale.is_pending ? { tone: 'warn', key: 'pending' } : null;
+}
+
+/** Accepted claims of a sale that are no orders yet; null while they aren't known. */
+export function onTheWay({ units }) {
+  if (!units || units.buyers === null || units.sold === null) return null;
+  return Math.max(0, units.buyers - units.sold - units.in_review);
 }
 
 /** The verdict on the last comparison. */
@@ -116,30 +137,31 @@ export function equations(state, sale) {
   const { redis, postgres, compared, waits } = facts(board);
   const units = sale.units;
   const quiet = (key) => ({ tone: 'quiet', key });
-  if (!isFresh(state) || !redis?.is_there || !units) return [quiet('not_now'), quiet('not_now'), quiet('not_now')];
+  if (!isFresh(state) || !redis?.is_there || !units || board.now - units.at > ASKED_MS) return [quiet('not_now'), quiet('not_now'), quiet('not_now')];
   const isCompared = comparison(state).key === 'agree';
-  const lost = board.findings.some((finding) => finding.coupon_id === sale.coupon_id || finding.coupon_id === null);
-  // Beside a finding of the same sale no equation is praised.
-  const good = (key) => (lost ? quiet('lost') : { tone: 'good', key });
+  const isFound = board.findings.some((finding) => finding.coupon_id === sale.coupon_id || finding.coupon_id === null);
   const ofUnits =
     units.conserved === null ? quiet('not_counted')
-    : units.conserved ? good('holds') : { tone: 'bad', key: 'broken' };
+    : units.conserved ? { tone: 'good', key: 'holds' } : { tone: 'bad', key: 'broken' };
   const ofBuyers =
     !postgres?.is_there ? quiet('not_now')
-    : lost ? { tone: 'bad', key: 'lost' }
-    : waits('recovery').items > 0 ? quiet('not_kept')
+    : isFound ? { tone: 'bad', key: 'lost' }
+    : waits('recovery').items > 0 ? { tone: 'bad', key: 'not_kept' }
     : isCompared ? { tone: 'good', key: 'none_lost', ms: board.now - Date.parse(compared.finished_at) } : quiet('not_compared');
   const ofOrders =
     !postgres?.is_there || units.sold === null ? quiet('not_now')
-    : units.sold > sale.total ? { tone: 'bad', key: 'oversold' } : good('not_oversold');
-  return [ofUnits, ofBuyers, ofOrders];
+    : units.sold > sale.total ? { tone: 'bad', key: 'oversold' } : { tone: 'good', key: 'not_oversold' };
+  const all = [ofUnits, ofBuyers, ofOrders];
+  // The three speak of the same units: beside one that is wrong, none is praised.
+  const isWrong = all.some((one) => one.tone === 'bad');
+  return all.map((one) => (isWrong && one.tone === 'good' ? quiet('beside') : one));
 }
 
 /** The verdict on a store. */
 export function store(state, it) {
   if (!isFresh(state)) return { tone: 'quiet', key: 'not_now' };
   if (!it.is_there) return { tone: 'bad', key: 'away' };
-  if (it.is_fault) return { tone: 'warn', key: 'fault' };
+  if (it.is_fault) return { tone: 'bad', key: 'fault' };
   return { tone: 'good', key: 'answers' };
 }
 

@@ -16,8 +16,10 @@ const FINAL = ['invalid_token', 'forbidden', 'not_found', 'wrong_host'];
 const askLast = () => ask('/demo/storms/last', FINAL);
 
 const words = new Words(texts, desk);
-const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
+const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1, quiet: null };
 let said = null;
+/** What the storm has got to, and since when. */
+let moved = { to: '', at: 0, time: 0 };
 
 const does = {
   async start(event) {
@@ -51,7 +53,21 @@ const does = {
   },
 };
 
+/** Time without an answer, or without a row, that is worth a word. */
+const QUIET_MS = 3000;
+
+/** How long nothing has moved, and since when: a crowd that is not answered looks like one that is. */
+function quietOf({ stage, answered, rows }) {
+  const to = `${stage} ${stage === 'running' ? answered : rows}`;
+  // A number that can't be had is no progress.
+  if (to !== moved.to && (stage === 'running' || rows !== null)) moved = { to, at: performance.now(), time: Date.now() };
+  const ms = performance.now() - moved.at;
+  if (!['running', 'settling'].includes(stage) || ms < QUIET_MS) return null;
+  return { seconds: Math.floor(ms / 1000), since: new Date(moved.time).toLocaleTimeString('en-GB') };
+}
+
 function show() {
+  state.quiet = state.storm && quietOf(state.storm);
   document.title = `${words.of('bar.storm')} · flash-sale`;
   render(page(state, words, does), document.getElementById('page'));
   const canvas = document.querySelector('.squares canvas');
@@ -66,7 +82,7 @@ function show() {
 function say() {
   if (!state.storm) return;
   const head = headOf(state.storm);
-  const key = head ? head.key : `stage.${state.storm.stage}`;
+  const key = head ? head.key : state.quiet ? 'quiet' : `stage.${state.storm.stage}`;
   const now = `${state.storm.id} ${key}`;
   if (said !== null && said !== now) document.getElementById('said').textContent = words.of(key);
   said = now;
@@ -86,9 +102,9 @@ function heard({ event, line, refused }) {
   if (event !== undefined) {
     [state.storm, state.heardAt] = [event, performance.now()];
     if (said === null) said = '';
-    say();
   }
   show();
+  if (event !== undefined) say();
 }
 
 function follow() {
@@ -103,7 +119,7 @@ async function start() {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   if (state.locked === null) follow();
   // The age of the numbers grows by itself.
-  setInterval(() => state.line !== 'live' && show(), 1000);
+  setInterval(() => (state.line !== 'live' || state.quiet) && show(), 1000);
 }
 
 start();

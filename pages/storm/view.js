@@ -29,18 +29,19 @@ export function page(state, words, does) {
     </main>`;
 }
 
-function open({ storm, plan, problem, asking, each }, words, does) {
+function open({ storm, plan, problem, asking, each, quiet }, words, does) {
   return html`
+    ${poster(storm, plan, quiet, words)}
     ${form(storm, plan, problem, asking, words, does)}
     ${storm ? progress(storm, each, words) : html`<section class="panel"><p class="none">${words.of('none')}</p></section>`}
-    ${storm ? verdict(storm, words) : nothing}`;
+    ${storm?.verdict ? html`<section class="panel" aria-labelledby="proof"><div class="head"><h2 id="proof">${words.of('proof')}</h2></div>${numbers(storm.verdict, words)}</section>` : nothing}`;
 }
 
 function form(storm, plan, problem, asking, words, does) {
   const busy = asking || (storm !== null && storm.stage !== 'done');
   return html`
     <form class="panel" aria-labelledby="crowd" @submit=${does.start}>
-      <div class="head"><h1 id="crowd">${words.of('crowd')}</h1><p class="aside">${words.of('crowd.more')}</p></div>
+      <div class="head"><h2 id="crowd">${words.of('crowd')}</h2><p class="aside">${words.of('crowd.more')}</p></div>
       <div class="fields">
         ${FIELDS.map(([name, min, max]) => html`
           <label>${words.of(`plan.${name}`)}<input name=${name} type="number" inputmode="numeric" required step="1" min=${min} max=${max} .value=${String(plan[name])} ?readonly=${busy}></label>`)}
@@ -51,8 +52,34 @@ function form(storm, plan, problem, asking, words, does) {
     </form>`;
 }
 
+/** What is asked and what has come of it: while the storm goes on, and as the verdict. A number without its evidence is none. */
+function poster(storm, plan, quiet, words) {
+  const { shoppers, stock } = storm ?? plan;
+  const head = headOf(storm) ?? { tone: 'plain' };
+  const title = html`<h1>${words.of('poster').split('#').map((text, place) => html`${place > 0 ? html`<b>${words.number.format([shoppers, stock][place - 1])}</b>` : nothing}${text}`)}</h1>`;
+  return html`
+    <section class="panel poster verdict" data-tone=${head.tone} data-done=${head.key ? '' : nothing} aria-label=${words.of('stage.done')}>
+      ${title}
+      ${storm ? html`<dl>${Object.entries(scoreOf(storm)).map(([key, value]) => html`<div class=${value > 0 && key !== 'sold' ? 'wrong' : ''}><dt>${words.of(`verdict.${key}`)}</dt><dd>${numberOf(value, words)}</dd></div>`)}</dl>` : nothing}
+      ${quiet ? html`<p class="deed" id="quiet">${words.of(`quiet.${storm.stage}`).replace('{s}', words.number.format(quiet.seconds)).replace('{t}', quiet.since)} ${['left', 'rows'].filter((key) => storm[key] === null).map((key) => words.of(`quiet.${key}`)).join(' ')}</p>` : nothing}
+      ${head.key ? html`<h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>` : nothing}
+      ${words.has(`${head.key}.more`) ? html`<p class="more">${words.of(`${head.key}.more`)}</p>` : nothing}
+      ${head.key && storm.followed ? html`<p class="more"><a href="/claim/${storm.followed}">${words.of('follow')}</a></p>` : nothing}
+    </section>`;
+}
+
+/** The four numbers that matter: those of the verdict, and until then what is known: while Redis can't tell, what shoppers were told. Only the verdict knows who has lost. */
+function scoreOf({ verdict, stock, left, rows, counts, repeats }) {
+  if (verdict) return { sold: verdict.sold, oversold: verdict.oversold, lost: verdict.lost, twice: verdict.twice };
+  return { sold: left === null ? counts.won ?? 0 : stock - left, oversold: rows === null ? null : Math.max(0, rows - stock), lost: null, twice: repeats.other };
+}
+
+function numberOf(value, words) {
+  return value === null ? html`<span aria-label=${words.of('not_known')}>–</span>` : words.number.format(value);
+}
+
 function progress(storm, each, words) {
-  const number = (value) => (value === null ? html`<span aria-label=${words.of('not_known')}>–</span>` : words.number.format(value));
+  const number = (value) => numberOf(value, words);
   return html`
     <section class="panel" aria-labelledby="answers" data-stage=${storm.stage}>
       <div class="head">
@@ -69,7 +96,7 @@ function progress(storm, each, words) {
       </ul>
       <dl class="tiles">
         <div><dt>${words.of('left')}</dt><dd>${number(storm.left)}</dd></div>
-        <div><dt>${words.of('rate')}</dt><dd>${number(storm.rate)}</dd></div>
+        ${(storm.stage === 'done' ? ['mean', 'peak'] : ['rate']).map((key) => html`<div><dt>${words.of(key)}</dt><dd>${number(storm[key])}</dd></div>`)}
         <div><dt>${words.of('backlog')}</dt><dd>${number(storm.backlog)}</dd></div>
         <div><dt>${words.of('rows')}</dt><dd>${number(storm.rows)}</dd></div>
       </dl>
@@ -85,27 +112,14 @@ function stages(storm, words) {
     <li class=${kind(index)} aria-current=${kind(index) === 'now' ? 'step' : nothing}>${picture(kind(index))}${words.of(`stage.${stage}`)}<span class="unseen"> ${words.of(`stage.is.${kind(index)}`)}</span></li>`)}</ol>`;
 }
 
-function verdict(storm, words) {
-  const head = headOf(storm);
-  if (head === null) return nothing;
-  return html`
-    <section class="panel verdict" data-tone=${head.tone} aria-labelledby="verdict">
-      <h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>
-      ${storm.verdict ? numbers(storm.verdict, words) : nothing}
-      ${words.has(`${head.key}.more`) ? html`<p class="more">${words.of(`${head.key}.more`)}</p>` : nothing}
-      ${storm.followed ? html`<p class="more"><a href="/claim/${storm.followed}">${words.of('follow')}</a></p>` : nothing}
-    </section>`;
-}
-
 function numbers(verdict, words) {
   const sign = (a, b) => (a === b ? html`<span class="sign">= </span>` : html`<span class="sign wrong">≠ </span>`);
   const count = (value, key, before = nothing, wrong = false) => html`<div class=${wrong ? 'wrong' : ''}><dt>${words.of(key)}</dt><dd>${before}${words.number.format(value)}</dd></div>`;
   const { sold, rows, buyers } = verdict;
-  const shown = FAULTS.filter((fault) => ['lost', 'oversold', 'twice'].includes(fault) || verdict[fault] !== 0);
   return html`
     <div class="sums">
       <dl>${count(sold, 'verdict.sold')}${count(rows, 'verdict.rows', sign(sold, rows))}${count(buyers, 'verdict.buyers', sign(rows, buyers))}</dl>
-      <dl>${shown.map((fault) => count(verdict[fault], `verdict.${fault}`, nothing, verdict[fault] !== 0))}${verdict.closed ? count(verdict.closed, 'verdict.closed', nothing, true) : nothing}</dl>
+      <dl>${FAULTS.filter((fault) => verdict[fault] !== 0).map((fault) => count(verdict[fault], `verdict.${fault}`, nothing, verdict[fault] !== 0))}${verdict.closed ? count(verdict.closed, 'verdict.closed', nothing, true) : nothing}</dl>
     </div>
     <dl class="times">
       <div><dt>${words.of('verdict.looked_up')}</dt><dd>${words.number.format(verdict.looked_up)}</dd></div>

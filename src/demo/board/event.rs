@@ -1,21 +1,21 @@
 //! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::in_postgres::InPostgres;
+use super::in_postgres::{InPostgres, Records};
 use super::in_redis::{InRedis, RedisSaleSeen};
-use super::processes::{Process, Rates};
+use super::presence::{Claims, process_name};
+use super::processes::Process;
 use super::sources::Sources;
 use crate::base::limits;
 use crate::coupon::model::Coupon;
 use crate::fence::LaneState;
 use crate::log::numbers::LogNumbers;
-use crate::operator::operations::{OpenCount, OpenItem};
 use crate::recovery::reconcile::gauges::Units;
-use crate::recovery::reconcile::runs::{Finding, Run};
-use crate::recovery::records::Recovery;
 use crate::store::Failure;
 use crate::store::ids::{CouponId, Lane};
 
@@ -62,9 +62,16 @@ impl<T> Look<T> {
         !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
     }
 
-    /// Time of the last look that ended well.
-    pub fn at_ms(&self) -> Option<i64> {
-        self.at.map(|(ms, _)| ms)
+    fn line(
+        &self,
+        name: &'static str,
+        ping: fn(&T) -> Duration,
+        detail: String,
+        is_fault: bool,
+    ) -> StoreLine {
+        let ping_ms = self.facts.as_ref().map(|facts| ping(facts).as_secs_f64() * 1_000.0);
+        let at = self.at.map(|(ms, _)| ms);
+        StoreLine { name, is_there: self.is_fresh(), at, ping_ms, detail, is_fault }
     }
 }
 
@@ -75,7 +82,7 @@ pub struct Point {
     pub t_ms: i64,
     /// Claims a second.
     #[serde(flatten)]
-    pub claims: Rates,
+    pub claims: Claims<f64>,
     /// Orders written a second.
     pub rows: f64,
     /// Claims that waited to be written; null if it isn't known.
@@ -87,6 +94,8 @@ pub struct Point {
 pub struct BoardEvent {
     /// Time of the event, in ms since 1970.
     pub now: i64,
+    /// The process that has looked: it is this one that a store doesn't answer.
+    process: String,
     /// The last second.
     point: Point,
     /// Half of the claims of the last 10 s were answered within this time; null without any.
@@ -101,16 +110,8 @@ pub struct BoardEvent {
     oldest_ms: Option<u64>,
     /// The newest sales that aren't over, and behind them the newest others; at most 20.
     sales: Vec<SaleLine>,
-    /// What waits for a person, counted by kind; null while Postgres has not been seen.
-    waits: Option<Vec<OpenCount>>,
-    /// The newest of each kind, at most 20.
-    waiting: Vec<OpenItem>,
-    /// Comparisons, newest first, at most 30; without their findings.
-    runs: Vec<Run>,
-    /// Findings of the last comparison that ended well, at most 20.
-    findings: Vec<Finding>,
-    /// Recoveries of lanes, newest first, at most 5.
-    recoveries: Vec<Recovery>,
+    #[serde(flatten)]
+    records: Records,
     /// Processes of the installation that were heard in the last 10 minutes.
     processes: Vec<Process>,
     /// Lanes.
@@ -152,7 +153,7 @@ struct UnitsLine {
     #[serde(flatten)]
     units: Units,
     /// Claims in review: open dead letters of the sale.
-    in_review: Option<usize>,
+    in_review: usize,
 }
 
 /// A lane.
@@ -200,6 +201,7 @@ impl BoardEvent {
         let point = Point { t_ms: now, claims, rows: together.rows, waiting: backlog };
         Self {
             now,
+            process: process_name(),
             point,
             p50_ms: together.p50_ms,
             p99_ms: together.p99_ms,
@@ -207,14 +209,10 @@ impl BoardEvent {
             backlog,
             oldest_ms: log.map(|log| log.oldest_entry_ms),
             sales: postgres.map(|postgres| sales(postgres, fresh)).unwrap_or_default(),
-            waits: postgres.map(|postgres| postgres.waits.clone()),
-            waiting: postgres.map(|postgres| postgres.waiting.clone()).unwrap_or_default(),
-            runs: postgres.map(|postgres| postgres.runs.clone()).unwrap_or_default(),
-            findings: postgres.map(|postgres| postgres.findings.clone()).unwrap_or_default(),
-            recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),
+            records: postgres.map(|postgres| postgres.records.clone()).unwrap_or_default(),
             processes: together.processes,
             lanes: lanes(sources, fresh),
-            stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],
+            stores: stores(seen, sources),
         }
     }
 }
@@ -257,9 +255,8 @@ fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Opti
 }
 
 fn units(seen: &RedisSaleSeen, in_review: Option<usize>) -> Option<UnitsLine> {
-    let (units, at) = seen.units.as_ref()?;
-    let in_review = Some(in_review.unwrap_or_default());
-    Some(UnitsLine { at: *at, units: units.clone(), in_review })
+    let (units, at) = seen.units.clone()?;
+    Some(UnitsLine { at, units, in_review: in_review.unwrap_or_default() })
 }
 
 fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
@@ -277,29 +274,16 @@ fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
     sources.lanes.all().into_iter().map(lane).collect()
 }
 
-fn store_of_redis(seen: &Seen, sources: &Sources) -> StoreLine {
+fn stores(seen: &Seen, sources: &Sources) -> Vec<StoreLine> {
     let (level, fault) = sources.durability.report();
-    StoreLine {
-        name: "redis",
-        is_there: seen.redis.is_fresh(),
-        at: seen.redis.at_ms(),
-        ping_ms: seen.redis.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
-        is_fault: fault.is_some(),
-        detail: fault.map_or_else(|| level.to_string(), |fault| format!("{level}: {fault}")),
-    }
-}
-
-fn store_of_postgres(seen: &Seen, sources: &Sources) -> StoreLine {
+    let told = fault.as_ref().map_or_else(|| level.to_string(), |it| format!("{level}: {it}"));
     let pool = &sources.stores.pool;
-    let in_use = pool.size() as usize - pool.num_idle().min(pool.size() as usize);
-    StoreLine {
-        name: "postgres",
-        is_there: seen.postgres.is_fresh(),
-        at: seen.postgres.at_ms(),
-        ping_ms: seen.postgres.facts.as_ref().map(|facts| facts.ping.as_secs_f64() * 1_000.0),
-        is_fault: false,
-        detail: format!("{in_use} / {}", pool.options().get_max_connections()),
-    }
+    let in_use = (pool.size() as usize).saturating_sub(pool.num_idle());
+    let used = format!("{in_use} / {}", pool.options().get_max_connections());
+    vec![
+        seen.redis.line("redis", |facts| facts.ping, told, fault.is_some()),
+        seen.postgres.line("postgres", |facts| facts.ping, used, false),
+    ]
 }
 
 #[cfg(test)]
@@ -321,17 +305,11 @@ mod tests {
 
     #[test]
     fn units_are_those_of_the_last_count_with_the_letters_of_the_sale() {
-        let counted = Units {
-            total: Some(1),
-            left: Some(2),
-            buyers: Some(3),
-            conserved: Some(false),
-            sold: Some(4),
-        };
+        let counted = Units { left: Some(2), conserved: Some(false), ..Units::default() };
         let seen = RedisSaleSeen { terms: None, units: Some((counted, 9)) };
         let line = units(&seen, Some(5)).expect("they were counted");
-        assert_eq!((line.at, line.units.left, line.in_review), (9, Some(2), Some(5)));
-        assert_eq!(units(&seen, None).expect("they were counted").in_review, Some(0));
+        assert_eq!((line.at, line.units.left, line.in_review), (9, Some(2), 5));
+        assert_eq!(units(&seen, None).expect("they were counted").in_review, 0);
         assert!(units(&RedisSaleSeen { terms: None, units: None }, Some(5)).is_none());
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::sources::Sources;
 use crate::base::limits;
@@ -28,16 +30,23 @@ pub struct InPostgres {
     pub loaded: Vec<HeldSale>,
     /// Open dead letters of the sales that have any.
     pub in_review: HashMap<CouponId, usize>,
-    /// What waits for a person, counted by kind.
-    pub waits: Vec<OpenCount>,
-    /// The newest of each kind.
-    pub waiting: Vec<OpenItem>,
-    /// Comparisons, newest first, without their findings.
-    pub runs: Vec<Run>,
-    /// Findings of the last comparison that ended well.
-    pub findings: Vec<Finding>,
-    /// Recoveries, newest first.
-    pub recoveries: Vec<Recovery>,
+    /// What the board tells as it is.
+    pub records: Records,
+}
+
+/// What Postgres has noted, as the board tells it.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct Records {
+    /// What waits for a person, counted by kind; null while Postgres has not been seen.
+    waits: Option<Vec<OpenCount>>,
+    /// The newest of each kind, at most 20.
+    waiting: Vec<OpenItem>,
+    /// Comparisons, newest first, at most 30; without their findings.
+    runs: Vec<Run>,
+    /// Findings of the last comparison that ended well, at most 20.
+    findings: Vec<Finding>,
+    /// Recoveries of lanes, newest first, at most 5.
+    recoveries: Vec<Recovery>,
 }
 
 impl InPostgres {
@@ -67,23 +76,11 @@ impl InPostgres {
         for run in &mut runs {
             run.findings.0.clear();
         }
-        Ok(Self {
-            ping,
-            sales,
-            loaded,
-            in_review,
-            waits,
-            waiting,
-            runs,
-            findings: findings.unwrap_or_default(),
-            recoveries: records::list(
-                pool,
-                RecoveryFilter::default(),
-                None,
-                limits::BOARD_RECOVERIES_MAX,
-            )
-            .await?,
-        })
+        let filter = RecoveryFilter::default();
+        let recoveries = records::list(pool, filter, None, limits::BOARD_RECOVERIES_MAX).await?;
+        let (waits, findings) = (Some(waits), findings.unwrap_or_default());
+        let records = Records { waits, waiting, runs, findings, recoveries };
+        Ok(Self { ping, sales, loaded, in_review, records })
     }
 
     /// The sales on the board that Redis has to hold, with their units sold.

@@ -144,13 +144,8 @@ impl Shared {
     }
 
     async fn look_at_redis(&self, seen: &Mutex<Seen>) {
-        let postgres_begun = async {
-            while !with(seen, |seen| seen.postgres.is_begun) {
-                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
-            }
-        };
         // Postgres knows the sales to ask about.
-        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX / 2, postgres_begun).await;
+        begun(seen, limits::BOARD_FIRST_LOOK_MAX / 2, |seen| seen.postgres.is_begun).await;
         let mut ticks = every(limits::BOARD_PERIOD);
         let mut looks = RedisLooks::default();
         loop {
@@ -175,13 +170,9 @@ impl Shared {
     }
 
     async fn send(&self, seen: &Mutex<Seen>, sender: &watch::Sender<Sent>) {
-        let both_begun = async {
-            while !with(seen, |seen| seen.redis.is_begun && seen.postgres.is_begun) {
-                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
-            }
-        };
         // Without a store's first look, the first event says that nothing is known of the store yet.
-        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX, both_begun).await;
+        let both = |seen: &Seen| seen.redis.is_begun && seen.postgres.is_begun;
+        begun(seen, limits::BOARD_FIRST_LOOK_MAX, both).await;
         let mut ticks = every(limits::BOARD_PERIOD);
         let mut has_rates = false;
         while self.is_watched() {
@@ -217,6 +208,16 @@ impl Shared {
 
 fn with<T>(seen: &Mutex<Seen>, act: impl FnOnce(&mut Seen) -> T) -> T {
     act(&mut seen.lock().expect("no holder of this lock panics"))
+}
+
+/// Waits for a first look, at most so long.
+async fn begun(seen: &Mutex<Seen>, max: Duration, is_begun: impl Fn(&Seen) -> bool) {
+    let waiting = async {
+        while !with(seen, |seen| is_begun(seen)) {
+            tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+        }
+    };
+    let _ = timeout(max, waiting).await;
 }
 
 fn every(period: Duration) -> tokio::time::Interval {

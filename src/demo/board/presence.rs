@@ -4,12 +4,12 @@
 //! longer is gone, and only its name is left in the list of processes. All counts grow from the start of the process, so a word
 //! that is missed is no loss.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use redis::RedisResult;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::base::clock::Clock;
@@ -23,19 +23,32 @@ use crate::store::Stores;
 use crate::store::keys::Keys;
 use crate::store::redis::Redis;
 
-/// Claims by kind of answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaimCounts {
+/// Claims by kind of answer: counts, or rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Claims<T> {
     /// A unit, or an order.
-    pub accepted: u64,
+    pub accepted: T,
     /// Told that no unit is left.
-    pub sold_out: u64,
+    pub sold_out: T,
     /// Told the order of an earlier claim.
-    pub repeats: u64,
+    pub repeats: T,
     /// Sent away to come again: overloaded, or the outcome is unknown.
-    pub shed: u64,
+    pub shed: T,
     /// All other answers.
-    pub others: u64,
+    pub others: T,
+}
+
+impl<T: Copy> Claims<T> {
+    /// What each kind and that of `other` make together.
+    pub fn with<U>(&self, other: &Self, make: impl Fn(T, T) -> U) -> Claims<U> {
+        Claims {
+            accepted: make(self.accepted, other.accepted),
+            sold_out: make(self.sold_out, other.sold_out),
+            repeats: make(self.repeats, other.repeats),
+            shed: make(self.shed, other.shed),
+            others: make(self.others, other.others),
+        }
+    }
 }
 
 /// Last word of a process. Fields of another version are ignored, and missing ones are 0.
@@ -61,7 +74,7 @@ pub struct Word {
     /// Connections of clients that are open.
     pub connections: u64,
     /// Claims that it has answered.
-    pub claims: ClaimCounts,
+    pub claims: Claims<u64>,
     /// Rows that it has written.
     pub rows: u64,
     /// Time of the processor that it has used.
@@ -138,7 +151,7 @@ impl Presence {
             stopping: self.shutdown.is_announced(),
             requests: tally.requests.get(),
             connections: opened.get().saturating_sub(closed.get()),
-            claims: ClaimCounts::of(self.metrics.claims()),
+            claims: counts(self.metrics.claims()),
             rows: tally.rows.get(),
             cpu_ms,
             memory_bytes: usage::memory_bytes(),
@@ -164,24 +177,22 @@ pub async fn words(redis: &Redis, keys: &Keys) -> RedisResult<Vec<(String, i64, 
     Ok(words.map(|((id, at), text)| (id, at as i64, word(text))).collect())
 }
 
-impl ClaimCounts {
-    fn of(claims: impl Iterator<Item = (&'static str, u64)>) -> Self {
-        let by_code: BTreeMap<&str, u64> = claims.collect();
-        let mut counts = Self::default();
-        for (code, count) in by_code {
-            *match code {
-                "accepted" | "created" => &mut counts.accepted,
-                "sold_out" => &mut counts.sold_out,
-                "already_claimed" => &mut counts.repeats,
-                "overloaded" | "unavailable" => &mut counts.shed,
-                _ => &mut counts.others,
-            } += count;
-        }
-        counts
+fn counts(claims: impl Iterator<Item = (&'static str, u64)>) -> Claims<u64> {
+    let mut counts = Claims::default();
+    for (code, count) in claims {
+        *match code {
+            "accepted" | "created" => &mut counts.accepted,
+            "sold_out" => &mut counts.sold_out,
+            "already_claimed" => &mut counts.repeats,
+            "overloaded" | "unavailable" => &mut counts.shed,
+            _ => &mut counts.others,
+        } += count;
     }
+    counts
 }
 
-fn process_name() -> String {
+/// Name of this process: its host, and its number there.
+pub fn process_name() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
     format!("{}-{}", host.unwrap_or_default(), std::process::id())
 }
@@ -202,8 +213,8 @@ mod tests {
             ("sale_paused", 1_000_000),
             ("anything_else", 10_000_000),
         ];
-        let counts = ClaimCounts::of(claims.into_iter());
-        let expected = ClaimCounts {
+        let counts = counts(claims.into_iter());
+        let expected = Claims {
             accepted: 11,
             sold_out: 100,
             repeats: 1_000,

@@ -5,24 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::presence::{ClaimCounts, Word};
+use super::presence::{Claims, Word};
 use crate::base::limits;
 use crate::base::tally::{Counts, quantile_ms};
-
-/// Claims a second, by kind of answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
-pub struct Rates {
-    /// A unit, or an order.
-    pub accepted: f64,
-    /// Told that no unit is left.
-    pub sold_out: f64,
-    /// Told the order of an earlier claim.
-    pub repeats: f64,
-    /// Sent away to come again: overloaded, or the outcome is unknown.
-    pub shed: f64,
-    /// All other answers.
-    pub others: f64,
-}
 
 /// A process of the installation.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -69,7 +54,7 @@ struct Known {
 #[derive(Clone, Copy, Default)]
 struct Speed {
     requests: f64,
-    claims: Rates,
+    claims: Claims<f64>,
     rows: f64,
     /// Share of one processor.
     cpu: Option<f64>,
@@ -81,7 +66,7 @@ pub struct Together {
     /// Each process.
     pub processes: Vec<Process>,
     /// Claims a second, by kind of answer.
-    pub claims: Rates,
+    pub claims: Claims<f64>,
     /// Rows a second.
     pub rows: f64,
     /// Half of the claims were answered within this time.
@@ -100,13 +85,15 @@ impl Processes {
         self.words.retain(|id, _| words.iter().any(|(name, ..)| name == id));
         for (id, heard_ms, word) in words {
             let Some(word) = word else {
-                together.processes.push(self.silent(&id, heard_ms));
+                let unheard = || Word { name: id.chars().take(8).collect(), ..Word::default() };
+                let known = self.words.get(&id).map_or_else(unheard, |known| known.word.clone());
+                together.processes.push(Process::of(&known, heard_ms, None));
                 continue;
             };
             let speed = self.speed(&id, &word, &mut times);
-            together.claims.add(&speed.claims);
+            together.claims = together.claims.with(&speed.claims, |sum, more| sum + more);
             together.rows += speed.rows;
-            together.processes.push(heard(&word, &speed, now_ms));
+            together.processes.push(Process::of(&word, word.at_ms.min(now_ms), Some(speed)));
             self.words.insert(id, Known { word, speed });
         }
         together.processes.sort_by(|a, b| (a.is_heard, &a.name).cmp(&(b.is_heard, &b.name)));
@@ -139,40 +126,29 @@ impl Processes {
         let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         Speed {
             requests: a_second(word.requests, before.requests),
-            claims: Rates::between(&before.claims, &word.claims, seconds),
+            claims: word.claims.with(&before.claims, a_second),
             rows: a_second(word.rows, before.rows),
             cpu: word.cpu_ms.zip(before.cpu_ms).map(|(now, then)| a_second(now, then) / 1_000.0),
         }
     }
-
-    fn silent(&self, id: &str, heard_ms: i64) -> Process {
-        let known = self.words.get(id).map(|known| known.word.clone()).unwrap_or_default();
-        let name = if known.name.is_empty() { id.chars().take(8).collect() } else { known.name };
-        Process {
-            name,
-            roles: known.roles,
-            is_heard: false,
-            heard_ms,
-            is_stopping: known.stopping,
-            started_ms: (known.started_ms > 0).then_some(known.started_ms),
-            ..Process::default()
-        }
-    }
 }
 
-fn heard(word: &Word, speed: &Speed, now_ms: i64) -> Process {
-    Process {
-        name: word.name.clone(),
-        roles: word.roles.clone(),
-        is_heard: true,
-        heard_ms: word.at_ms.min(now_ms),
-        is_stopping: word.stopping,
-        started_ms: Some(word.started_ms),
-        requests: Some(speed.requests),
-        rows: Some(speed.rows),
-        connections: Some(word.connections),
-        cpu: speed.cpu,
-        memory_bytes: word.memory_bytes,
+impl Process {
+    /// A process as its last word has it: with its speed if it is heard now.
+    fn of(word: &Word, heard_ms: i64, speed: Option<Speed>) -> Self {
+        Self {
+            name: word.name.clone(),
+            roles: word.roles.clone(),
+            is_heard: speed.is_some(),
+            heard_ms,
+            is_stopping: word.stopping,
+            started_ms: (word.started_ms > 0).then_some(word.started_ms),
+            requests: speed.map(|speed| speed.requests),
+            rows: speed.map(|speed| speed.rows),
+            connections: speed.map(|_| word.connections),
+            cpu: speed.and_then(|speed| speed.cpu),
+            memory_bytes: speed.and(word.memory_bytes),
+        }
     }
 }
 
@@ -191,34 +167,12 @@ fn grow(sum: &mut Counts, before: &Counts, now: &Counts) {
     }
 }
 
-impl Rates {
-    /// Growth a second between two counts.
-    fn between(before: &ClaimCounts, now: &ClaimCounts, seconds: f64) -> Self {
-        let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-        Self {
-            accepted: a_second(now.accepted, before.accepted),
-            sold_out: a_second(now.sold_out, before.sold_out),
-            repeats: a_second(now.repeats, before.repeats),
-            shed: a_second(now.shed, before.shed),
-            others: a_second(now.others, before.others),
-        }
-    }
-
-    fn add(&mut self, more: &Self) {
-        self.accepted += more.accepted;
-        self.sold_out += more.sold_out;
-        self.repeats += more.repeats;
-        self.shed += more.shed;
-        self.others += more.others;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn word(name: &str, at_ms: i64, accepted: u64, rows: u64) -> Word {
-        let claims = ClaimCounts { accepted, ..ClaimCounts::default() };
+        let claims = Claims { accepted, ..Claims::default() };
         Word { name: name.into(), at_ms, claims, rows, ..Word::default() }
     }
 
@@ -269,7 +223,7 @@ mod tests {
         heard_at(&mut processes, 1_000, &[word("a", 1_000, 0, 0)]);
         heard_at(&mut processes, 2_000, &[word("a", 2_000, 9, 0)]);
         let now = processes.hear(vec![("a".into(), 2_000, None)], 9_000);
-        assert_eq!(now.claims, Rates::default());
+        assert_eq!(now.claims, Claims::default());
         let [process] = &now.processes[..] else { panic!("{now:?}") };
         assert_eq!((&*process.name, process.is_heard, process.heard_ms), ("a", false, 2_000));
     }
@@ -278,7 +232,7 @@ mod tests {
     #[test]
     fn the_speed_of_a_process_is_the_growth_of_each_count_by_the_second() {
         let mut processes = Processes::default();
-        let counts = |n: u64| ClaimCounts {
+        let counts = |n: u64| Claims {
             accepted: n,
             sold_out: 2 * n,
             repeats: 3 * n,
@@ -299,7 +253,8 @@ mod tests {
         };
         heard_at(&mut processes, 1_000, &[told(1_000, 1)]);
         let together = heard_at(&mut processes, 2_900, &[told(3_000, 3)]);
-        let expected = Rates { accepted: 1.0, sold_out: 2.0, repeats: 3.0, shed: 4.0, others: 5.0 };
+        let expected =
+            Claims { accepted: 1.0, sold_out: 2.0, repeats: 3.0, shed: 4.0, others: 5.0 };
         assert_eq!((together.claims, together.rows), (expected, 7.0));
         let [process] = &together.processes[..] else { panic!("{together:?}") };
         assert_eq!(
@@ -311,6 +266,6 @@ mod tests {
         assert_eq!((process.is_heard, process.heard_ms), (true, 2_900), "its clock is ahead");
         // A process that has begun anew under its name counts from 0.
         let again = heard_at(&mut processes, 4_000, &[told(4_000, 0)]);
-        assert_eq!((again.claims, again.rows), (Rates::default(), 0.0));
+        assert_eq!((again.claims, again.rows), (Claims::default(), 0.0));
     }
 }

@@ -17,9 +17,10 @@ mod verdict;
 // Shoppers, and what they were told.
 mod crowd;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::http::uri::Authority;
 use chrono::{DateTime, Utc};
@@ -37,6 +38,9 @@ use crowd::{Crowd, Outcome, Repeats};
 pub use crowd::{Issue, Plan};
 use verdict::Verdict;
 pub use verdict::Word;
+
+/// Answers are told by the second.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Part of a storm that is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -86,8 +90,12 @@ pub struct Frame {
     answered: u64,
     /// Units left; null while Redis can't tell.
     left: Option<i64>,
-    /// Answers a second.
+    /// Answers in the last second.
     rate: u64,
+    /// Most answers of a second.
+    peak: u64,
+    /// Answers a second, from the first shopper to the last answer.
+    mean: u64,
     /// Accepted claims that wait to be written, of all sales; null while Redis can't tell.
     backlog: Option<u64>,
     /// Orders in Postgres; null while it can't tell.
@@ -112,8 +120,10 @@ pub struct Storm<S> {
     stores: Stores,
     backlog: Arc<Backlog>,
     frame: Frame,
-    /// The last time that the state was shown.
-    shown_at: Instant,
+    /// Answers, counted in the last second and at its begin.
+    counted: VecDeque<(Instant, u64)>,
+    /// The first shopper's time.
+    began_at: Instant,
     show: S,
 }
 
@@ -131,7 +141,8 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let id = began_at.timestamp_millis().to_string();
         let Plan { shoppers, stock, .. } = plan;
         let frame = Frame { id, shoppers, stock, ..Frame::default() };
-        Self { crowd, stores, backlog, frame, shown_at: Instant::now(), show }
+        let (counted, began_at) = (VecDeque::new(), Instant::now());
+        Self { crowd, stores, backlog, frame, counted, began_at, show }
     }
 
     /// Runs the storm to its verdict, or until it is stopped. Returns the last state.
@@ -161,6 +172,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
             NoVerdict::CrowdFailed
         })?;
         self.frame.coupon_id = Some(coupon);
+        self.began_at = Instant::now();
         self.enter(Stage::Running);
         let crowd = self.crowd.clone();
         tokio::select! {
@@ -212,18 +224,14 @@ impl<S: FnMut(&Frame)> Storm<S> {
 
     /// Looks the numbers of the stores up, and shows them. A number that can't be had is none.
     async fn look(&mut self, coupon: CouponId) {
-        let looked = timeout(limits::STORM_LOOK_MAX, async {
-            tokio::join!(
-                verdict::left(&self.stores, coupon),
-                verdict::rows(&self.stores.pool, coupon),
-                self.backlog.look(),
-            )
-        });
-        let (left, rows, backlog) = match looked.await {
-            Ok((left, rows, backlog)) => (left.ok(), rows.ok(), backlog.ok()),
-            Err(_) => (None, None, None),
-        };
-        (self.frame.left, self.frame.rows, self.frame.backlog) = (left, rows, backlog);
+        let (left, rows, backlog) = tokio::join!(
+            timeout(limits::STORM_LOOK_MAX, verdict::left(&self.stores, coupon)),
+            timeout(limits::STORM_LOOK_MAX, verdict::rows(&self.stores.pool, coupon)),
+            timeout(limits::STORM_LOOK_MAX, self.backlog.look()),
+        );
+        self.frame.left = left.ok().and_then(Result::ok);
+        self.frame.rows = rows.ok().and_then(Result::ok);
+        self.frame.backlog = backlog.ok().and_then(Result::ok);
         self.show();
     }
 
@@ -234,17 +242,21 @@ impl<S: FnMut(&Frame)> Storm<S> {
 
     fn show(&mut self) {
         let (frame, told) = (&mut self.frame, self.crowd.told());
-        let fresh = told.answered() - frame.answered;
-        let passed = self.shown_at.elapsed();
-        self.shown_at = Instant::now();
-        frame.rate = match frame.stage {
-            // Half of the number comes from the last moment, the other half from those before.
-            Stage::Running if !passed.is_zero() => {
-                f64::midpoint(frame.rate as f64, fresh as f64 / passed.as_secs_f64()) as u64
-            }
-            _ => 0,
-        };
-        frame.answered = told.answered();
+        let (now, answered) = (Instant::now(), told.answered());
+        self.counted.push_back((now, answered));
+        while self.counted.get(1).is_some_and(|(at, _)| now - *at >= SECOND) {
+            self.counted.pop_front();
+        }
+        let (since, before) = self.counted[0];
+        // A crowd that is answered within a moment was answered within a second.
+        let a_second =
+            |answers: u64, time| (answers as f64 / SECOND.max(time).as_secs_f64()) as u64;
+        frame.rate = a_second(answered - before, now - since);
+        frame.peak = frame.peak.max(frame.rate);
+        if answered > frame.answered {
+            frame.mean = a_second(answered, now - self.began_at);
+        }
+        frame.answered = answered;
         frame.counts.clone_from(&told.outcomes);
         frame.repeats = told.repeats;
         frame.runs.clear();

@@ -82,12 +82,8 @@ pub async fn last(
 
 fn states(watching: Watching) -> impl Stream<Item = Event> {
     unfold(watching, |mut watching| async {
+        // Without a storm the state is null.
         let frame = watching.next().await?;
-        Some((event(frame.as_deref()), watching))
+        Some((events::told(Event::default().event("storm"), &frame.as_deref()), watching))
     })
-}
-
-/// Without a storm the state is null.
-fn event(frame: Option<&Frame>) -> Event {
-    events::told(Event::default().event("storm"), &frame)
 }

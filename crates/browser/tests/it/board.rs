@@ -16,6 +16,8 @@ async fn an_operator_runs_a_sale() {
     assert_eq!(tab.eval("return typeof crypto.randomUUID").await, "undefined");
     assert!(!tab.eval("return location.href").await.contains("code"), "the code is used up");
     sentence(&tab, "well").await;
+    tab.reads("No claims in the last").await;
+    assert!(tab.title().await.starts_with("✓ Board"), "{}", tab.title().await);
     tab.picture("board").await;
 
     // A new sale, by keyboard.
@@ -30,12 +32,16 @@ async fn an_operator_runs_a_sale() {
     tab.press(Key::Enter).await;
     eventually("the new sale", async || tab.text(".sale h2").await == "Tea for two").await;
     state(&tab, "active").await;
-    let coupon = tab.eval("return document.querySelector('.pick select').value").await;
+    let coupon = tab.eval(PICKED).await;
     let created = shop.coupon(&coupon).await;
     assert_eq!((&created["pay_cents"], &created["sale"]["total"]), (&json!(1_990), &json!(3)));
 
     shop.other_claims(&coupon).await;
-    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 2 / 3")).await;
+    let left = "#panel-sale #tile-left";
+    eventually("the tile", async || tab.text(left).await.starts_with("Left 2 / 3")).await;
+    // Its figures stand apart from those of all sales.
+    assert_eq!(tab.text("#panel-service #tile-left").await, "");
+    tab.reads("accepted").await;
     for (verb, is) in [("pause", "paused"), ("resume", "active")] {
         tab.click(&format!("#do-{verb}")).await;
         check(&tab, verb).await;
@@ -48,16 +54,33 @@ async fn an_operator_runs_a_sale() {
 
     compare(&tab, "Compared: no finding.").await;
     eventually("the new title", async || tab.text(".sale h2").await == "Tea for three").await;
-    tab.click("#do-end").await;
+    end(&tab).await;
     tab.reads(&format!("Tea for three · {coupon}")).await;
     // A dialog that is closed does nothing.
     tab.press(Key::Escape).await;
     state(&tab, "active").await;
-    tab.click("#do-end").await;
+    end(&tab).await;
     finish(&tab).await;
     state(&tab, "ended").await;
     assert_eq!(shop.coupon(&coupon).await["state"], "ended");
+
+    // Twenty newer sales are on the board. It is found by its number, and others by their title.
+    for _ in 0..21 {
+        shop.sale(5, -1).await;
+    }
+    eventually("others", async || !tab.text("#panel-sales").await.contains("Tea")).await;
+    pick(&tab, &coupon).await;
+    state(&tab, "ended").await;
+    tab.fill("#find", "dinner").await;
+    tab.press(Key::Enter).await;
+    eventually("another", async || tab.text(".sale h2").await == "Dinner for two").await;
     tab.close_clean().await;
+}
+
+/// Asks to end the sale that is picked: a rare deed stands in a menu.
+async fn end(tab: &Tab) {
+    tab.click("#menu-sale summary").await;
+    tab.click("#do-end").await;
 }
 
 /// A restock has one key for each dialog: it is made once, however often it is sent.
@@ -146,6 +169,11 @@ async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     worker.kill();
     sentence(&tab, "no_worker").await;
     tab.reads("silent for").await;
+    tab.reads("with the settings of the service: flash-sale serve --roles worker").await;
+    assert!(tab.title().await.starts_with("⚠ No worker is running."), "{}", tab.title().await);
+    assert_eq!(tab.eval_later(GUIDE).await, json!(true), "the documentation");
+    // The state stays in sight.
+    assert_eq!(tab.eval("scrollTo(0, 9999); return String(document.querySelector('#sentence').getBoundingClientRect().top)").await, "0");
     check(&tab, "no worker").await;
     tab.picture("board-killed").await;
     let coupon = shop.sale(5, -1).await;
@@ -154,7 +182,7 @@ async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     sentence(&tab, "silent").await;
     check(&tab, "silent").await;
 
-    servers.kill_postgres();
+    servers.signal("postgres", "-KILL");
     sentence(&tab, "postgres_away_waiting").await;
     assert_eq!(praise(&tab, "#store-postgres, #panel-stores").await, "");
     check(&tab, "Postgres is away").await;
@@ -195,16 +223,17 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
         "the letter stays"
     );
     tab.click("#panel-waiting .discard").await;
+    tab.reads("coupon = x").await;
     check(&tab, "discard").await;
     tab.click("#dialog-do").await;
     tab.reads("Discarded.").await;
+    let is_open = async || tab.text("#panel-waiting").await.contains("undecodable");
+    eventually("the letter has gone", async || !is_open().await).await;
     servers.redis(&["XADD", "fs:{0}:log", "*", "coupon", "y"]);
-    eventually("the next letter", async || {
-        tab.text("#panel-waiting").await.contains("undecodable")
-    })
-    .await;
+    eventually("the next letter", is_open).await;
     tab.click("#panel-waiting .discard_all").await;
     assert_eq!(tab.text("#dialog-title").await, "Discard all claims: undecodable?");
+    tab.reads("coupon = y").await;
     check(&tab, "discard all").await;
     tab.click("#dialog-do").await;
     tab.reads("Discarded: 1.").await;
@@ -235,6 +264,9 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
         pick(&tab, &coupon).await;
         proxy.cut().await;
         sentence(&tab, "redis_away").await;
+        // Others may be answered: the board says whom Redis doesn't answer, and that no process can be heard then.
+        tab.reads(" gets no answer from Redis.").await;
+        tab.reads("Unknown: processes report through Redis").await;
         tab.eval(SAYINGS).await;
         tab.click(&format!("#do-{verb}")).await;
         tab.click("#dialog-do").await;
@@ -264,16 +296,18 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
 
 /// Picks a sale of several.
 pub async fn pick(tab: &Tab, coupon: &str) {
-    tab.eval(&format!(
-        "const select = document.querySelector('.pick select');
-        select.value = '{coupon}';
-        select.dispatchEvent(new Event('change'));
-        return ''"
-    ))
-    .await;
-    let picked = "return document.querySelector('.pick select').value";
-    assert_eq!(tab.eval(picked).await, coupon);
+    tab.fill("#find", coupon).await;
+    tab.press(Key::Enter).await;
+    eventually("the sale", async || tab.eval(PICKED).await == coupon).await;
 }
+
+/// Id of the sale that is picked.
+const PICKED: &str = "return document.querySelector('#panel-sale').dataset.coupon";
+
+/// Tells whether the first problem leads to its section.
+const GUIDE: &str = "const [tell] = arguments;
+    const { href } = document.querySelector('#panel-problems a');
+    fetch(href).then((it) => it.text()).then((text) => tell(text.includes(decodeURIComponent(href.split('text=')[1]))));";
 
 /// Redis loses all that it has while a sale goes on.
 #[tokio::test(flavor = "multi_thread")]
@@ -291,12 +325,12 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
     shop.other_claims(&coupon).await;
     eventually("the recovery", async || {
         let panel = tab.text("#panel-recoveries").await;
-        !panel.is_empty() && !panel.contains("not finished")
+        !panel.is_empty() && !panel.contains("under way")
     })
     .await;
     let cell = async |name| tab.text(&format!("#panel-recoveries td[data-label='{name}']")).await;
     // The other sale is the demo's own.
-    assert_eq!(cell("Sales built anew").await, "2");
+    assert_eq!(cell("Sales rebuilt").await, "2");
     assert_eq!(cell("Claims lost").await, "0");
     check(&tab, "a recovery").await;
     tab.eval("document.getElementById('panel-recoveries').scrollIntoView(); return ''").await;
@@ -306,30 +340,24 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_state_of_the_board_on_a_phone_has_a_fault_that_axe_knows() {
-    check_states(Device::Phone).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_state_of_the_board_on_a_desk_has_a_fault_that_axe_knows() {
-    check_states(Device::Desk).await;
-}
-
-async fn check_states(device: Device) {
+async fn no_state_of_the_board_has_a_fault_that_axe_knows() {
     let mut shop = Shop::open(&[]).await;
-    let tab = shop.visit(device, "/board").await;
+    let tab = shop.visit(Device::Phone, "/board").await;
     tab.reads("For administrators").await;
     check(&tab, "locked").await;
     tab.close().await;
-    let tab = shop.operator(device).await;
+    let tab = shop.operator(Device::Phone).await;
     sentence(&tab, "well").await;
     check(&tab, "well").await;
-    tab.picture(&format!("board-{device:?}")).await;
+    tab.picture("board-phone").await;
     for dialog in ["create", "edit", "restock", "end"] {
-        tab.click(&format!("#do-{dialog}")).await;
+        match dialog {
+            "end" => end(&tab).await,
+            _ => tab.click(&format!("#do-{dialog}")).await,
+        }
         is_open(&tab, true).await;
         check(&tab, dialog).await;
-        tab.picture(&format!("board-{dialog}-{device:?}")).await;
+        tab.picture(&format!("board-{dialog}-phone")).await;
         tab.press(Key::Escape).await;
         is_open(&tab, false).await;
     }
@@ -391,7 +419,7 @@ const VERDICTS: &str = r"
             'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:20:00Z'; }, ['sentence', 'comparison']],
             'dead letter': [(it) => { it.board.waits.push({ kind: 'dead_letter', items: 1, oldest_s: 0 }); }, ['sentence']],
             'claims lost in a recovery': [(it) => { it.board.waits.push({ kind: 'recovery', items: 1, oldest_s: 0 }); }, ['sentence', 'buyers']],
-            'units lost': [(it) => { it.board.sales[0].units.conserved = false; }, ['sentence']],
+            'units lost': [(it) => { it.board.sales[0].units.conserved = false; }, ['sentence', 'equations']],
             'lane closed': [(it) => { it.board.lanes[0].is_open = false; }, ['sentence', 'lane']],
             'log unreadable': [(it) => { it.board.lanes[0].pending = null; it.board.backlog = null; }, ['sentence', 'lane']],
             'no worker': [(it) => { it.board.processes.pop(); }, ['sentence']],
@@ -410,7 +438,7 @@ const VERDICTS: &str = r"
         }
         const oversold = good();
         oversold.board.sales[0].units.sold = 6;
-        if (words(oversold).equations[2].tone !== 'bad') wrong.push('oversold');
+        if (words(oversold).equations[2].tone !== 'bad' || isGood(words(oversold).equations)) wrong.push('oversold');
         const lost = good();
         lost.board.runs[0].disagreements = 1;
         lost.board.findings = [{ coupon_id: '1' }];
@@ -421,8 +449,9 @@ const VERDICTS: &str = r"
     }, (error) => tell([String(error)]));";
 
 pub async fn sentence(tab: &Tab, key: &str) {
-    let script =
-        format!("return String(document.querySelector('#sentence [data-key={key}]') !== null)");
+    let script = format!(
+        "return String(document.querySelector('#sentence [data-key={key}], #panel-problems [data-key={key}]') !== null)"
+    );
     eventually(&format!("the sentence {key}"), async || tab.eval(&script).await == "true").await;
 }
 
@@ -440,7 +469,7 @@ async fn praise(tab: &Tab, parts: &str) -> String {
 }
 
 /// Checks the page in both themes and on both sizes.
-async fn check(tab: &Tab, what: &str) {
+pub async fn check(tab: &Tab, what: &str) {
     let own = tab.device();
     for device in [Device::Phone, Device::Desk] {
         tab.resize(device).await;

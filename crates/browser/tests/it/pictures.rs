@@ -17,12 +17,9 @@ const STORM: [u32; 3] = [10_000, 3_000, 30];
 const PAUSE: &str = "const [tell] = arguments; setTimeout(tell, 6000)";
 
 /// Picks the sale of the storm.
-const PICK: &str = "const select = document.querySelector('.pick select');
-    const storm = [...select.options].find((it) => it.textContent.includes('A storm'));
-    if (!storm) return '';
-    select.value = storm.value;
-    select.dispatchEvent(new Event('change'));
-    return 'picked'";
+const PICK: &str = "const storm = [...document.querySelectorAll('.pick')].find((it) => it.textContent.includes('A storm'));
+    storm?.click();
+    return storm ? 'picked' : ''";
 
 /// Units that other shoppers have claimed before.
 const CLAIMED: usize = 88;

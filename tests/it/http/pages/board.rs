@@ -2,6 +2,7 @@
 //! an end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -13,17 +14,18 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{get, words};
+use super::{folder, get, words};
 use crate::support::process::Process;
 use crate::support::{
     Events, OwnServers, SECRET, TestApp, bounded, codes, command_calls, eventually, now, shared,
 };
 
 /// Operations of the board's deeds.
-const CALLED: [(&str, &str); 20] = [
+const CALLED: [(&str, &str); 22] = [
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
+    ("get", "/v1/coupons/{id}/progress"),
     ("patch", "/v1/coupons/{id}"),
     ("post", "/v1/coupons/{id}/pause"),
     ("post", "/v1/coupons/{id}/resume"),
@@ -34,6 +36,7 @@ const CALLED: [(&str, &str); 20] = [
     ("post", "/v1/dead-letters/retry"),
     ("post", "/v1/dead-letters/discard"),
     ("post", "/v1/recoveries/{id}/settle"),
+    ("get", "/v1/dead-letters/{id}"),
     ("post", "/v1/dead-letters/{id}/retry"),
     ("post", "/v1/dead-letters/{id}/discard"),
     ("post", "/v1/payments/{id}/hand-back"),
@@ -516,6 +519,25 @@ async fn each_change_of_coupons_letters_and_recoveries_is_a_deed_of_the_board() 
     assert!(changes.len() >= 13, "{changes:?}");
     let deeds: BTreeSet<(&str, &str)> = CALLED.into();
     assert_eq!(&changes - &deeds, BTreeSet::new(), "changes without a deed");
+}
+
+#[test]
+fn each_problem_has_words_and_leads_to_its_section() {
+    let [english, chinese] = ["board/en", "board/zh"].map(words);
+    let lists = fs::read_to_string(folder().join("board/lists.js")).expect("it is there");
+    let (guides, _) = lists
+        .split_once("const GUIDES = {")
+        .map(|it| it.1)
+        .and_then(|it| it.split_once("};"))
+        .expect("the guides");
+    for (key, guide) in guides.lines().filter_map(|line| line.trim().split_once(": ['")) {
+        let section = format!("\n## {}\n", guide.split('\'').next().expect("a section"));
+        assert!(include_str!("../../../../docs/alarms.md").contains(&section), "{key}: {section}");
+        let key = key.replace("_waiting", "").replace("stale", "lost");
+        for words in [&english, &chinese] {
+            assert!(words.contains_key(&format!("cause.{key}")), "{key}");
+        }
+    }
 }
 
 // ---- steps of these tests ----

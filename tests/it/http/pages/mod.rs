@@ -33,7 +33,7 @@ use crate::support::{CODE, Reply, TestApp, codes, now};
 const SHOP_BYTES_MAX: usize = 25 * 1024;
 
 /// Most bytes of all pages together.
-const BYTES_MAX: usize = 94 * 1024;
+const BYTES_MAX: usize = 101 * 1024;
 
 /// The pages.
 const PAGES: [&str; 8] =

@@ -52,6 +52,9 @@ async fn a_storm_ends_with_a_verdict_of_the_service() {
         (&json!(200), &json!(0), &json!(50))
     );
     assert_eq!(of_runs(last["runs"].as_str().expect("a text")), 200);
+    // No second has more answers than there are shoppers.
+    let [mean, peak] = ["mean", "peak"].map(|name| last[name].as_u64().expect("a number"));
+    assert!((1..=peak).contains(&mean) && peak <= 200, "{last}");
 
     // One of its claims can be followed, and only then.
     let (over, under_way) = frames.split_last().expect("there is one");

@@ -386,11 +386,11 @@ impl Servers {
         assert!(done.status.success() && !done.stdout.starts_with(b"ERR"), "{done:?}");
     }
 
-    /// SIGKILL for Postgres.
-    pub fn kill_postgres(&self) {
-        let pid = self.at["postgres_pid"].as_i64().expect("a number");
-        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-        assert!(killed.expect("kill is there").success());
+    /// A signal for `redis` or `postgres`.
+    pub fn signal(&self, store: &str, signal: &str) {
+        let pid = self.at[format!("{store}_pid")].as_i64().expect("a number");
+        let sent = Command::new("kill").args([signal, &pid.to_string()]).status();
+        assert!(sent.expect("kill is there").success());
     }
 }
 
@@ -490,6 +490,11 @@ impl Tab {
         let script = format!("return document.querySelector({selector:?})?.innerText ?? ''");
         let text = self.eval(&script).await;
         text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The title of the tab.
+    pub async fn title(&self) -> String {
+        self.eval("return document.title").await
     }
 
     /// The last words of the live region.
