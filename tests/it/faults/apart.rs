@@ -308,7 +308,9 @@ async fn postgres_that_goes_back_under_a_running_service_closes_all_lanes() {
     assert_eq!(claim(&app, &url, 9, coupon).await.0, 503);
     assert_eq!(say(&app, &["recover", "--trust", "redis"]).await.code, Some(0));
     becomes_ready(&app, &url).await;
-    assert_eq!(written(&app).await.len(), 3);
+    // The claim that was refused may have been carried out a moment before the lanes were closed: 503 is no "no".
+    let users: Vec<i64> = written(&app).await.into_keys().filter(|user| *user != 9).collect();
+    assert_eq!(users, [1, 2, 3]);
     stop(service).await;
 }
 
