@@ -11,7 +11,7 @@ const GUIDES = {
   redis_away: ['ClaimsUnavailable', 'flash-sale doctor'],
   postgres_away: ['ClaimsNotWritten', 'flash-sale doctor'],
   postgres_away_waiting: ['ClaimsNotWritten', 'flash-sale doctor'],
-  disagree: ['StoresDisagree', 'flash-sale reconcile', 'flash-sale reconcile'],
+  disagree: ['StoresDisagree', 'flash-sale reconcile'],
   not_kept: ['RedisLostData'],
   letters: ['DeadLetters'],
   not_conserved: ['UnitsNotConserved', 'flash-sale reconcile'],

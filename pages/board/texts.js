@@ -53,7 +53,7 @@ export default {
   "cause.postgres_away": ["Claims go on: the log keeps them.", "抢购照常，由日志保存。"],
   "remedy.postgres_away": ["Bring Postgres back; workers then write what waits.", "恢复 Postgres，worker 会自动补写。"],
   "cause.disagree": ["One store has what the other lacks.", "一边有、另一边没有。"],
-  "remedy.disagree": ["Compare: that also puts right what needs no decision. A second one names the rest:", "运行对账：无需人工决定的部分会被修正，再次运行即列出其余："],
+  "remedy.disagree": ["Compare the stores. That puts right what needs no decision; run it again to see what is left:", "运行对账：无需人工决定的部分会被修正；再运行一次，看看还剩什么："],
   "cause.not_kept": ["Redis lost them, and no copy was left.", "Redis 丢失了它们，且没有副本。"],
   "remedy.not_kept": ["Tell the buyers, then settle the recovery below.", "告知买家，然后在下方了结。"],
   "cause.letters": ["The log entry can't be read, or Postgres refuses the order. The buyer sees a failure.", "日志条目无法读取，或 Postgres 拒绝订单。买家看到失败。"],

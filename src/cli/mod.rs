@@ -86,8 +86,8 @@ enum Command {
     Coupon(coupon::CouponArguments),
     /// Make access tokens, one a line
     Token(token::TokenArguments),
-    /// Compare Redis with Postgres and name every disagreement
-    Reconcile(reconcile::ReconcileArguments),
+    /// Compare Redis with Postgres, name every disagreement, and put right what needs no decision
+    Reconcile(StoreConfig),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
@@ -163,8 +163,7 @@ impl Command {
     fn stores(&self) -> &StoreConfig {
         match self {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
-            Self::Migrate(stores) => stores,
-            Self::Reconcile(arguments) => &arguments.stores,
+            Self::Migrate(stores) | Self::Reconcile(stores) => stores,
             Self::Recover(arguments) => &arguments.stores,
             Self::Coupon(arguments) => {
                 let coupon::CouponCommand::Create(arguments) = &arguments.command;
@@ -184,7 +183,7 @@ impl Command {
             Self::Migrate(config) => stores::migrate(&config).await,
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
-            Self::Reconcile(arguments) => reconcile::run(&arguments).await,
+            Self::Reconcile(config) => reconcile::run(&config).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::Storm(arguments) => storm::run(&arguments).await,

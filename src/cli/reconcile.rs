@@ -1,7 +1,6 @@
 //! `flash-sale reconcile`: compares Redis with Postgres.
 
 use anyhow::bail;
-use clap::Args;
 
 use super::Disagree;
 use super::stores::as_guest;
@@ -13,15 +12,9 @@ use crate::recovery::reconcile::pass::{run_and_record, take_turn};
 use crate::recovery::reconcile::runs::{self, AskedBy};
 use crate::store::Stores;
 
-#[derive(Args)]
-pub struct ReconcileArguments {
-    #[command(flatten)]
-    pub stores: StoreConfig,
-}
-
 /// Prints the findings; fails if there are any.
-pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
-    let report = as_guest(&arguments.stores, async |stores| compare(stores).await).await?;
+pub async fn run(config: &StoreConfig) -> anyhow::Result<()> {
+    let report = as_guest(config, compare).await?;
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 

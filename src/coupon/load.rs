@@ -165,7 +165,7 @@ impl Loader {
         epoch: i64,
     ) -> Result<String, Failure> {
         let mut tx = postgres::begin(&self.pool).await?;
-        if fence::table::hold_epoch(&mut tx, coupon.lane(), None).await? != Some((epoch, false)) {
+        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
             tx.rollback().await?;
             return Err(self.lanes.suspect(coupon.lane()));
         }

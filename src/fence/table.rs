@@ -145,22 +145,12 @@ pub async fn open(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Locks the epoch of a lane until the transaction ends, beside other holders. Returns it, and whether Postgres lacks this
-/// order of this coupon, although the sale isn't archived; `None` for a lane that has never been begun.
-pub async fn hold_epoch(
-    tx: &mut PgConnection,
-    lane: Lane,
-    order: Option<(i64, i64)>,
-) -> sqlx::Result<Option<(i64, bool)>> {
-    let held = sqlx::query!(
-        r#"SELECT epoch, $2::bigint IS NOT NULL AND NOT EXISTS (SELECT FROM orders WHERE id = $2) AND NOT EXISTS (
-                  SELECT FROM flash_sales WHERE coupon_id = $3 AND archived_at IS NOT NULL) AS "lacks!"
-           FROM lanes WHERE lane = $1 FOR SHARE OF lanes"#,
-        lane.get(),
-        order.map(|(order, _)| order),
-        order.map(|(_, coupon)| coupon),
-    );
-    Ok(held.fetch_optional(tx).await?.map(|held| (held.epoch, held.lacks)))
+/// Locks the epoch of a lane until the transaction ends, beside other holders. Returns it; `None` for a lane that has
+/// never been begun.
+pub async fn hold_epoch(tx: &mut PgConnection, lane: Lane) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1 FOR SHARE", lane.get())
+        .fetch_optional(tx)
+        .await
 }
 
 /// Locks a lane until the transaction ends, beside other holders. True if it is open under this epoch.
@@ -180,7 +170,7 @@ pub async fn begin_in(
     epoch: i64,
 ) -> sqlx::Result<Option<Transaction<'static, Postgres>>> {
     let mut tx = postgres::begin(pool).await?;
-    if hold_epoch(&mut tx, lane, None).await? == Some((epoch, false)) {
+    if hold_epoch(&mut tx, lane).await? == Some(epoch) {
         return Ok(Some(tx));
     }
     tx.rollback().await?;

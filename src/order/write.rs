@@ -21,7 +21,6 @@ use super::insert::{NotWritten, Terms, Written, insert_all};
 use crate::base::limits;
 use crate::coupon::stock;
 use crate::coupon::stock::LockedSale;
-use crate::fence;
 use crate::log::LoggedClaim;
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
 use crate::store::postgres::{self, Unfinished};
@@ -145,11 +144,23 @@ async fn begin_in(
     last: Option<(i64, i64)>,
 ) -> Result<Transaction<'_, Postgres>, NotWritten> {
     let mut tx = connection.begin().await?;
-    let held = fence::table::hold_epoch(&mut tx, lane, last).await?;
-    let refusal = match (held, last) {
-        (Some((held, false)), _) if held == epoch => return Ok(tx),
-        (Some((held, true)), Some((order, _))) if held == epoch => NotWritten::LastMissing(order),
-        _ => NotWritten::Stale,
+    let (order, coupon) = last.unzip();
+    // Both in one question, because each batch asks it.
+    let missing = sqlx::query_scalar!(
+        r#"SELECT CASE WHEN NOT EXISTS (SELECT FROM orders WHERE id = $3) AND NOT EXISTS (
+                      SELECT FROM flash_sales WHERE coupon_id = $4 AND archived_at IS NOT NULL) THEN $3::bigint END
+           FROM lanes WHERE lane = $1 AND epoch = $2 FOR SHARE OF lanes"#,
+        lane.get(),
+        epoch,
+        order,
+        coupon,
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
+    let refusal = match missing {
+        Some(None) => return Ok(tx),
+        Some(Some(order)) => NotWritten::LastMissing(order),
+        None => NotWritten::Stale,
     };
     tx.rollback().await?;
     Err(refusal)

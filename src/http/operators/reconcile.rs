@@ -28,7 +28,7 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too. What it can, it puts right: the next one tells. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
+/// A comparison that finds disagreements is a 200, too. It puts right what needs no decision; compare again to see the result. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
     responses(

@@ -145,7 +145,7 @@ pub async fn close_lanes(stores: &Stores, report: &Report) -> sqlx::Result<()> {
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn recount(stores: &Stores, report: &Report) -> Result<(), Failure> {
+async fn recount(stores: &Stores, report: &Report) -> Result<(), Failure> {
     let found = report.disagreements.iter().filter(|found| found.kind == Kind::SoldMiscounted);
     for coupon in found.map(|found| found.coupon) {
         match stock::recount_sold(&stores.pool, coupon).await.map_err(Failure::from) {
