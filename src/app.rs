@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redisson_locks::ReentrantLocks;
 use sqlx::PgPool;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::base::clock::Clock;
@@ -156,7 +157,11 @@ pub fn start_housekeeping(app: &Arc<App>) {
 
 /// Runs a pass once a period until the service stops. A pass that still hangs in a store then is given up, as if the
 /// process had died in it.
-pub fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
+pub fn repeat<F>(
+    app: &Arc<App>,
+    period: Duration,
+    pass: impl Fn(Arc<App>) -> F + Send + 'static,
+) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send,
 {
@@ -176,7 +181,7 @@ where
                 () = tokio::time::sleep(period) => {}
             }
         }
-    });
+    })
 }
 
 impl App {

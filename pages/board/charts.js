@@ -43,7 +43,8 @@ export function chart(key, lines, points, now, words) {
     </svg>`;
 }
 
-function path(points, of, x, y) {
+/** The path of a line. */
+export function path(points, of, x, y) {
   let text = '';
   let before = -Infinity;
   for (const point of points) {
@@ -56,7 +57,7 @@ function path(points, of, x, y) {
 }
 
 /** The next round number whose quarters are round, too. */
-function ceiling(number) {
+export function ceiling(number) {
   const power = 10 ** Math.floor(Math.log10(number));
   return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((round) => round >= number);
 }

@@ -7,6 +7,9 @@ import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { Words } from '../js/words.js';
+import { pointOf } from './curve.js';
+import { download } from './report.js';
+import { forgetRuns, keepRun, pastRuns } from './runs.js';
 import { paint } from './squares.js';
 import texts from './texts.js';
 import { headOf } from './verdict.js';
@@ -16,7 +19,7 @@ const FINAL = ['invalid_token', 'forbidden', 'not_found', 'wrong_host'];
 const askLast = () => ask('/demo/storms/last', FINAL);
 
 const words = new Words(texts, desk);
-const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1, quiet: null };
+const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, points: [], past: pastRuns(), plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1, quiet: null };
 let said = null;
 /** What the storm has got to, and since when. */
 let moved = { to: '', at: 0, time: 0 };
@@ -37,6 +40,19 @@ const does = {
     // It may have ended by itself meanwhile.
     state.problem = reply.code === 'no_storm' ? null : reply.code;
     await askNow();
+  },
+  /** Breaks something in the middle of the storm. */
+  async trouble(trouble) {
+    if (!state.storm.troubles.includes(trouble)) return;
+    const reply = await send('POST', '/demo/storms/current/troubles', { trouble });
+    state.problem = reply.code === 'no_storm' ? null : reply.code;
+    await askNow();
+  },
+  report: (run) => download(run, words),
+  forget() {
+    forgetRuns();
+    state.past = [];
+    show();
   },
   useToken(event) {
     state.locked = session.use(event);
@@ -93,6 +109,16 @@ async function askNow() {
   heard(state.line === 'asked' ? await askLast() : {});
 }
 
+/** Notes what the storm has come to, for its curve, and keeps one that is over. */
+function note(storm) {
+  if (storm === null) return;
+  if (storm.id !== state.storm?.id) state.points = [];
+  if (!(storm.elapsed_ms <= state.points.at(-1)?.t_ms) && storm.stage !== 'arming') state.points.push(pointOf(storm));
+  if (storm.stage !== 'done') return;
+  keepRun(storm, state.points);
+  state.past = pastRuns();
+}
+
 function heard({ event, line, refused }) {
   if (refused) {
     session.leave();
@@ -100,6 +126,7 @@ function heard({ event, line, refused }) {
   }
   if (line) state.line = line;
   if (event !== undefined) {
+    note(event);
     [state.storm, state.heardAt] = [event, performance.now()];
     if (said === null) said = '';
   }

@@ -124,6 +124,10 @@ pub const STORM_PATIENCE: Duration = Duration::from_secs(60);
 pub const STORM_REQUEST_MAX: Duration = Duration::from_secs(15);
 /// Longest pause of a shopper that was asked to come back.
 pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Time for which the worker stays away that was killed in a storm.
+pub const STORM_WORKER_AWAY: Duration = Duration::from_secs(3);
+/// Time for which Redis is frozen in a storm; in whole seconds.
+pub const STORM_FROZEN: Duration = Duration::from_secs(4);
 /// Pages that may watch storms at one time.
 pub const STORM_WATCHERS_MAX: usize = 64;
 /// Measured claims that a process remembers: the newest.

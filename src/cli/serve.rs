@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use axum::extract::FromRef;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::finding::{Finding, KEEPS_ACCEPTING, payments, persistence, without_spare};
 use super::secrets;
@@ -68,11 +70,14 @@ pub async fn run(
     let shutdown = Shutdown::default();
     let served = async {
         judge(config, &stores)?;
-        let stores = stores.stores.clone();
-        let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
+        let app =
+            App::assemble(config, stores.stores.clone(), Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
         if config.has_role(Role::Worker) {
-            worker::start(&app, config);
+            let tasks = worker::start(&app, config);
+            if config.demo.is_some() && stores.are_own() {
+                let_the_worker_be_killed(&app, config, tasks);
+            }
         }
         app.metrics.gauges.replace("roles", roles(config));
         let addresses = listeners.addresses()?;
@@ -97,6 +102,25 @@ pub async fn run(
     }
     let closed = stores.close().await;
     served.and(closed)
+}
+
+/// Allows trouble in storms on these servers, which are the demo's own. A worker that is killed leaves its work as it is, and
+/// another one starts after a while.
+fn let_the_worker_be_killed(app: &Arc<App>, config: &Config, tasks: Vec<JoinHandle<()>>) {
+    let (killed, stop) = (app.storms.allow_trouble(), app.shutdown.stop_token().clone());
+    let (app, config, mut tasks) = (app.clone(), config.clone(), tasks);
+    app.shutdown.clone().spawn(async move {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = killed.notified() => tasks.iter().for_each(JoinHandle::abort),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(limits::STORM_WORKER_AWAY) => tasks = worker::start(&app, &config),
+            }
+        }
+    });
 }
 
 /// Says what a 202 is worth with this Redis.
@@ -163,7 +187,7 @@ async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests, delay: Dura
     if !delay.is_zero() {
         tracing::info!(delay_ms = delay.as_millis(), "going to stop: /readyz says no from now on");
         tokio::select! {
-            () = tokio::time::sleep(delay) => {}
+            () = sleep(delay) => {}
             signal = stop_requests.next() => tracing::warn!(signal, "not waiting any longer"),
         }
     }

@@ -81,6 +81,11 @@ impl OpenStores {
         Ok(Self { stores, redis_facts, servers: None })
     }
 
+    /// Whether the servers are private ones of this process: nobody else needs them.
+    pub fn are_own(&self) -> bool {
+        self.servers.as_ref().is_some_and(|servers| !servers.is_guest())
+    }
+
     /// Closes the connections, and stops private servers that this process has started.
     pub async fn close(self) -> anyhow::Result<()> {
         postgres::close(&self.stores.pool).await;

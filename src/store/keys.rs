@@ -100,6 +100,11 @@ impl Keys {
         format!("{}:process:{name}", self.prefix)
     }
 
+    /// STRING: units of the naive design beside the storm on this coupon; expires.
+    pub fn naive(&self, coupon: CouponId) -> String {
+        format!("{}:naive:{coupon}", self.prefix)
+    }
+
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
     /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
     /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.

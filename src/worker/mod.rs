@@ -44,15 +44,19 @@ mod failure;
 
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
+
 use crate::app::App;
 use crate::base::config::Config;
 pub use failure::PassError;
 pub use lane::LaneWorker;
 use owner::Owner;
 
-/// Starts the owner of lanes, and the passes beside it, as tasks of the service.
-pub fn start(app: &Arc<App>, config: &Config) {
-    passes::start(app, config);
+/// Starts the owner of lanes, and the passes beside it, as tasks of the service. Whoever aborts these leaves the work as a
+/// killed process would: whatever was under way is neither finished nor acknowledged.
+pub fn start(app: &Arc<App>, config: &Config) -> Vec<JoinHandle<()>> {
+    let mut tasks = passes::start(app, config);
     let batch_orders_max = usize::try_from(config.batch_orders_max).unwrap_or(usize::MAX);
-    app.shutdown.spawn(Owner::new(app.clone(), batch_orders_max).run());
+    tasks.push(app.shutdown.spawn(Owner::new(app.clone(), batch_orders_max).run()));
+    tasks
 }

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::failure::PassError;
 use super::lane::LaneWorker;
@@ -66,6 +67,8 @@ struct Owned {
     let_go: CancellationToken,
     /// Cancelled once the task has ended.
     ended: CancellationToken,
+    /// An owner that is aborted takes it along.
+    _task: AbortOnDropHandle<()>,
 }
 
 /// All locks, at one moment.
@@ -160,13 +163,13 @@ impl Owner {
         let ended = CancellationToken::new();
         let worker = LaneWorker::new(self.app.clone(), lane, self.batch_orders_max);
         let (told, at_end, notify) = (let_go.clone(), ended.clone(), self.ended.clone());
-        self.app.shutdown.spawn(async move {
+        let task = self.app.shutdown.spawn(async move {
             // Also if the task panics.
             let _at_end = at_end.drop_guard();
             worker.run(&told).await;
             notify.notify_one();
         });
-        self.owned.insert(lane, Owned { let_go, ended });
+        self.owned.insert(lane, Owned { let_go, ended, _task: AbortOnDropHandle::new(task) });
     }
 
     /// Lets go of all lanes, whose locks are gone, and waits for the end of their tasks.

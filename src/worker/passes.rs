@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::app::{self, App};
 use crate::base::config::Config;
 use crate::base::limits;
@@ -14,41 +16,48 @@ use crate::store::Failure;
 use crate::store::pass::Pass;
 
 /// Starts the passes as tasks of the service.
-pub fn start(app: &Arc<App>, config: &Config) {
+pub fn start(app: &Arc<App>, config: &Config) -> Vec<JoinHandle<()>> {
     let period = config.reconcile_period();
     let poll =
         if period.is_zero() { limits::RECONCILE_POLL } else { period.min(limits::RECONCILE_POLL) };
-    every(
-        app,
-        limits::NUMBERS_PERIOD,
-        Pass::Numbers,
-        |app| async move { app.numbers.pass().await },
-    );
-    every(app, poll, Pass::Reconcile, move |app| async move { app.reconciler.pass(period).await });
-    every(app, limits::STOCK_RETURN_PERIOD, Pass::StockReturns, |app| async move {
-        while app.stock_returns.pass().await?.goes_on && !is_stopping(&app) {}
-        Ok(())
-    });
-    every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
-        app.coupon_changes.pass().await.map(drop)
-    });
-    every(app, limits::LOAD_PERIOD, Pass::Load, |app| async move {
-        app.loader.pass(limits::WARM_UP_AHEAD).await.map(drop)
-    });
-    every(app, limits::ARCHIVE_PERIOD, Pass::Archive, |app| async move {
-        app.archive.pass().await.map(drop)
-    });
-    every(app, limits::EXPIRY_PERIOD, Pass::Expiry, |app| async move {
-        while app.expiry.pass().await?.goes_on && !is_stopping(&app) {}
-        Ok(())
-    });
-    every(app, limits::RETENTION_PERIOD, Pass::Retention, |app| async move {
-        while app.retention.pass().await?.goes_on && !is_stopping(&app) {}
-        Ok(())
-    });
-    every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
-        app.payments.refund_pass().await.map(drop)
-    });
+    vec![
+        every(
+            app,
+            limits::NUMBERS_PERIOD,
+            Pass::Numbers,
+            |app| async move { app.numbers.pass().await },
+        ),
+        every(
+            app,
+            poll,
+            Pass::Reconcile,
+            move |app| async move { app.reconciler.pass(period).await },
+        ),
+        every(app, limits::STOCK_RETURN_PERIOD, Pass::StockReturns, |app| async move {
+            while app.stock_returns.pass().await?.goes_on && !is_stopping(&app) {}
+            Ok(())
+        }),
+        every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
+            app.coupon_changes.pass().await.map(drop)
+        }),
+        every(app, limits::LOAD_PERIOD, Pass::Load, |app| async move {
+            app.loader.pass(limits::WARM_UP_AHEAD).await.map(drop)
+        }),
+        every(app, limits::ARCHIVE_PERIOD, Pass::Archive, |app| async move {
+            app.archive.pass().await.map(drop)
+        }),
+        every(app, limits::EXPIRY_PERIOD, Pass::Expiry, |app| async move {
+            while app.expiry.pass().await?.goes_on && !is_stopping(&app) {}
+            Ok(())
+        }),
+        every(app, limits::RETENTION_PERIOD, Pass::Retention, |app| async move {
+            while app.retention.pass().await?.goes_on && !is_stopping(&app) {}
+            Ok(())
+        }),
+        every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
+            app.payments.refund_pass().await.map(drop)
+        }),
+    ]
 }
 
 /// True once the service stops: no pass runs on then without a pause.
@@ -62,7 +71,8 @@ fn every<F>(
     period: Duration,
     name: Pass,
     pass: impl Fn(Arc<App>) -> F + Send + Sync + 'static,
-) where
+) -> JoinHandle<()>
+where
     F: Future<Output = Result<(), Failure>> + Send,
 {
     let pass = Arc::new(pass);
@@ -79,5 +89,5 @@ fn every<F>(
                 tracing::warn!(pass = name.name(), %error, "a pass failed; trying again");
             }
         }
-    });
+    })
 }

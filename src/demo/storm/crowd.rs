@@ -11,6 +11,7 @@ use axum::http::uri::Authority;
 use axum::http::{Request, StatusCode, header};
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
+use futures_util::future::OptionFuture;
 use futures_util::{StreamExt, stream};
 use garde::Validate;
 use hyper_util::client::legacy::Client;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use utoipa::ToSchema;
 
+use super::naive::Naive;
 use crate::base::limits;
 use crate::kit::jwt::Grants;
 use crate::store::ids::{CouponId, OrderId, UserId};
@@ -166,11 +168,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// Lets all shoppers ask, as many at a time as there are connections.
-    pub async fn shop(&self, coupon: CouponId) {
+    /// Lets all shoppers ask, as many at a time as there are connections. Each asks the naive design, too, at the same
+    /// moment.
+    pub async fn shop(&self, coupon: CouponId, naive: Option<&Naive>) {
         let (path, start) = (format!("/v1/coupons/{coupon}/claims"), Instant::now());
         let shoppers = stream::iter(0..self.plan.shoppers);
-        let shop = |number| self.shopper(&path, number, start);
+        let shop = |number| self.shopper(&path, number, start, naive);
         shoppers.for_each_concurrent(limits::STORM_CONNECTIONS_MAX, shop).await;
     }
 
@@ -179,7 +182,7 @@ impl Crowd {
         self.told.lock().expect("no holder of this lock panics")
     }
 
-    async fn shopper(&self, path: &str, number: u32, start: Instant) {
+    async fn shopper(&self, path: &str, number: u32, start: Instant, naive: Option<&Naive>) {
         let over = Duration::from_secs(self.plan.over_s.into());
         let due = start + over.mul_f64(f64::from(number) / f64::from(self.plan.shoppers));
         sleep_until(due).await;
@@ -189,7 +192,8 @@ impl Crowd {
         let token = self.token(Grants::user(user.get()));
         let until = start + over + limits::STORM_PATIENCE;
         let is_traced = number < TRACED.0 || number.is_multiple_of(TRACED.1);
-        let (outcome, order) = self.ask(path, &token, is_traced, until).await;
+        let naive = OptionFuture::from(naive.map(Naive::buy));
+        let ((outcome, order), _) = tokio::join!(self.ask(path, &token, is_traced, until), naive);
         {
             let mut told = self.told();
             told.note(outcome, order.map(|order| (order, user)));

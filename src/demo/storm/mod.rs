@@ -17,6 +17,12 @@ mod verdict;
 // Shoppers, and what they were told.
 mod crowd;
 
+// The design that they ask beside the service.
+mod naive;
+
+// What may be broken meanwhile.
+mod trouble;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -25,7 +31,7 @@ use std::time::Duration;
 use axum::http::uri::Authority;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +42,9 @@ use crate::store::Stores;
 use crate::store::ids::{CouponId, OrderId};
 use crowd::{Crowd, Outcome, Repeats};
 pub use crowd::{Issue, Plan};
+use naive::Naive;
+pub use trouble::Trouble;
+use trouble::{Met, Troubles};
 use verdict::Verdict;
 pub use verdict::Word;
 
@@ -86,6 +95,8 @@ pub struct Frame {
     shoppers: u32,
     /// Units on sale.
     stock: u32,
+    /// Time since the first shopper.
+    elapsed_ms: u64,
     /// Shoppers that have their final answer.
     answered: u64,
     /// Units left; null while Redis can't tell.
@@ -106,6 +117,12 @@ pub struct Frame {
     repeats: Repeats,
     /// Outcomes in the order of the answers: `w12s3` are twelve winners, then three that were told "sold out".
     runs: String,
+    /// Units that the naive design has sold to the same crowd; null where it could not be tried.
+    naive_sold: Option<u64>,
+    /// Trouble that may be made now: only a demo with servers of its own has any.
+    troubles: Vec<Trouble>,
+    /// Trouble that was made.
+    met: Vec<Met>,
     /// The verdict, once it has been worked out.
     pub verdict: Option<Verdict>,
     /// Reason why there will be no verdict.
@@ -120,6 +137,7 @@ pub struct Storm<S> {
     stores: Stores,
     backlog: Arc<Backlog>,
     frame: Frame,
+    naive: Option<Arc<Naive>>,
     /// Answers, counted in the last second and at its begin.
     counted: VecDeque<(Instant, u64)>,
     /// The first shopper's time.
@@ -142,7 +160,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let Plan { shoppers, stock, .. } = plan;
         let frame = Frame { id, shoppers, stock, ..Frame::default() };
         let (counted, began_at) = (VecDeque::new(), Instant::now());
-        Self { crowd, stores, backlog, frame, counted, began_at, show }
+        Self { crowd, stores, backlog, frame, naive: None, counted, began_at, show }
     }
 
     /// Runs the storm to its verdict, or until it is stopped. Returns the last state.
@@ -172,11 +190,14 @@ impl<S: FnMut(&Frame)> Storm<S> {
             NoVerdict::CrowdFailed
         })?;
         self.frame.coupon_id = Some(coupon);
+        let Stores { redis, keys, .. } = &self.stores;
+        let naive = Naive::open(redis.clone(), keys.naive(coupon), self.frame.stock).await;
+        self.naive = naive.map(Arc::new);
         self.began_at = Instant::now();
         self.enter(Stage::Running);
-        let crowd = self.crowd.clone();
+        let (crowd, naive) = (self.crowd.clone(), self.naive.clone());
         tokio::select! {
-            () = crowd.shop(coupon) => {}
+            () = crowd.shop(coupon, naive.as_deref()) => {}
             () = self.look_on(coupon) => {}
         }
         self.enter(Stage::Settling);
@@ -207,7 +228,8 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let mut heard = began;
         loop {
             self.look(coupon).await;
-            match self.frame.backlog {
+            // A Redis that was emptied has no backlog, and no sale either.
+            match self.frame.backlog.filter(|_| self.frame.left.is_some()) {
                 Some(0) => return Ok(()),
                 Some(_) => heard = Instant::now(),
                 None if heard.elapsed() > limits::STORM_AWAY_MAX => {
@@ -256,6 +278,8 @@ impl<S: FnMut(&Frame)> Storm<S> {
         if answered > frame.answered {
             frame.mean = a_second(answered, now - self.began_at);
         }
+        frame.elapsed_ms = (now - self.began_at).as_millis().try_into().unwrap_or(u64::MAX);
+        frame.naive_sold = self.naive.as_deref().map(Naive::sold);
         frame.answered = answered;
         frame.counts.clone_from(&told.outcomes);
         frame.repeats = told.repeats;
@@ -283,6 +307,7 @@ struct Shared {
     stores: Stores,
     backlog: Arc<Backlog>,
     frames: watch::Sender<Option<Arc<Frame>>>,
+    troubles: Troubles,
     /// Stops the storm that is under way.
     current: Mutex<Option<CancellationToken>>,
     /// A permit for each watcher that there may be.
@@ -301,8 +326,8 @@ impl Storms {
     pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
         let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
         let (frames, current) = (watch::Sender::new(None), Mutex::default());
-        let stores = stores.clone();
-        Self(Arc::new(Shared { stores, backlog, frames, current, places, shutdown }))
+        let (stores, troubles) = (stores.clone(), Troubles::default());
+        Self(Arc::new(Shared { stores, backlog, frames, troubles, current, places, shutdown }))
     }
 
     /// Starts a storm. False if another one is under way.
@@ -322,9 +347,10 @@ impl Storms {
             }
             *current = Some(stop.clone());
         }
+        shared.troubles.forget();
         let read = (shared.stores.clone(), shared.backlog.clone());
-        let frames = shared.frames.clone();
-        let show = move |frame: &Frame| drop(frames.send_replace(Some(Arc::new(frame.clone()))));
+        let shown = shared.clone();
+        let show = move |frame: &Frame| shown.show(frame.clone());
         let storm = Storm::new(service, issue, plan, began_at, read, show);
         self.0.shutdown.spawn(async move {
             storm.run(&stop, &shared.shutdown).await;
@@ -339,6 +365,25 @@ impl Storms {
         current.as_ref().map(CancellationToken::cancel).is_some()
     }
 
+    /// Allows trouble in storms: the servers are this process's own. Returns what is notified when the worker has to die.
+    pub fn allow_trouble(&self) -> Arc<Notify> {
+        self.0.troubles.allow()
+    }
+
+    /// Makes trouble in the storm that is under way. False if none is, if none is allowed, and while some lasts.
+    pub fn make(&self, trouble: Trouble) -> bool {
+        let last = self.last().filter(|frame| frame.troubles.contains(&trouble));
+        let met = last.map(|frame| Met { trouble, at_ms: frame.elapsed_ms });
+        let Some(_) = met.filter(|met| self.0.troubles.begin(*met)) else {
+            return false;
+        };
+        let shared = self.0.clone();
+        self.0.shutdown.spawn(async move {
+            shared.troubles.make(trouble, &shared.stores.redis).await;
+        });
+        true
+    }
+
     /// The newest state of the last storm.
     pub fn last(&self) -> Option<Arc<Frame>> {
         self.0.frames.borrow().clone()
@@ -350,6 +395,16 @@ impl Storms {
         let mut frames = self.0.frames.subscribe();
         frames.mark_changed();
         Some(Watching { frames, _place: place })
+    }
+}
+
+impl Shared {
+    fn show(&self, mut frame: Frame) {
+        if matches!(frame.stage, Stage::Running | Stage::Settling) {
+            frame.troubles = self.troubles.offered();
+        }
+        frame.met = self.troubles.met();
+        self.frames.send_replace(Some(Arc::new(frame)));
     }
 }
 

@@ -148,6 +148,7 @@ fn demo() -> Router<HttpState> {
         .route("/demo/sessions", post(sessions::enter))
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
+        .route("/demo/storms/current/troubles", post(storms::trouble))
         .route("/demo/storms/last", get(storms::last))
         .route(STORM, page("storm.html"))
         .route("/claim/{order}", page("trace.html"))

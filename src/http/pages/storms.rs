@@ -8,11 +8,13 @@ use axum::http::StatusCode;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, unfold};
-use serde::Serialize;
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::here::Here;
 use crate::base::limits;
-use crate::demo::storm::{Frame, Plan, Watching};
+use crate::demo::storm::{Frame, Plan, Trouble, Watching};
 use crate::http::auth::Admin;
 use crate::http::events;
 use crate::http::extract::Valid;
@@ -25,6 +27,14 @@ use crate::http::state::HttpState;
 pub struct Started {
     /// Its name in the events.
     id: String,
+}
+
+/// Trouble that is asked for.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    #[garde(skip)]
+    trouble: Trouble,
 }
 
 /// Starts a storm.
@@ -55,6 +65,20 @@ pub async fn stop(
         return Ok(StatusCode::ACCEPTED);
     }
     Err(Problem::of("no_storm", "no storm is under way"))
+}
+
+/// Makes trouble in the storm that is under way, on servers that this demo has started itself.
+pub async fn trouble(
+    Here(_): Here,
+    State(http): State<HttpState>,
+    Admin(_): Admin,
+    Valid(wanted): Valid<Wanted>,
+) -> Result<StatusCode, Problem> {
+    if http.app().storms.make(wanted.trouble) {
+        return Ok(StatusCode::ACCEPTED);
+    }
+    let detail = "no storm is under way, the last trouble lasts, or somebody else runs the servers";
+    Err(Problem::of("no_storm", detail))
 }
 
 /// Watches storms: the state of the last one, and each later state.

@@ -158,7 +158,11 @@ async fn one_storm_at_a_time_and_it_can_be_stopped() {
     let long = json!({"shoppers": 50, "stock": 10, "over_s": 60, "twice_percent": 0});
     start(&app, &long).await;
     assert_eq!(post(&app, &long).await.refusal(), (409, "storm_under_way"));
-    until(&mut events, "running").await;
+    // Nothing is broken where somebody else runs the servers.
+    assert_eq!(until(&mut events, "running").await["troubles"], json!([]));
+    let (path, freeze) = ("/demo/storms/current/troubles", json!({"trouble": "freeze_redis"}));
+    let refused = app.post(path, &app.admin_token(), &freeze).await;
+    assert_eq!(refused.refusal(), (404, "no_storm"));
     assert_eq!(stop(&app).await.status, 202);
     let last = until(&mut events, "done").await;
     assert_eq!((&last["verdict"], &last["no_verdict"]), (&Value::Null, &json!("stopped")));

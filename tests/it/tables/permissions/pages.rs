@@ -25,6 +25,7 @@ const ROUTES: &[([u16; 8], &str, &str, &str)] = &[
     ([401, 401, 401, 403, 403, 403, 403, 422], "post", "/demo/storms", "invalid_body"),
     ([401, 401, 401, 403, 403, 403, 403, 404], "delete", "/demo/storms/current", "no_storm"),
     ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/demo/storms/current", ""),
+    ([401, 401, 401, 403, 403, 403, 403, 404], "post", "/demo/storms/current/troubles", "no_storm"),
     ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/demo/storms/last", ""),
     ([200; 8], "get", "/pages", ""),
     ([200; 8], "get", "/redeem", ""),
@@ -112,6 +113,7 @@ async fn ask(app: &TestApp, method: &str, path: &str, token: Option<&str>) -> Re
     let request = match path {
         "/demo/sessions" => request.json(&json!({"code": "another"})),
         "/demo/storms" => request.json(&json!({"shoppers": "no number"})),
+        "/demo/storms/current/troubles" => request.json(&json!({"trouble": "kill_worker"})),
         _ => request,
     };
     app.send(request, &method, &url).await

@@ -592,6 +592,13 @@ impl Tab {
         fs::write(folder.join(format!("{name}.png")), picture).expect("it can be written");
     }
 
+    /// Leaves a file in `target/browser`. Returns its URL.
+    pub fn leave(&self, name: &str, text: &str) -> String {
+        let file = target().join("browser").join(name);
+        fs::write(&file, text).expect("it can be written");
+        format!("file://{}", file.display())
+    }
+
     /// The page as it is on the screen, as PNG.
     pub async fn screenshot(&self) -> Vec<u8> {
         self.client.screenshot().await.expect("a picture")
