@@ -6,12 +6,15 @@ import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { render } from '../vendor/lit-html.js';
 import { emptyValues, idOf, lineOf, requestOf, valuesOf } from './dialogs.js';
+import { turnsOf } from './incidents.js';
+import { findOrders } from './orders.js';
 import { foundBy } from './sales.js';
 import { sentences } from './verdict.js';
 import { page } from './view.js';
 import { BoardWords } from './wording.js';
 
 const POINTS_MAX = 300;
+const SEEN_MAX = 20;
 const NOTICE_MS = 8000;
 /** Lists that no event has: path, and name in the reply. The book of changes is for administrators alone. */
 const LISTS = { book: ['/v1/audit?limit=20', 'entries'], regular: ['/v1/coupons?kind=regular&limit=100', 'coupons'] };
@@ -22,7 +25,7 @@ const SOLD_MS = 5000;
 const FINAL = ['invalid_token', 'forbidden'];
 
 const words = new BoardWords();
-const state = { board: null, book: null, regular: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, other: null, find: '', findCode: null, all: false, rates: new Map(), dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, book: null, regular: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, other: null, find: '', findCode: null, all: false, rates: new Map(), seen: [], looked: null, orders: null, dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
 let readAt = 0;
@@ -64,6 +67,20 @@ const does = {
     if (!exact && /^\d+$/.test(text)) await openAny(text);
     else if (found.length > 0) does.pick(idOf(exact ?? found[0]));
     else state.findCode = 'coupon_not_found';
+    paint();
+  },
+  openAny: async (coupon) => {
+    await openAny(coupon);
+    paint();
+  },
+  async findOrders(event) {
+    event.preventDefault();
+    state.orders = await findOrders(new FormData(event.target).get('number').trim());
+    paint();
+  },
+  /** The time on the charts that the pointer is at. */
+  look(ms) {
+    state.looked = ms;
     paint();
   },
   showAll() {
@@ -255,6 +272,7 @@ function heard({ event, line, refused, sleptMs }) {
   }
   if (line) state.line = line;
   if (event) {
+    state.seen = [...turnsOf(state.board, event), ...state.seen].slice(0, SEEN_MAX);
     state.board = event;
     heardAt = performance.now();
     // Without Redis nothing is counted, which is no zero.

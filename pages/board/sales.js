@@ -43,7 +43,7 @@ export function sales(state, words, does) {
   const figure = (shown) => (isShown(state) ? shown : '–');
   const create = html`<button class="go small" type="button" id="do-create" @click=${() => does.open('create')}>${words.of('do.create')}</button>${menu('create', [button('create_regular', words, () => does.open('create', 'regular'))], words)}`;
   const search = html`
-    <form role="search" class="find" @submit=${does.find}>
+    <form role="search" aria-label=${words.of('sales')} class="find" @submit=${does.find}>
       <label><span class="unseen">${words.of('sales.find')}</span><input id="find" type="search" autocomplete="off" maxlength="200" placeholder=${words.of('sales.find')} .value=${state.find} @input=${does.search}></label>
       <button class="other small">${words.of('do.find')}</button>
     </form>`;

@@ -4,7 +4,9 @@ import { html, nothing, svg } from '../vendor/lit-html.js';
 import { bar, locked } from '../js/bar.js';
 import { chart } from './charts.js';
 import { dialog } from './dialogs.js';
+import { marksOf, timeline } from './incidents.js';
 import { book, guide, problems, recoveries, waiting } from './lists.js';
+import { orders } from './orders.js';
 import { button, chip, icon, panel, table, tile } from './parts.js';
 import { sale, sales } from './sales.js';
 import { comparison, isFresh, isShown, lane, sentences, store } from './verdict.js';
@@ -34,7 +36,9 @@ function board(state, words, does) {
         ${problems(found, words, does)}
         ${waiting(it, words, does)}
         ${sale(state, words, does)}
-        ${panel('service', words, nothing, service(state, words), 'full')}
+        ${orders(state, words, does)}
+        ${panel('service', words, nothing, service(state, words, does), 'full')}
+        ${timeline(state, words)}
         ${panel('stores', words, button('compare', words, does.compare, state.comparing), runs(state, words))}
         ${panel('places', words, nothing, places(state, words))}
         ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'full')}
@@ -46,8 +50,9 @@ function board(state, words, does) {
 }
 
 /** The figures of all sales and processes together. */
-function service(state, words) {
+function service(state, words, does) {
   const { board: it, points } = state;
+  const marks = marksOf(state, words);
   const fresh = isShown(state);
   const rate = CLAIMS.reduce((sum, key) => sum + it.point[key], 0);
   const isHeard = fresh && it.processes.some((one) => one.is_heard);
@@ -57,7 +62,7 @@ function service(state, words) {
   };
   const wait = it.backlog === null ? words.of('tile.unknown') : it.backlog > 0 ? words.say('tile.backlog.oldest', { ms: it.oldest_ms }) : isFresh(state) ? words.of('tile.backlog.none') : null;
   const lines = (...keys) => keys.map((key) => ({ key, name: words.of(`line.${key}`), of: (point) => point[key] }));
-  const drawn = (key, ...keys) => html`<div><h3>${words.of(key)}</h3>${chart(key, lines(...keys), points, it.now, words)}</div>`;
+  const drawn = (key, ...keys) => html`<div><h3>${words.of(key)}</h3>${chart(key, lines(...keys), points, { now: it.now, marks, looked: state.looked, look: does.look }, words)}</div>`;
   return html`
     <dl class="tiles">
       ${tile('rate', isHeard ? words.count(rate) : '–', words, { aside: isHeard ? words.say('tile.rate.more', { number: it.point.accepted }) : null })}

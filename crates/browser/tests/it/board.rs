@@ -52,7 +52,7 @@ async fn an_operator_runs_a_sale() {
     restock(&shop, &tab, &coupon).await;
     edit(&shop, &tab, &coupon).await;
 
-    compare(&tab, "Compared: no finding.").await;
+    compare(&tab, "Compared: no findings.").await;
     eventually("the new title", async || tab.text(".sale h2").await == "Tea for three").await;
     end(&tab).await;
     tab.reads(&format!("Tea for three · {coupon}")).await;
@@ -122,7 +122,7 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     eventually("the price of the other", async || tab.eval(price).await == "21.00").await;
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
-    tab.reads("Saved. It is in force.").await;
+    tab.reads("Saved, and in effect.").await;
     let coupon = shop.coupon(coupon).await;
     assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
 }
@@ -332,12 +332,61 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
     // The other sale is the demo's own.
     assert_eq!(cell("Sales rebuilt").await, "2");
     assert_eq!(cell("Claims lost").await, "0");
+    let told = tab.text("#panel-timeline").await;
+    assert!(told.contains("Lane 0 closed") && told.contains("Lane 0 open again"), "{told}");
     check(&tab, "a recovery").await;
     tab.eval("document.getElementById('panel-recoveries').scrollIntoView(); return ''").await;
     tab.picture("board-recovery").await;
     assert_eq!(shop.coupon(&coupon).await["sale"]["left"], 16);
     tab.close_clean().await;
 }
+
+/// What the staff does is marked on the charts and told in time, and orders are found by their number and their buyer's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_is_marked_and_an_order_is_found() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(20, -1).await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "well").await;
+    let other = shop.other_claims(&coupon).await;
+    shop.other_is_written(&other).await;
+    eventually("the curve", async || !tab.text("#panel-service .legend").await.is_empty()).await;
+    for verb in ["pause", "resume"] {
+        shop.r#move(&coupon, verb).await;
+    }
+    tab.click("#do-read_book").await;
+    tab.reads("Coupon resumed Dinner for two").await;
+    let marks = "return String(document.querySelector('#panel-service .chart')?.querySelectorAll('.mark').length)";
+    eventually("two marks", async || tab.eval(marks).await == "2").await;
+    tab.eval(HOVER).await;
+    eventually("the mark", async || tab.text(".marked").await.contains("Coupon ")).await;
+    assert_eq!(tab.text(".when").await.len(), "12:34:56".len());
+    check(&tab, "marks").await;
+    tab.eval("document.getElementById('panel-service').scrollIntoView(); return ''").await;
+    tab.picture("board-marks").await;
+
+    let found = async |number: &str, words: &str| {
+        tab.fill("#find-orders", number).await;
+        tab.press(Key::Enter).await;
+        eventually(words, async || tab.text("#panel-orders").await.contains(words)).await;
+    };
+    found("99", "No order and no buyer with orders has the number 99.").await;
+    found(&other.1, "Unpaid").await;
+    let buyer = tab.text("#panel-orders td[data-label=Buyer]").await;
+    found("99", "No order").await;
+    found(&buyer, &other.1).await;
+    check(&tab, "an order").await;
+    tab.picture("board-order").await;
+    tab.click("#panel-orders .pick").await;
+    eventually("its sale", async || tab.eval(PICKED).await == coupon).await;
+    // A number without an order is a 404, of which the browser speaks.
+    tab.close().await;
+}
+
+/// The pointer at the newest mark of the first chart.
+const HOVER: &str = "const { left, top } = document.querySelector('#panel-service .mark').getBoundingClientRect();
+    document.querySelector('#panel-service .chart').dispatchEvent(new PointerEvent('pointermove', { clientX: left + 4, clientY: top + 20 }));
+    return ''";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_state_of_the_board_has_a_fault_that_axe_knows() {
