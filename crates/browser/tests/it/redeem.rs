@@ -26,7 +26,7 @@ async fn a_clerk_redeems_a_code_once_and_sees_who_did_it_before() {
     look(&tab, Device::Phone, "a code that is valid").await;
     tab.picture("redeem").await;
     tab.click("#do-redeem").await;
-    tab.reads("Hand the goods out now.").await;
+    tab.reads("Hand over the goods now.").await;
     assert_eq!(tab.said().await, "Redeemed");
 
     tab.click("#do-next").await;
