@@ -40,7 +40,7 @@ test: ## Install what is missing, and run the tests of the service and its libra
 browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- --test-threads 3 $(ARGS)
 
-pictures: ## Take the pictures of the documents anew: of a real demo, in a real storm (a minute; needs Chromium).
+pictures: ## Take the pictures of the documents anew, and a contact sheet of all states (minutes; needs Chromium).
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- pictures:: --ignored --nocapture
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (a quarter of an hour; more on a slow machine).

@@ -62,8 +62,7 @@ function report(storm, points, began, words) {
     <section>
       <p>${words.of('report.title')} · ${began}</p>
       ${title(storm, words)}
-      ${pair(storm, words)}
-      <p class="verdict" data-tone=${head.tone}>${words.of(head.key)}</p>
+      ${pair(storm, words, html`<p class="verdict" data-tone=${head.tone}>${words.of(head.key)}</p>`)}
       ${words.has(`${head.key}.more`) ? html`<p>${words.of(`${head.key}.more`)}</p>` : nothing}
     </section>
     <section><h2>${words.of('curve')}</h2>${curve(storm, points, words)}</section>

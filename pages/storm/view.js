@@ -90,9 +90,8 @@ function poster(storm, plan, quiet, words) {
   return html`
     <section class="panel poster verdict" data-tone=${head.tone} data-done=${head.key ? '' : nothing} aria-label=${words.of('stage.done')}>
       ${title(storm ?? plan, words)}
-      ${storm ? pair(storm, words) : nothing}
+      ${storm ? pair(storm, words, head.key ? html`<h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>` : nothing) : nothing}
       ${quiet ? html`<p class="deed" id="quiet">${words.of(`quiet.${storm.stage}`).replace('{s}', words.number.format(quiet.seconds)).replace('{t}', quiet.since)} ${['left', 'rows'].filter((key) => storm[key] === null).map((key) => words.of(`quiet.${key}`)).join(' ')}</p>` : nothing}
-      ${head.key ? html`<h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>` : nothing}
       ${words.has(`${head.key}.more`) ? html`<p class="more">${words.of(`${head.key}.more`)}</p>` : nothing}
       ${head.key && storm.followed ? html`<p class="more"><a href="/claim/${storm.followed}">${words.of('follow')}</a></p>` : nothing}
     </section>`;
@@ -106,13 +105,13 @@ function poem({ shoppers, stock }, words) {
   return words.of('poster').split('#').map((text, place) => html`${place > 0 ? html`<b>${words.number.format([shoppers, stock][place - 1])}</b>` : nothing}${text}`);
 }
 
-/** This service, and beside it the naive design with the same crowd. */
-export function pair(storm, words) {
+/** This service with its verdict, and beside it the naive design with the same crowd. */
+export function pair(storm, words, verdict) {
   const score = (of) => html`<dl>${Object.entries(of).map(([key, value]) => html`<div class=${value > 0 && key !== 'sold' ? 'wrong' : ''}><dt>${words.of(`verdict.${key}`)}</dt><dd>${numberOf(value, words)}</dd></div>`)}</dl>`;
   const over = oversold(storm);
   return html`<div class="pair">
-    <div><h2>${words.of('ours')}</h2>${score(scoreOf(storm))}</div>
-    ${over === null ? nothing : html`<div class="naive"><h2>${words.of('naive')}</h2>${score({ sold: storm.naive_sold, oversold: over })}<p class="aside">${words.of('naive.more')}${storm.stage === 'done' && over === 0 ? html` <b>${words.of(`naive.${luckOf(storm)}`)}</b>` : nothing}</p></div>`}</div>`;
+    <div><h2 class="whose">${words.of('ours')}</h2>${score(scoreOf(storm))}${verdict}</div>
+    ${over === null ? nothing : html`<div class="naive"><h2 class="whose">${words.of('naive')}</h2>${score({ sold: storm.naive_sold, oversold: over })}<p class="aside">${words.of('naive.more')}${storm.stage === 'done' && over === 0 ? html` <b>${words.of(`naive.${luckOf(storm)}`)}</b>` : nothing}</p></div>`}</div>`;
 }
 
 /** Why the naive design has oversold nothing. */

@@ -211,7 +211,7 @@ async fn a_payment_that_fails_and_the_last_minute_are_told_and_spoken() {
 }
 
 /// Payments get no answer as long as `fails` is true, and orders say that half a minute is left to pay.
-const FAILING: &str = "
+pub const FAILING: &str = "
     const { fetch } = window;
     window.fails = true;
     window.fetch = async (path, options) => {

@@ -5,7 +5,7 @@ use private_servers::testing::eventually;
 use serde_json::{Value, json};
 
 use crate::board;
-use crate::support::{Device, Servers, Shop, Tab};
+use crate::support::{Device, Servers, Shop, Tab, leave};
 
 /// Two thousand shoppers for two hundred units.
 const CROWD: &str =
@@ -121,7 +121,7 @@ async fn a_storm_in_which_everything_breaks_keeps_its_promises() {
     tab.reload().await;
     tab.reads("This tab hasn't seen this storm.").await;
     assert_eq!(tab.text(".past b").await, "1,500 people, 1,000 dinners.");
-    tab.open(&tab.leave("storm-report.html", &report)).await;
+    tab.open(&leave("storm-report.html", report.as_bytes())).await;
     tab.assert_accessible("the report").await;
     tab.picture("storm-report").await;
     tab.close_clean().await;

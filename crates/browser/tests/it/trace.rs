@@ -56,7 +56,7 @@ async fn a_reload_of_the_sale_keeps_the_link_and_a_stranger_is_told_nothing() {
     eventually("the link is there", async || !tab.eval(path).await.is_empty()).await;
     let path = tab.eval(path).await;
     let stranger = shop.visit(Device::Phone, &path).await;
-    stranger.reads("This tab doesn't know you").await;
+    stranger.reads("This tab isn't signed in").await;
     stranger.close().await;
     let lost = shop.visit(Device::Phone, "/claim/x").await;
     lost.reads("This tab doesn't know you").await;

@@ -586,17 +586,7 @@ impl Tab {
 
     /// Leaves a picture in `target/browser`.
     pub async fn picture(&self, name: &str) {
-        let folder = target().join("browser");
-        fs::create_dir_all(&folder).expect("the folder can be made");
-        let picture = self.screenshot().await;
-        fs::write(folder.join(format!("{name}.png")), picture).expect("it can be written");
-    }
-
-    /// Leaves a file in `target/browser`. Returns its URL.
-    pub fn leave(&self, name: &str, text: &str) -> String {
-        let file = target().join("browser").join(name);
-        fs::write(&file, text).expect("it can be written");
-        format!("file://{}", file.display())
+        leave(&format!("{name}.png"), &self.screenshot().await);
     }
 
     /// The page as it is on the screen, as PNG.
@@ -719,6 +709,14 @@ fn in_seconds(seconds: i64) -> String {
 #[expect(clippy::disallowed_methods, reason = "the demo has the time of this machine, too")]
 fn now() -> DateTime<Utc> {
     Utc::now()
+}
+
+/// Leaves a file in `target/browser`. Returns its URL.
+pub fn leave(name: &str, bytes: &[u8]) -> String {
+    let file = target().join("browser").join(name);
+    fs::create_dir_all(file.parent().expect("a folder")).expect("the folder can be made");
+    fs::write(&file, bytes).expect("it can be written");
+    format!("file://{}", file.display())
 }
 
 /// The folder of this build.
