@@ -59,7 +59,7 @@ async fn a_reload_of_the_sale_keeps_the_link_and_a_stranger_is_told_nothing() {
     stranger.reads("This tab isn't signed in").await;
     stranger.close().await;
     let lost = shop.visit(Device::Phone, "/claim/x").await;
-    lost.reads("This tab doesn't know you").await;
+    lost.reads("This tab isn't signed in").await;
     lost.close().await;
     tab.close_clean().await;
 }
@@ -86,7 +86,7 @@ async fn check_states(device: Device) {
     tab.picture(&format!("trace-{device:?}-other")).await;
     tab.close().await;
     let stranger = shop.visit(device, "/claim/1024").await;
-    check(&stranger, device, "This tab doesn't know you").await;
+    check(&stranger, device, "This tab isn't signed in").await;
     stranger.close().await;
 }
 
