@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use redis::RedisResult;
 use redisson_locks::ReentrantLocks;
-use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -56,6 +57,7 @@ use crate::recovery::retry::Retries;
 use crate::store::Stores;
 use crate::store::audit::Audit;
 use crate::store::durability::Durability;
+use crate::store::fleet::Fleet;
 use crate::store::installation;
 use crate::store::locks::reentrant_locks;
 use crate::store::pass::Pass;
@@ -84,11 +86,11 @@ pub struct App {
     /// Loads sales into Redis.
     pub loader: Arc<Loader>,
     /// Level at which claims are confirmed.
-    pub durability: Arc<Durability>,
+    pub durability: Fleet<Arc<Durability>>,
     /// Epochs of the lanes, and whether they are open.
     pub lanes: Arc<LaneStates>,
-    /// Closes and recovers lanes.
-    pub keeper: Keeper,
+    /// Close and recover lanes.
+    pub keepers: Fleet<Keeper>,
     /// Claims that this process has promised.
     pub receipts: Arc<ReceiptBook>,
     /// Hands them in.
@@ -96,7 +98,7 @@ pub struct App {
     /// Removes sales that are over from Redis.
     pub archive: Archive,
     /// Memories of sales.
-    pub memories: Memories,
+    pub memories: Fleet<Memories>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Cancels and redeems orders.
@@ -120,7 +122,7 @@ pub struct App {
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
-    pub locks: ReentrantLocks,
+    pub locks: Fleet<ReentrantLocks>,
     /// Requests that wait for their order.
     pub order_waiters: OrderWaiters,
     /// Accepted claims that wait to be written, and the bound on them.
@@ -141,14 +143,18 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back, and keep the
+/// Starts the tasks that follow the master of each Redis, watch the backlog, listen for units that come back, and keep the
 /// service's own memory in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
-    let Stores { redis, keys, .. } = &app.stores;
-    redis.follow_master(&app.shutdown);
-    listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
+    let Stores { fleet, keys, .. } = &app.stores;
+    for (server, redis) in fleet.each().enumerate() {
+        redis.follow_master(&app.shutdown);
+        let memories = app.memories.at(server).clone();
+        listener::listen(redis.clone(), keys, memories, &app.shutdown);
+        let keep = move |app: Arc<App>| async move { app.keepers.at(server).tick().await };
+        repeat(app, keeper::TICK, keep);
+    }
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
-    repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
     repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
     repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_pass().await });
@@ -212,8 +218,8 @@ impl App {
     pub async fn leave(&self) {
         let left = async {
             self.receipts_pass().await;
-            let (_, _, _) =
-                tokio::join!(self.keeper.give_up(), self.hand_in.leave(), self.presence.leave());
+            let given_up = join_all(self.keepers.each().map(Keeper::give_up));
+            let (_, _, _) = tokio::join!(given_up, self.hand_in.leave(), self.presence.leave());
         };
         if tokio::time::timeout(limits::LEAVE_MAX, left).await.is_err() {
             tracing::debug!(
@@ -227,13 +233,16 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Looks at what Redis keeps, and tells by gauges what /readyz tells in words.
+    /// Looks at what each Redis keeps, and tells by gauges what /readyz tells in words.
     pub async fn durability_pass(&self) {
-        let is_there = self.durability.pass().await.is_ok();
-        let (_, not_kept) = self.durability.report();
-        let takes_claims =
-            is_there && not_kept.is_none() && self.durability.server_fault().is_none();
-        let apart_ms = self.durability.clock_ahead().num_milliseconds();
+        let looks = join_all(self.durability.each().map(|of_server| of_server.pass())).await;
+        let is_good = |(of_server, looked): (&Arc<Durability>, &RedisResult<()>)| {
+            looked.is_ok() && of_server.report().1.is_none() && of_server.server_fault().is_none()
+        };
+        let takes_claims = self.durability.each().zip(&looks).all(is_good);
+        let apart_ms = self.durability.each().map(|of_server| of_server.clock_ahead());
+        let apart_ms = apart_ms.map(|apart| apart.num_milliseconds()).max_by_key(|ms| ms.abs());
+        let apart_ms = apart_ms.unwrap_or_default();
         let gauges = vec![
             Gauge::plain("flash_sale_redis_takes_claims", if takes_claims { 1.0 } else { 0.0 }),
             Gauge::plain("flash_sale_redis_clock_ahead_seconds", apart_ms as f64 / 1_000.0),
@@ -245,7 +254,7 @@ impl App {
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
-        self.memories.forget_idle();
+        self.memories.each().for_each(Memories::forget_idle);
     }
 
     /// Puts the service together over these stores.
@@ -261,13 +270,13 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let metrics =
             Arc::new(Metrics::new(ClaimOutcome::codes(), Pass::ALL.into_iter().map(Pass::name))?);
-        let Stores { pool, redis, keys } = stores.clone();
-        let lanes_now = raise_lanes(config, &pool).await?;
-        let backlog = Backlog::new(redis.clone(), keys, lanes_now, config.backlog_orders_max);
+        let Stores { pool, fleet, keys } = stores.clone();
+        let lanes_now = raise_lanes(config, &stores).await?;
+        let backlog = Backlog::new(fleet.clone(), keys, lanes_now, config.backlog_orders_max);
         apart::examine_at_start(&stores).await?;
         let lanes = fence::states_of(&stores).await?;
-        let durability = Durability::looked_up(&redis, config.durability, &clock).await?;
-        let postponed = Postponed::new(pool.clone(), metrics.clone());
+        let durability = Durability::looked_up(&fleet, config.durability, &clock).await?;
+        let postponed = Postponed::new(&stores, metrics.clone());
         let loss = Arc::new(LossAlarm::new(metrics.clone(), lanes.clone()));
         let loader = Loader::new(&stores, lanes.clone(), loss.clone(), postponed.clone());
         let loader = Arc::new(loader);
@@ -282,7 +291,7 @@ impl App {
         ));
         let closed = ClosedOrders { most: config.closed_orders_max };
         // A claim that waits for its row isn't confirmed by the script's reply.
-        let promised_memory = match durability.level() {
+        let promised_memory = match durability.first().level() {
             Level::Postgres => Duration::ZERO,
             _ => config.sold_out_memory,
         };
@@ -294,19 +303,17 @@ impl App {
                 config.payment_window(),
             ),
             order_moves: OrderMoves::new(pool, shutdown.clone(), closed),
-            memories: Memories::new(
-                redis,
-                stores.keys.clone(),
-                (config.sold_out_memory, promised_memory),
-                shutdown.clone(),
-            ),
+            memories: fleet.map(|(_, redis)| {
+                let times = (config.sold_out_memory, promised_memory);
+                Memories::new(redis.clone(), stores.keys.clone(), times, shutdown.clone())
+            }),
             stores,
             clock,
             shutdown,
             metrics,
             backlog: Arc::new(backlog),
             lanes,
-            durability: Arc::new(durability),
+            durability,
             postponed,
             loss,
             loader,
@@ -326,7 +333,7 @@ struct Base<'a> {
     metrics: Arc<Metrics>,
     backlog: Arc<Backlog>,
     lanes: Arc<LaneStates>,
-    durability: Arc<Durability>,
+    durability: Fleet<Arc<Durability>>,
     postponed: Postponed,
     loss: Arc<LossAlarm>,
     loader: Arc<Loader>,
@@ -334,7 +341,7 @@ struct Base<'a> {
     coupon_changes: Arc<CouponChanges>,
     orders: Orders,
     order_moves: OrderMoves,
-    memories: Memories,
+    memories: Fleet<Memories>,
 }
 
 impl Base<'_> {
@@ -342,7 +349,9 @@ impl Base<'_> {
         let Self { config, stores, shutdown, .. } = &self;
         let (pool, lanes, postponed) = (&stores.pool, &self.lanes, &self.postponed);
         let lease_max = Some(limits::LOCK_LEASE_MAX);
-        let locks = reentrant_locks(&stores.redis, limits::LOCK_LEASE, lease_max, shutdown);
+        let locks = stores
+            .fleet
+            .map(|(_, redis)| reentrant_locks(redis, limits::LOCK_LEASE, lease_max, shutdown));
         let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
         let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
         // Name of this process among those of the installation.
@@ -358,7 +367,7 @@ impl Base<'_> {
             live,
             presence: self.presence(),
             storms: Storms::new(stores, self.backlog.clone(), shutdown.clone()),
-            keeper: self.keeper(),
+            keepers: stores.fleet.map(|(server, _)| self.keeper(server)),
             hand_in: HandIn::new(stores, lanes.clone(), receipts.clone(), process),
             receipts,
             archive: self.archive(),
@@ -407,10 +416,11 @@ impl Base<'_> {
         }
     }
 
-    fn keeper(&self) -> Keeper {
+    fn keeper(&self, server: usize) -> Keeper {
         let (metrics, postponed) = (self.metrics.clone(), self.postponed.clone());
         let measured = (metrics, postponed, self.config.unpaid_orders_max);
-        Keeper::new(&self.stores, self.lanes.clone(), self.orders.clone(), measured)
+        let of = (&self.stores, server);
+        Keeper::new(of, self.lanes.clone(), self.orders.clone(), measured)
     }
 
     fn archive(&self) -> Archive {
@@ -419,15 +429,18 @@ impl Base<'_> {
         Archive::new(&self.stores, changes, postponed, after, self.shutdown.clone())
     }
 
-    fn claims(&self, locks: &ReentrantLocks, receipts: &Arc<ReceiptBook>) -> Claims {
+    fn claims(&self, locks: &Fleet<ReentrantLocks>, receipts: &Arc<ReceiptBook>) -> Claims {
         let Self { config, stores, lanes, orders, memories, .. } = self;
-        let script = ClaimScript::new(
-            (stores.redis.clone(), stores.keys.clone()),
-            Bounds::of(config, self.backlog.clone()),
-            lanes.clone(),
-            (self.durability.clone(), receipts.clone(), memories.clone()),
-            self.shutdown.clone(),
-        );
+        let script = stores.fleet.map(|(server, redis)| {
+            let (durability, memories) = (self.durability.at(server), memories.at(server));
+            ClaimScript::new(
+                (redis.clone(), stores.keys.clone()),
+                Bounds::of(config, self.backlog.clone()),
+                lanes.clone(),
+                (durability.clone(), receipts.clone(), memories.clone()),
+                self.shutdown.clone(),
+            )
+        });
         let closed = ClosedOrders { most: config.closed_orders_max };
         let regular = RegularClaims::new(stores, locks.clone(), orders.clone(), closed);
         let asked = (self.loader.clone(), lanes.clone(), self.loss.clone());
@@ -464,9 +477,11 @@ impl Base<'_> {
 }
 
 /// Raises the number of lanes to the setting. Returns the number that holds now.
-async fn raise_lanes(config: &Config, pool: &PgPool) -> sqlx::Result<i32> {
-    let asked = config.lanes.unwrap_or(1);
-    let lanes = installation::raise_lanes(pool, asked).await?;
+async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
+    // At least one for each server.
+    let servers = i32::try_from(stores.fleet.each().len()).unwrap_or(i32::MAX);
+    let asked = config.lanes.unwrap_or(1).max(servers);
+    let lanes = installation::raise_lanes(&stores.pool, asked).await?;
     if config.lanes.is_some() && lanes > asked {
         tracing::warn!(
             lanes,

@@ -15,13 +15,14 @@ use crate::fence::LaneStates;
 use crate::fence::loss::LossAlarm;
 use crate::order::write::Orders;
 use crate::store::Failure;
+use crate::store::fleet::Fleet;
 use crate::store::ids::{CouponId, UserId};
 
 /// Takes claims.
 pub struct Claims {
     /// Looked at first: most claims of a crowd come after the last unit, or again.
-    memories: Memories,
-    script: ClaimScript,
+    memories: Fleet<Memories>,
+    script: Fleet<ClaimScript>,
     /// Asked only when the script doesn't know the coupon.
     loader: Arc<Loader>,
     /// Read anew only when the script says that a lane has changed.
@@ -37,8 +38,8 @@ pub struct Claims {
 impl Claims {
     /// Claims with these parts.
     pub fn new(
-        memories: Memories,
-        script: ClaimScript,
+        memories: Fleet<Memories>,
+        script: Fleet<ClaimScript>,
         (loader, lanes, loss): (Arc<Loader>, Arc<LaneStates>, Arc<LossAlarm>),
         regular: RegularClaims,
         orders: Orders,
@@ -67,10 +68,11 @@ impl Claims {
         user: UserId,
         probe: Option<&Arc<Probe>>,
     ) -> Result<ClaimOutcome, Failure> {
-        if self.memories.sold_out.refuses(coupon, user) {
+        let memories = self.memories.of(coupon.lane());
+        if memories.sold_out.refuses(coupon, user) {
             return Ok(ClaimOutcome::SoldOut);
         }
-        if let Some(order) = self.memories.promised.order_of(coupon, user) {
+        if let Some(order) = memories.promised.order_of(coupon, user) {
             return Ok(ClaimOutcome::AlreadyClaimed(order));
         }
         match self.ask(coupon, user, probe).await? {
@@ -138,7 +140,7 @@ impl Claims {
         user: UserId,
         probe: Option<&Arc<Probe>>,
     ) -> Result<Reply, Failure> {
-        match self.script.ask(coupon, user, probe).await {
+        match self.script.of(coupon.lane()).ask(coupon, user, probe).await {
             Err(failure) if failure.is_recovering() => Ok(Reply::Recovering),
             Err(failure) if failure.is_of_item() => {
                 self.lanes.suspect_sale(coupon);

@@ -3,28 +3,42 @@
 use std::sync::Arc;
 
 use chrono::TimeDelta;
+use futures_util::future::join_all;
 use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::fence::LaneStates;
+use crate::fence::{LaneState, LaneStates};
 use crate::log::backlog::Backlog;
 use crate::store::Stores;
 use crate::store::durability::Durability;
+use crate::store::fleet::Fleet;
+use crate::store::ids::Lane;
 use crate::store::installation;
 use crate::store::postgres;
-use crate::store::redis::{self, Redis};
+use crate::store::redis;
 
 /// Asks the stores.
 pub struct Readiness {
     pool: PgPool,
-    redis: Redis,
+    fleet: Fleet,
     backlog: Arc<Backlog>,
     lanes: Arc<LaneStates>,
-    durability: Arc<Durability>,
+    durability: Fleet<Arc<Durability>>,
     shutdown: Shutdown,
+}
+
+/// What is said of a server; a fault in words.
+struct Server {
+    /// Why it takes no claims at all.
+    fault: Option<String>,
+    /// Why it confirms none.
+    not_kept: Option<String>,
+    /// Why sales open and close at the wrong time.
+    clock: Option<String>,
+    takes_claims: bool,
 }
 
 /// Whether claims can be taken.
@@ -65,13 +79,13 @@ impl Readiness {
     pub fn new(
         stores: &Stores,
         backlog: &Arc<Backlog>,
-        (lanes, durability): (&Arc<LaneStates>, &Arc<Durability>),
+        (lanes, durability): (&Arc<LaneStates>, &Fleet<Arc<Durability>>),
         shutdown: &Shutdown,
     ) -> Self {
-        let Stores { pool, redis, .. } = stores.clone();
+        let Stores { pool, fleet, .. } = stores.clone();
         Self {
             pool,
-            redis,
+            fleet,
             backlog: backlog.clone(),
             lanes: lanes.clone(),
             durability: durability.clone(),
@@ -81,26 +95,16 @@ impl Readiness {
 
     /// Asks the stores now.
     pub async fn check(&self) -> ReadyReport {
-        // A replica can be read, too, but takes no claims.
-        let look = async {
-            self.redis.check().await?;
-            self.backlog.look().await
-        };
-        let (postgres, backlog) = tokio::join!(self.learn_lanes(), look);
+        let servers = (0..self.fleet.each().len()).map(|server| self.check_server(server));
+        let (postgres, looked, servers) =
+            tokio::join!(self.learn_lanes(), self.backlog.look(), join_all(servers));
         let ok = || "ok".to_owned();
-        let server_fault = self.durability.server_fault();
-        let (redis, backlog, claims_taken) = match backlog {
-            Err(error) => (redis::trouble(&error).to_owned(), "unknown".into(), false),
-            Ok(_) if server_fault.is_some() => {
-                (server_fault.unwrap_or_default().to_owned(), ok(), false)
+        let backlog = match (looked, self.backlog.orders_max()) {
+            (Err(_), _) => Some("unknown".to_owned()),
+            (Ok(orders), max) if orders >= max => {
+                Some(format!("overloaded: {orders} orders wait to be written, at most {max} may"))
             }
-            Ok(_) if self.backlog.has_room() => (ok(), ok(), true),
-            Ok(orders) => {
-                let max = self.backlog.orders_max();
-                let full =
-                    format!("overloaded: {orders} orders wait to be written, at most {max} may");
-                (ok(), full, false)
-            }
+            _ => None,
         };
         let stopping = self.shutdown.is_announced();
         let recovering = self.lanes.recovering();
@@ -108,16 +112,23 @@ impl Readiness {
             true => installation::apart(&self.pool).await.ok().flatten(),
             false => None,
         };
-        let (level, not_kept) = self.durability.report();
-        let (clock, clock_fits) = clock(self.durability.clock_ahead());
-        let has_open_lane = self.lanes.all().len() > recovering.len();
-        let takes_claims = claims_taken
+        let takes_claims = servers.iter().any(|server| server.takes_claims)
+            && self.backlog.has_room()
             && !stopping
-            && apart.is_none()
-            && has_open_lane
-            && not_kept.is_none()
-            && clock_fits;
-        let whole = postgres && recovering.is_empty() && clock == "ok";
+            && apart.is_none();
+        let all = |fault: fn(&Server) -> &Option<String>| {
+            let faults = servers
+                .iter()
+                .enumerate()
+                .filter_map(|(at, server)| Some(self.fleet.named(at, fault(server).as_deref()?)));
+            let faults: Vec<String> = faults.collect();
+            (!faults.is_empty()).then(|| faults.join("; "))
+        };
+        let (redis, clock) = (all(|server| &server.fault), all(|server| &server.clock));
+        let durability = all(|server| &server.not_kept);
+        let whole = postgres
+            && recovering.is_empty()
+            && [&redis, &clock, &durability].iter().all(|fault| fault.is_none());
         let status = match (takes_claims, whole) {
             (false, _) => ReadyStatus::Unavailable,
             (true, false) => ReadyStatus::Degraded,
@@ -137,8 +148,28 @@ impl Readiness {
                 format!("recovering: {}", closed.join(", "))
             }
         };
-        let durability = not_kept.map_or_else(ok, |why| format!("{level} isn't kept: {why}"));
+        let [redis, backlog, durability, clock] =
+            [redis, backlog, durability, clock].map(|fault| fault.unwrap_or_else(ok));
         ReadyReport { status, redis, postgres, backlog, lanes, durability, clock, process }
+    }
+
+    /// Whether a server takes claims. A replica can be read, too, but takes none.
+    async fn check_server(&self, number: usize) -> Server {
+        let durability = self.durability.at(number);
+        let fault = match self.fleet.at(number).check().await {
+            Err(error) => Some(redis::trouble(&error)),
+            Ok(()) => durability.server_fault(),
+        };
+        let (level, not_kept) = durability.report();
+        let not_kept = not_kept.map(|why| format!("{level} isn't kept: {why}"));
+        let (clock, clock_fits) = clock(durability.clock_ahead());
+        let is_open =
+            |(lane, state): &(Lane, LaneState)| state.is_open && self.fleet.number(*lane) == number;
+        let takes_claims = fault.is_none()
+            && not_kept.is_none()
+            && clock_fits
+            && self.lanes.all().iter().any(is_open);
+        Server { fault: fault.map(str::to_owned), not_kept, clock, takes_claims }
     }
 
     /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.
@@ -154,13 +185,13 @@ impl Readiness {
     }
 }
 
-/// Words about a clock that is so far ahead, and whether claims can be taken by it.
-fn clock(ahead: TimeDelta) -> (String, bool) {
+/// Words about a clock that is so far ahead, if it is too far, and whether claims can be taken by it.
+fn clock(ahead: TimeDelta) -> (Option<String>, bool) {
     let apart = ahead.abs().to_std().unwrap_or_default();
     if apart <= limits::CLOCKS_APART_MAX {
-        return ("ok".to_owned(), true);
+        return (None, true);
     }
     let word = if ahead > TimeDelta::zero() { "ahead of" } else { "behind" };
     let words = format!("Redis's clock is {} s {word} this process's", apart.as_secs());
-    (words, apart <= limits::CLOCKS_APART_USABLE)
+    (Some(words), apart <= limits::CLOCKS_APART_USABLE)
 }

@@ -11,6 +11,7 @@ use crate::coupon::stock;
 use crate::order::closed::ClosedOrders;
 use crate::order::model::Order;
 use crate::order::write::Orders;
+use crate::store::fleet::Fleet;
 use crate::store::ids::{CouponId, OrderId, UserId};
 use crate::store::keys::Keys;
 use crate::store::{Failure, Stores, repeated};
@@ -34,7 +35,7 @@ pub enum RegularOutcome {
 pub struct RegularClaims {
     pool: PgPool,
     keys: Keys,
-    locks: ReentrantLocks,
+    locks: Fleet<ReentrantLocks>,
     orders: Orders,
     closed: ClosedOrders,
 }
@@ -43,7 +44,7 @@ impl RegularClaims {
     /// Claims over these stores, with this bound on closed orders.
     pub fn new(
         stores: &Stores,
-        locks: ReentrantLocks,
+        locks: Fleet<ReentrantLocks>,
         orders: Orders,
         closed: ClosedOrders,
     ) -> Self {
@@ -58,8 +59,9 @@ impl RegularClaims {
     /// [`Failure::LockBusy`] when the lock was held elsewhere for [`limits::LOCK_WAIT_MAX`]; otherwise
     /// when a store doesn't answer.
     pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
-        let lock = self.locks.lock(self.keys.order_lock(coupon.lane(), user));
-        let holder = self.locks.holder();
+        let locks = self.locks.of(coupon.lane());
+        let lock = locks.lock(self.keys.order_lock(coupon.lane(), user));
+        let holder = locks.holder();
         let Some(guard) = lock.acquire(&holder, limits::LOCK_WAIT_MAX).await? else {
             return Err(Failure::LockBusy);
         };

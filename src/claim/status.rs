@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use crate::coupon::buyers;
@@ -14,8 +13,6 @@ use crate::order::dead_letter;
 use crate::order::model::OrderStatus;
 use crate::order::write::Orders;
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
-use crate::store::keys::Keys;
-use crate::store::redis::Redis;
 use crate::store::{Failure, Stores};
 
 /// Status of a claim.
@@ -64,9 +61,7 @@ pub enum Inquiry {
 
 /// Answers questions about claims.
 pub struct ClaimStatuses {
-    pool: PgPool,
-    redis: Redis,
-    keys: Keys,
+    stores: Stores,
     orders: Orders,
     loader: Arc<Loader>,
     lanes: Arc<LaneStates>,
@@ -80,11 +75,8 @@ impl ClaimStatuses {
         loader: &Arc<Loader>,
         lanes: &Arc<LaneStates>,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
         Self {
-            pool,
-            redis,
-            keys,
+            stores: stores.clone(),
             orders: orders.clone(),
             loader: loader.clone(),
             lanes: lanes.clone(),
@@ -100,7 +92,8 @@ impl ClaimStatuses {
     /// approved Redis could tell.
     pub async fn inquire(&self, coupon: CouponId, user: UserId) -> Result<Inquiry, Failure> {
         let approved = self.approved(coupon.lane()).await?;
-        let held = buyers::orders_of(&self.redis, &self.keys, coupon, [user].into_iter()).await;
+        let redis = self.stores.redis(coupon.lane());
+        let held = buyers::orders_of(redis, &self.stores.keys, coupon, [user].into_iter()).await;
         let held = match (held, &approved) {
             (Ok(held), _) => held[0],
             (Err(failure), None) if failure.is_of_item() => None,
@@ -117,7 +110,8 @@ impl ClaimStatuses {
         if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
             return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
-        if let Some(order_id) = dead_letter::newest_open_of(&self.pool, coupon, user).await? {
+        if let Some(order_id) = dead_letter::newest_open_of(&self.stores.pool, coupon, user).await?
+        {
             let status = ClaimStatus::InReview;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
@@ -126,7 +120,7 @@ impl ClaimStatuses {
             Resolution::Unknown => return Ok(Inquiry::NoCoupon),
             Resolution::Regular | Resolution::Archived => {}
             Resolution::Loaded => {
-                if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
+                if !buyers::can_tell(redis, &self.stores.keys, coupon, user).await? {
                     self.loader.missing(coupon).await?;
                 }
                 if self.still(Some(approved), coupon.lane()).await?.is_none() {
@@ -151,7 +145,7 @@ impl ClaimStatuses {
     /// The same epoch, if the lane is still open under it, and in the approved Redis as well.
     async fn still(&self, epoch: Option<i64>, lane: Lane) -> Result<Option<i64>, Failure> {
         let Some(epoch) = epoch else { return Ok(None) };
-        let seen = look_at(&self.redis, &self.keys, lane).await?;
+        let seen = look_at(&self.stores, lane).await?;
         let is_same = seen.is_open(epoch) && self.lanes.admit(lane).ok() == Some(epoch);
         Ok(is_same.then_some(epoch))
     }
@@ -166,7 +160,7 @@ impl ClaimStatuses {
     ) -> Result<Inquiry, Failure> {
         let row = self.orders.last_of(coupon, user).await?;
         let row = row.map(|(order_id, status)| ClaimState { order_id, status: status.into() });
-        let letter = dead_letter::newest_open_of(&self.pool, coupon, user).await?;
+        let letter = dead_letter::newest_open_of(&self.stores.pool, coupon, user).await?;
         let status = ClaimStatus::InReview;
         let letter = letter.map(|order_id| ClaimState { order_id, status });
         let newest = row.into_iter().chain(letter).max_by_key(|claim| claim.order_id);
@@ -193,7 +187,7 @@ impl ClaimStatuses {
         if let Some(row) = row.filter(|row| row.coupon_id == coupon) {
             return Ok(row.status.into());
         }
-        let in_review = dead_letter::is_open(&self.pool, order).await?;
+        let in_review = dead_letter::is_open(&self.stores.pool, order).await?;
         Ok(if in_review { ClaimStatus::InReview } else { ClaimStatus::Pending })
     }
 }

@@ -91,7 +91,7 @@ pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
 async fn create(new: NewCoupon, stores: &Stores) -> anyhow::Result<Coupon> {
     apart::examine_at_start(stores).await?;
     let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
-    let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+    let postponed = Postponed::new(stores, metrics.clone());
     let lanes = fence::states_of(stores).await?;
     let loss = Arc::new(LossAlarm::new(metrics, lanes.clone()));
     let loader = Arc::new(Loader::new(stores, lanes, loss, postponed));

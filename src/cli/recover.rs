@@ -45,8 +45,7 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
         );
     }
     if arguments.dry_run {
-        let Stores { pool, redis, keys } = stores;
-        for found in reconcile::check(pool, redis, keys).await?.disagreements {
+        for found in reconcile::check(stores).await?.disagreements {
             if chosen.contains(&found.coupon.lane()) {
                 say!("{found}");
             }

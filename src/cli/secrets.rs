@@ -42,8 +42,10 @@ pub fn follow(config: &Config, app: &Arc<App>, http: &HttpState) {
 }
 
 fn change_urls(config: &StoreConfig, stores: &Stores) {
-    let redis =
-        config.redis_url.as_ref().map(|url| stores.redis.change_url(url.expose_secret()).is_ok());
+    let redis = config
+        .redis_url
+        .as_ref()
+        .map(|urls| stores.fleet.change_urls(urls.expose_secret()).is_ok());
     let database = config.database_url.as_ref();
     let database =
         database.map(|url| postgres::change_url(&stores.pool, url.expose_secret()).is_ok());

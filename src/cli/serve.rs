@@ -129,19 +129,20 @@ fn let_the_worker_be_killed(app: &Arc<App>, config: &Config, tasks: Vec<JoinHand
 ///
 /// When Redis can't keep what the configuration asks for, or would go on alone once its sentinels have replaced it.
 fn judge(config: &Config, stores: &OpenStores) -> anyhow::Result<()> {
-    let facts = &stores.redis_facts;
-    let persistence = persistence(facts);
-    persistence.log();
-    if let Some(warning) = without_spare(config.durability, facts) {
-        warning.log();
-    }
-    if let (Some(Level::Fsync), Finding::Warning(why) | Finding::Failure(why)) =
-        (config.durability, &persistence)
-    {
-        bail!("--durability fsync can't be kept: {why}; or give --durability memory");
-    }
-    if stores.stores.redis.has_sentinels() && !facts.needs_replicas() {
-        bail!(KEEPS_ACCEPTING);
+    for facts in &stores.redis_facts {
+        let persistence = persistence(facts);
+        persistence.log();
+        if let Some(warning) = without_spare(config.durability, facts) {
+            warning.log();
+        }
+        if let (Some(Level::Fsync), Finding::Warning(why) | Finding::Failure(why)) =
+            (config.durability, &persistence)
+        {
+            bail!("--durability fsync can't be kept: {why}; or give --durability memory");
+        }
+        if stores.stores.fleet.first().has_sentinels() && !facts.needs_replicas() {
+            bail!(KEEPS_ACCEPTING);
+        }
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::base::secret::Secret;
 use crate::cli::remedies::IN_URLS;
 use crate::cli::terminal::say;
 use crate::kit::private_servers::settings;
+use crate::store::fleet::Fleet;
 use crate::store::keys::Keys;
 use crate::store::postgres;
 use crate::store::redis::facts::ServerFacts;
@@ -37,7 +38,8 @@ pub const WAYS_OUT: &str = "--data-dir names another folder for private servers,
 /// Stores that have been checked, and the private servers behind them, if any.
 pub struct OpenStores {
     pub stores: Stores,
-    pub redis_facts: ServerFacts,
+    /// Facts about the servers of Redis that answer.
+    pub redis_facts: Vec<ServerFacts>,
     servers: Option<PrivateServers>,
 }
 
@@ -56,10 +58,10 @@ impl OpenStores {
     pub async fn open(config: &StoreConfig, r#as: As) -> anyhow::Result<Self> {
         let Some((redis_url, database_url)) = urls(config)? else {
             let servers = start_private(&config.data_dir, r#as).await?;
-            let (redis, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
+            let (fleet, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
             let opened = async {
                 migrate_older(&pool).await?;
-                checked(redis, pool, config, r#as).await
+                checked(fleet, pool, config, r#as).await
             };
             return match opened.await {
                 Ok((stores, redis_facts)) => {
@@ -71,13 +73,13 @@ impl OpenStores {
                 }
             };
         };
-        let (redis, pool) =
+        let (fleet, pool) =
             connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
         postgres::check_connection(&pool).await.context(POSTGRES_UNUSABLE)?;
         if let Some(why) = unfit(&pool).await? {
             bail!(why);
         }
-        let (stores, redis_facts) = checked(redis, pool, config, r#as).await?;
+        let (stores, redis_facts) = checked(fleet, pool, config, r#as).await?;
         Ok(Self { stores, redis_facts, servers: None })
     }
 
@@ -202,13 +204,21 @@ pub fn with_ways_out(error: PrivateServersError) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("private servers can't be used ({WAYS_OUT})"))
 }
 
-/// Names both servers; connects to neither.
+/// Names the servers; connects to none.
 pub fn connect(
     redis_url: &str,
     database_url: &str,
     config: &StoreConfig,
-) -> anyhow::Result<(Redis, PgPool)> {
-    Ok((redis(redis_url, config)?, pool(database_url, config)?))
+) -> anyhow::Result<(Fleet, PgPool)> {
+    let servers = redis_url.split(',').map(|url| redis(url, config));
+    let servers = servers.collect::<Result<Vec<Redis>, InvalidConfig>>()?;
+    if servers.len() > 1 && !config.redis_sentinels.is_empty() {
+        return Err(InvalidConfig::new(
+            "--redis-url names several servers, and --redis-sentinels watch one master: give one of the two",
+        )
+        .into());
+    }
+    Ok((Fleet::new(servers), pool(database_url, config)?))
 }
 
 // The URL isn't quoted, because it may hold a password.
@@ -280,33 +290,55 @@ fn unknown(fitness: &Fitness) -> Option<String> {
     }
 }
 
-/// The stores, if Redis can be used and isn't another installation's.
+/// The stores, if Redis can be used and isn't another installation's. Of several servers, one that answers is enough: the
+/// others may come back.
 async fn checked(
-    redis: Redis,
+    fleet: Fleet,
     pool: PgPool,
     config: &StoreConfig,
     r#as: As,
-) -> anyhow::Result<(Stores, ServerFacts)> {
+) -> anyhow::Result<(Stores, Vec<ServerFacts>)> {
     let keys = Keys::new(&config.key_prefix);
-    let owner = installation::owner(&pool, &keys).await.context(POSTGRES_UNUSABLE)?;
-    let redis = redis.of_owner(owner);
-    let facts = check_redis(&redis, &keys, r#as).await?;
-    if let Err(error) = redis.check().await
-        && is_foreign(&error)
-    {
-        return Err(InvalidConfig::new(format!(
-            "Redis at {} belongs to another installation than the database of --database-url: {REMEDY_OTHER_INSTALLATION}",
-            redis.address(),
-        ))
-        .into());
+    let identity = installation::identity(&pool).await.context(POSTGRES_UNUSABLE)?;
+    let of_owner = |(server, redis): (usize, &Redis)| {
+        redis.of_owner(installation::owner(&identity, &keys, server))
+    };
+    let fleet = fleet.map(of_owner);
+    let (mut facts, mut unreachable) = (Vec::new(), None);
+    for redis in fleet.each() {
+        match redis.facts().await {
+            Ok(seen) => {
+                check_redis(redis, &seen, &keys, r#as).await?;
+                facts.push(seen);
+            }
+            Err(error) => {
+                if !fleet.is_one() {
+                    tracing::warn!(%error, "Redis at {} can't be used; its lanes stay closed until it can", redis.address());
+                }
+                unreachable = Some(error);
+            }
+        }
     }
-    Ok((Stores { pool, redis, keys }, facts))
+    if let Some(error) = unreachable.filter(|_| facts.is_empty()) {
+        return Err(error)
+            .with_context(|| format!("Redis ({}) can't be used", flag(fleet.first())));
+    }
+    Ok((Stores { pool, fleet, keys }, facts))
+}
+
+/// The setting that names a server.
+fn flag(redis: &Redis) -> &'static str {
+    if redis.has_sentinels() { "--redis-sentinels" } else { "--redis-url" }
 }
 
 /// Refuses a Redis that a service can't work with. A short command may be the cure, so it is only warned.
-async fn check_redis(redis: &Redis, keys: &Keys, r#as: As) -> anyhow::Result<ServerFacts> {
-    let flag = if redis.has_sentinels() { "--redis-sentinels" } else { "--redis-url" };
-    let facts = redis.facts().await.with_context(|| format!("Redis ({flag}) can't be used"))?;
+async fn check_redis(
+    redis: &Redis,
+    facts: &ServerFacts,
+    keys: &Keys,
+    r#as: As,
+) -> anyhow::Result<()> {
+    let flag = flag(redis);
     match (facts.unfit(), r#as) {
         (None, _) => {}
         (Some(_), As::Service) if facts.is_replica && redis.has_sentinels() => bail!(
@@ -324,5 +356,14 @@ async fn check_redis(redis: &Redis, keys: &Keys, r#as: As) -> anyhow::Result<Ser
             );
         }
     }
-    Ok(facts)
+    if let Err(error) = redis.check().await
+        && is_foreign(&error)
+    {
+        return Err(InvalidConfig::new(format!(
+            "Redis at {} belongs to another installation than the database of --database-url: {REMEDY_OTHER_INSTALLATION}",
+            redis.address(),
+        ))
+        .into());
+    }
+    Ok(())
 }

@@ -54,7 +54,7 @@ async fn storm(
     stores: Stores,
 ) -> anyhow::Result<Frame> {
     let lanes = installation::read(&stores.pool).await?.lanes;
-    let backlog = Backlog::new(stores.redis.clone(), stores.keys.clone(), lanes, u64::MAX);
+    let backlog = Backlog::new(stores.fleet.clone(), stores.keys.clone(), lanes, u64::MAX);
     let issue = Arc::new(move |grants, until| tokens.issue(grants, until));
     let show = |frame: &Frame| {
         say!("{}", serde_json::to_string(frame).expect("a state can be written as JSON"));

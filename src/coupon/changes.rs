@@ -43,12 +43,12 @@ use crate::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, rest
 use crate::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::fence::LaneStates;
 use crate::store::audit::{self, Actor, Event};
+use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
 use crate::store::keys::Keys;
 use crate::store::pass::Pass;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
-use crate::store::redis::Redis;
 use crate::store::script::Script;
 use crate::store::{Failure, Stores};
 
@@ -66,7 +66,7 @@ pub enum ChangeOutcome {
 /// Changes coupons.
 pub struct CouponChanges {
     pool: PgPool,
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
     coupons: Arc<Coupons>,
     loader: Arc<Loader>,
@@ -87,9 +87,9 @@ impl CouponChanges {
         postponed: Postponed,
         shutdown: Shutdown,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
+        let Stores { pool, fleet, keys } = stores.clone();
         let apply = Script::new(include_str!("../../lua/apply_coupon.lua"));
-        Self { pool, redis, keys, coupons, loader, lanes, postponed, apply, shutdown }
+        Self { pool, fleet, keys, coupons, loader, lanes, postponed, apply, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -204,7 +204,7 @@ impl CouponChanges {
         let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
         let names = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
         let names = names.each_ref().map(String::as_str);
-        let link = self.redis.link().await?;
+        let link = self.fleet.of(coupon.lane()).link().await?;
         let reply: String = self.apply.run(&link, names, arguments).await?;
         match reply.as_str() {
             "APPLIED" | "PRESENT" => {

@@ -35,12 +35,12 @@ use crate::coupon::model::SaleTerms;
 use crate::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::fence::loss::LossAlarm;
 use crate::fence::{self, LaneStates};
+use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
 use crate::store::keys::Keys;
 use crate::store::pass::Pass;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
-use crate::store::redis::Redis;
 use crate::store::script::{Script, VariadicScript};
 use crate::store::{Failure, Stores};
 
@@ -60,7 +60,7 @@ pub enum Resolution {
 /// Resolves coupons that Redis doesn't hold.
 pub struct Loader {
     pool: PgPool,
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
     load: Script<2>,
     make_shards: VariadicScript,
@@ -80,10 +80,10 @@ impl Loader {
         loss: Arc<LossAlarm>,
         postponed: Postponed,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
+        let Stores { pool, fleet, keys } = stores.clone();
         Self {
             pool,
-            redis,
+            fleet,
             keys,
             load: Script::new(include_str!("../../lua/load_sale.lua")),
             make_shards: VariadicScript::new(include_str!("../../lua/make_shards.lua")),
@@ -191,7 +191,7 @@ impl Loader {
         ];
         let load_id = Uuid::new_v4().simple().to_string();
         let names = self.names(coupon);
-        let link = self.redis.link().await?;
+        let link = self.fleet.of(coupon.lane()).link().await?;
         let shards = Shards::for_units(total);
         let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
         let (code, load_id, shards): (String, String, String) =
@@ -233,7 +233,7 @@ impl Loader {
         let of_sale = self.names(coupon);
         for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
             let names: Vec<&str> = of_sale.iter().chain(part).map(String::as_str).collect();
-            let link = self.redis.link().await?;
+            let link = self.fleet.of(coupon.lane()).link().await?;
             let reply: String = self.make_shards.run(&link, &names, load_id).await?;
             match reply.as_str() {
                 "MADE" => {}
@@ -254,7 +254,7 @@ impl Loader {
 
     async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {
         let names = self.names(coupon);
-        let link = self.redis.link().await?;
+        let link = self.fleet.of(coupon.lane()).link().await?;
         let arguments = (load_id, coupon.get());
         let reply: String =
             self.open.run(&link, names.each_ref().map(String::as_str), arguments).await?;

@@ -1,11 +1,13 @@
 //! Sales that only Redis has: Postgres has noted no load of them, or another one. Postgres went back in time, or is a copy.
 
+use futures_util::future::join_all;
 use redis::RedisResult;
 use sqlx::PgConnection;
 
 use crate::coupon::buyers;
 use crate::store::ids::CouponId;
-use crate::store::redis::is_data_error;
+use crate::store::keys::Keys;
+use crate::store::redis::{Redis, is_data_error};
 use crate::store::{Failure, Stores};
 
 /// Keys that Redis looks at in one step.
@@ -17,12 +19,12 @@ const KEYS_AT_A_TIME: usize = 1_000;
 ///
 /// When a store doesn't answer.
 pub async fn find(stores: &Stores) -> Result<Vec<CouponId>, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let Stores { pool, fleet, keys } = stores;
     let mut loads: Vec<(i64, String)> = Vec::new();
     for coupon in sales(stores).await? {
         let mut command = redis::cmd("HMGET");
         command.arg(keys.coupon(coupon)).arg("state").arg("load");
-        match redis.query::<(Option<String>, Option<String>)>(&command).await {
+        match fleet.of(coupon.lane()).query::<(Option<String>, Option<String>)>(&command).await {
             Ok((Some(state), Some(load))) if state != "loading" => loads.push((coupon.get(), load)),
             Err(error) if !is_data_error(&error) => return Err(error.into()),
             _ => {}
@@ -46,9 +48,10 @@ pub async fn find(stores: &Stores) -> Result<Vec<CouponId>, Failure> {
 ///
 /// When a store doesn't answer; a repeat removes the others.
 pub async fn remove_all(stores: &Stores) -> Result<usize, Failure> {
-    let Stores { redis, keys, .. } = stores;
+    let Stores { fleet, keys, .. } = stores;
     let orphans = find(stores).await?;
     for coupon in &orphans {
+        let redis = fleet.of(coupon.lane());
         let shards = match buyers::shards(redis, keys, *coupon).await {
             Err(error) if is_data_error(&error) => None,
             shards => shards?,
@@ -62,10 +65,26 @@ pub async fn remove_all(stores: &Stores) -> Result<usize, Failure> {
     Ok(orphans.len())
 }
 
-/// Number in the sequence of the newest coupon of which Redis has a sale; 0 without any.
+/// Number in the sequence of the newest coupon of which a server has a sale; 0 without any. A server that doesn't answer
+/// holds up no decision: what it has is found by the look at its lanes, once it is back.
+///
+/// # Errors
+///
+/// When none answers.
 pub async fn highest_sale(stores: &Stores) -> RedisResult<i64> {
-    let sales = sales(stores).await?;
-    Ok(sales.into_iter().map(CouponId::sequence).max().unwrap_or(0))
+    let looks = stores.fleet.each().map(|redis| sales_of(redis, &stores.keys));
+    let mut highest = None;
+    let mut failed = Ok(0);
+    for found in join_all(looks).await {
+        match found {
+            Ok(found) => {
+                highest =
+                    highest.max(Some(found.into_iter().map(CouponId::sequence).max().unwrap_or(0)))
+            }
+            Err(error) => failed = Err(error),
+        }
+    }
+    highest.map_or(failed, Ok)
 }
 
 /// Raises the coupon sequence to this number, if it is lower.
@@ -79,9 +98,17 @@ pub async fn raise_sequence(connection: &mut PgConnection, number: i64) -> sqlx:
     Ok(())
 }
 
-/// All sales in Redis.
+/// All sales in Redis, each where its lane is: another list of servers may have left older ones elsewhere.
 async fn sales(stores: &Stores) -> RedisResult<Vec<CouponId>> {
-    let Stores { redis, keys, .. } = stores;
+    let mut found = Vec::new();
+    for (number, redis) in stores.fleet.each().enumerate() {
+        let there = sales_of(redis, &stores.keys).await?;
+        found.extend(there.into_iter().filter(|it| stores.fleet.number(it.lane()) == number));
+    }
+    Ok(found)
+}
+
+async fn sales_of(redis: &Redis, keys: &Keys) -> RedisResult<Vec<CouponId>> {
     let pattern = keys.all_coupons();
     let mut found = Vec::new();
     let mut cursor = "0".to_owned();

@@ -1,7 +1,7 @@
 //! Reads coupons from the stores, each time anew. `coupon/cache.rs` keeps what shoppers read.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -10,24 +10,25 @@ use crate::base::limits;
 use crate::coupon::model::{
     Coupon, CouponFilter, CouponKind, CouponRow, CouponState, Sale, SaleTerms,
 };
+use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
 use crate::store::keys::Keys;
-use crate::store::redis::{Redis, is_data_error};
+use crate::store::redis::is_data_error;
 use crate::store::{Failure, Stores};
 
 /// Reads coupons.
 #[derive(Clone)]
 pub struct CouponReader {
     pool: PgPool,
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
 }
 
 impl CouponReader {
     /// A reader of these stores.
     pub fn new(stores: &Stores) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys }
+        let Stores { pool, fleet, keys } = stores.clone();
+        Self { pool, fleet, keys }
     }
 
     /// One coupon.
@@ -129,17 +130,21 @@ impl CouponReader {
         rows.into_iter().map(coupon).collect()
     }
 
-    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. Stops when
-    /// Redis doesn't answer: asking for one coupon after the other would take far too long then.
+    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. A server that
+    /// doesn't answer is asked once: asking for one coupon after the other would take far too long then.
     async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
-        let mut left = HashMap::new();
+        let (mut left, mut silent) = (HashMap::new(), HashSet::new());
         for coupon in coupons {
+            let server = self.fleet.number(coupon.lane());
+            if silent.contains(&server) {
+                continue;
+            }
             let mut command = redis::cmd("HGET");
             command.arg(self.keys.coupon(coupon)).arg("stock");
-            match self.redis.query::<Option<i64>>(&command).await {
+            match self.fleet.at(server).query::<Option<i64>>(&command).await {
                 Ok(stock) => left.extend(stock.map(|stock| (coupon, stock))),
                 Err(error) if is_data_error(&error) => {}
-                Err(_) => break,
+                Err(_) => drop(silent.insert(server)),
             }
         }
         left

@@ -5,6 +5,7 @@ use redis::{InfoDict, RedisResult, Value, from_redis_value};
 
 use super::reason::ClosureReason;
 use super::table::StoredLane;
+use crate::store::Stores;
 use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::redis::{Redis, is_data_error};
@@ -85,7 +86,7 @@ impl Seen {
     }
 }
 
-/// Looks at these lanes. Returns the time of Redis, too.
+/// Looks at these lanes of a server. Returns its time, too.
 ///
 /// # Errors
 ///
@@ -125,7 +126,7 @@ pub async fn look(
 /// # Errors
 ///
 /// When Redis doesn't answer.
-pub async fn look_at(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Seen> {
-    let (_, seen) = look(redis, keys, &[lane]).await?;
+pub async fn look_at(stores: &Stores, lane: Lane) -> RedisResult<Seen> {
+    let (_, seen) = look(stores.redis(lane), &stores.keys, &[lane]).await?;
     Ok(seen.into_iter().next().map(|(_, seen)| seen).unwrap_or_default())
 }

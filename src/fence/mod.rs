@@ -81,15 +81,17 @@ pub async fn states_of(stores: &Stores) -> Result<Arc<LaneStates>, Failure> {
 }
 
 async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> Result<(), Failure> {
-    let link = stores.redis.link().await?;
     let scripts = FenceScripts::new(stores.keys.clone());
-    if begin_new(&stores.pool, &scripts, &link, stored).await? {
-        states.read_now().await?;
+    for (server, redis) in stores.fleet.each().enumerate() {
+        let is_there = |stored: &&StoredLane| stores.fleet.number(stored.lane) == server;
+        let there: Vec<StoredLane> = stored.iter().filter(is_there).cloned().collect();
+        begin_new(&stores.pool, &scripts, &*redis.link().await?, &there).await?;
     }
+    states.read_now().await?;
     Ok(())
 }
 
-/// Begins those of these lanes that Redis has never had. Returns whether there were any.
+/// Begins those of these lanes of a server that Redis has never had. Returns whether there were any.
 ///
 /// # Errors
 ///

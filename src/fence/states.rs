@@ -4,7 +4,7 @@
 //! connection says that they have changed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -32,8 +32,8 @@ pub struct LaneStates {
     known: ArcSwap<Vec<LaneState>>,
     /// Coalesces readers, and remembers for a moment that the states have been read.
     read: Cache<(), ()>,
-    /// Whether a lane is suspected to have changed since the last look.
-    suspected: AtomicBool,
+    /// Number of times that a lane was suspected to have changed.
+    suspicions: AtomicU64,
     /// Sales that Redis seems to have lost, at least in part.
     suspected_sales: Mutex<BTreeSet<CouponId>>,
 }
@@ -45,7 +45,7 @@ impl LaneStates {
             pool,
             known: ArcSwap::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
-            suspected: AtomicBool::new(true),
+            suspicions: AtomicU64::new(1),
             suspected_sales: Mutex::default(),
         }
     }
@@ -88,19 +88,20 @@ impl LaneStates {
         self.suspect_all();
     }
 
-    /// Whether a lane has been suspected since the last call.
-    pub fn take_suspicion(&self) -> bool {
-        self.suspected.swap(false, Ordering::Relaxed)
+    /// Number of times that a lane was suspected to have changed, from 1: a look is due when it has grown.
+    pub fn suspicions(&self) -> u64 {
+        self.suspicions.load(Ordering::Relaxed)
     }
 
-    /// The sales that have been suspected since the last call.
-    pub fn take_suspected_sales(&self) -> BTreeSet<CouponId> {
-        std::mem::take(&mut *self.suspected_sales.lock().expect("no holder of this lock panics"))
+    /// The sales of such lanes that have been suspected since the last call.
+    pub fn take_suspected_sales(&self, is_kept: impl Fn(Lane) -> bool) -> BTreeSet<CouponId> {
+        let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
+        sales.extract_if(.., |coupon| is_kept(coupon.lane())).collect()
     }
 
     /// Brings the next look at the lanes forward.
     pub fn suspect_all(&self) {
-        self.suspected.store(true, Ordering::Relaxed);
+        self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All known lanes.
@@ -151,10 +152,10 @@ mod tests {
     async fn claims_are_admitted_to_open_lanes() {
         bound_this_test();
         let states = states();
-        assert!(states.take_suspicion(), "nothing has been looked at");
         for (lane, admitted) in [(0, Some(5)), (1, None), (2, Some(7)), (3, None), (-1, None)] {
+            let before = states.suspicions();
             assert_eq!(states.admit(Lane::numbered(lane)).ok(), admitted, "lane {lane}");
-            assert_eq!(states.take_suspicion(), admitted.is_none(), "lane {lane}");
+            assert_eq!(states.suspicions() > before, admitted.is_none(), "lane {lane}");
         }
         let epochs = [0, 1, 2, 3].map(|lane| states.epoch(Lane::numbered(lane)));
         assert_eq!(epochs, [5, 6, 7, 0]);
@@ -170,27 +171,30 @@ mod tests {
         bound_this_test();
         let states = states();
         let lane = Lane::numbered(0);
-        let [first, second] = [(); 2].map(|()| states.take_suspicion());
-        assert_eq!((first, second), (true, false));
+        assert_eq!(states.suspicions(), 1, "nothing has been looked at");
         assert!(states.suspect(lane).is_recovering());
-        assert!(states.take_suspicion());
+        assert_eq!(states.suspicions(), 2);
         states.suspect_all();
-        assert!(states.take_suspicion());
+        assert_eq!(states.suspicions(), 3);
     }
 
     #[tokio::test]
     async fn so_many_suspected_sales_are_remembered_and_each_suspicion_counts() {
         bound_this_test();
         let states = states();
-        states.take_suspicion();
         let coupons = |count: usize| (1..=count as i64).map(|n| CouponId::compose(n, 1));
         for coupon in coupons(limits::SUSPECTED_SALES_MAX + 2) {
+            let before = states.suspicions();
             states.suspect_sale(coupon);
-            assert!(states.take_suspicion());
+            assert_eq!(states.suspicions(), before + 1);
         }
-        assert_eq!(states.take_suspected_sales(), coupons(1_000).collect());
-        assert_eq!(states.take_suspected_sales(), BTreeSet::new());
+        let take = || states.take_suspected_sales(|lane| lane == Lane::numbered(0));
+        assert_eq!(take(), coupons(1_000).collect());
+        assert_eq!(take(), BTreeSet::new());
+        let elsewhere = CouponId::compose(1, 2);
         states.suspect_sale(CouponId::compose(1, 1));
-        assert_eq!(states.take_suspected_sales(), coupons(1).collect());
+        states.suspect_sale(elsewhere);
+        assert_eq!(take(), coupons(1).collect(), "another server's stay");
+        assert_eq!(states.take_suspected_sales(|_| true), [elsewhere].into());
     }
 }

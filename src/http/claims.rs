@@ -103,7 +103,7 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let mut answer = app.claims.claim_probed(coupon, user, probe).await;
     if let Ok(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) = answer
-        && app.durability.level() == Level::Postgres
+        && app.durability.first().level() == Level::Postgres
     {
         answer = Box::pin(committed(app, user, order, answer)).await;
     }

@@ -10,39 +10,41 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use futures_util::future::join_all;
 use redis::RedisResult;
 
 use crate::log::LogState;
+use crate::store::fleet::Fleet;
 use crate::store::ids::Lane;
 use crate::store::keys::Keys;
-use crate::store::redis::Redis;
 
 /// Looks at the lanes' counts, and remembers.
 pub struct Backlog {
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
     /// Lanes to ask about.
     lanes: AtomicI32,
     /// Claims that may wait.
     orders_max: u64,
-    /// Claims that waited at the last look.
-    orders: AtomicU64,
+    /// Claims that waited at the last look, for each server.
+    orders: Fleet<AtomicU64>,
 }
 
 impl Backlog {
     /// A backlog that counts 0 until the first look.
-    pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
-        Self { redis, keys, lanes: lanes.into(), orders_max, orders: AtomicU64::new(0) }
+    pub fn new(fleet: Fleet, keys: Keys, lanes: i32, orders_max: u64) -> Self {
+        let orders = fleet.map(|_| AtomicU64::new(0));
+        Self { fleet, keys, lanes: lanes.into(), orders_max, orders }
     }
 
     /// Whether more claims may be accepted, as of the last look.
     pub fn has_room(&self) -> bool {
-        self.orders.load(Ordering::Relaxed) < self.orders_max
+        self.orders() < self.orders_max
     }
 
     /// Claims that waited at the last look.
     pub fn orders(&self) -> u64 {
-        self.orders.load(Ordering::Relaxed)
+        self.orders.each().map(|orders| orders.load(Ordering::Relaxed)).sum()
     }
 
     /// Claims that may wait.
@@ -59,26 +61,33 @@ impl Backlog {
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer; the last look holds then.
+    /// When a server doesn't answer; the last look at it holds then.
     pub async fn look(&self) -> RedisResult<u64> {
+        let looks = (0..self.fleet.each().len()).map(|server| self.look_at(server));
+        join_all(looks).await.into_iter().collect::<RedisResult<()>>()?;
+        Ok(self.orders())
+    }
+
+    async fn look_at(&self, server: usize) -> RedisResult<()> {
         let mut commands = redis::pipe();
-        for lane in self.lanes() {
+        for lane in self.lanes().filter(|lane| self.fleet.number(*lane) == server) {
             commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("promised").arg("written");
         }
-        let counts: Vec<(Option<u64>, Option<u64>)> = self.redis.query_all(&commands).await?;
+        let counts: Vec<(Option<u64>, Option<u64>)> =
+            self.fleet.at(server).query_all(&commands).await?;
         let waiting = |(promised, written): (Option<u64>, Option<u64>)| {
             promised.unwrap_or(0).saturating_sub(written.unwrap_or(0))
         };
         let orders = counts.into_iter().map(waiting).sum();
-        self.orders.store(orders, Ordering::Relaxed);
-        Ok(orders)
+        self.orders.at(server).store(orders, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// The state of each log now.
-    pub async fn states(&self) -> RedisResult<Vec<(Lane, LogState)>> {
-        let lanes: Vec<Lane> = self.lanes().collect();
-        let states = LogState::of_all(&self.redis, &self.keys, &lanes).await?;
-        Ok(lanes.into_iter().zip(states).collect())
+    /// The state of each log now, or why it can't be read.
+    pub async fn states(&self) -> Vec<(Lane, RedisResult<LogState>)> {
+        let state =
+            |lane| async move { (lane, LogState::of(self.fleet.of(lane), &self.keys, lane).await) };
+        join_all(self.lanes().map(state)).await
     }
 
     fn lanes(&self) -> impl Iterator<Item = Lane> {
@@ -89,14 +98,15 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::Redis;
 
     #[test]
     fn there_is_room_below_the_bound() {
         let redis = Redis::new("redis://localhost").expect("a valid URL");
-        let backlog = Backlog::new(redis, Keys::new("fs"), 1, 3);
+        let backlog = Backlog::new(Fleet::new([redis]), Keys::new("fs"), 1, 3);
         assert_eq!((backlog.orders(), backlog.orders_max()), (0, 3));
         for (orders, has_room) in [(0, true), (2, true), (3, false), (4, false)] {
-            backlog.orders.store(orders, Ordering::Relaxed);
+            backlog.orders.first().store(orders, Ordering::Relaxed);
             assert_eq!((backlog.orders(), backlog.has_room()), (orders, has_room));
         }
     }

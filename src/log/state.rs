@@ -31,30 +31,19 @@ pub struct LogState {
 }
 
 impl LogState {
-    /// The state of this lane's log. A log that doesn't exist has no backlog.
-    pub async fn of(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Self> {
-        Ok(Self::of_all(redis, keys, &[lane]).await?.remove(0))
-    }
-
-    /// The states of these lanes' logs, in one round trip.
+    /// The state of this lane's log, in one round trip. A log that doesn't exist has no backlog.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer, or one of the keys has another type.
-    pub async fn of_all(redis: &Redis, keys: &Keys, lanes: &[Lane]) -> RedisResult<Vec<Self>> {
+    pub async fn of(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Self> {
         let mut commands = redis::pipe();
-        for lane in lanes {
-            // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
-            // delivered between the two is only counted as unread as well.
-            commands.cmd("HMGET").arg(keys.lane(*lane)).arg("promised").arg("written");
-            commands.cmd("XINFO").arg("STREAM").arg(keys.log(*lane));
-            commands.cmd("XINFO").arg("GROUPS").arg(keys.log(*lane));
-        }
-        let replies: Vec<RedisResult<Value>> = match lanes {
-            [] => Vec::new(),
-            _ => redis.query_each(&commands).await?,
-        };
-        replies.chunks_exact(3).map(Self::read).collect()
+        // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
+        // delivered between the two is only counted as unread as well.
+        commands.cmd("HMGET").arg(keys.lane(lane)).arg("promised").arg("written");
+        commands.cmd("XINFO").arg("STREAM").arg(keys.log(lane));
+        commands.cmd("XINFO").arg("GROUPS").arg(keys.log(lane));
+        Self::read(&redis.query_each(&commands).await?)
     }
 
     /// Reads Redis's answers about the counts of a lane, a stream, and its groups.

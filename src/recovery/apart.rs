@@ -78,7 +78,7 @@ pub async fn examine(stores: &Stores, seen: &Lanes) -> Result<Option<String>, Fa
         }
         Standing::OtherInstallation(lane) => Err(Failure::OtherInstallation(lane)),
         Standing::Behind(why) => {
-            close_all(stores, seen, &why).await?;
+            close_all(stores, &why).await?;
             Err(Failure::Apart(why))
         }
     }
@@ -135,9 +135,18 @@ pub async fn decide(
     Ok(removed)
 }
 
+/// The lanes of all servers that answer.
 async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {
-    let lanes: Vec<Lane> = Lane::all(installation::read(&stores.pool).await?.lanes).collect();
-    Ok(look::look(&stores.redis, &stores.keys, &lanes).await?.1)
+    let lanes = installation::read(&stores.pool).await?.lanes;
+    let (mut found, mut failed) = (Vec::new(), Ok(()));
+    for (server, redis) in stores.fleet.each().enumerate() {
+        let of_server = Lane::all(lanes).filter(|lane| stores.fleet.number(*lane) == server);
+        match look::look(redis, &stores.keys, &of_server.collect::<Vec<_>>()).await {
+            Ok((_, seen)) => found.extend(seen),
+            Err(error) => failed = Err(error),
+        }
+    }
+    if found.is_empty() { Ok(failed.map(|()| found)?) } else { Ok(found) }
 }
 
 /// Closes all lanes because Redis has had this epoch of a lane before Postgres had. Returns the failure to answer with.
@@ -148,7 +157,7 @@ async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {
 pub(super) async fn close(stores: &Stores, seen: &Lanes, epoch: i64) -> Result<Failure, Failure> {
     let of = seen.first().map(|(lane, _)| lane.get()).unwrap_or_default();
     let why = format!("lane {of} had epoch {epoch} in Redis before Postgres had it");
-    close_all(stores, seen, &why).await?;
+    close_all(stores, &why).await?;
     Ok(Failure::Apart(why))
 }
 
@@ -218,7 +227,8 @@ async fn lacking(pool: &PgPool, seen: &Lanes) -> sqlx::Result<Option<String>> {
 }
 
 /// Closes all lanes in Postgres, under epochs above those of Redis.
-async fn close_all(stores: &Stores, seen: &Lanes, why: &str) -> Result<(), Failure> {
+async fn close_all(stores: &Stores, why: &str) -> Result<(), Failure> {
+    let seen = read(stores).await?;
     let epochs: Vec<(Lane, i64)> = seen.iter().map(|(lane, seen)| (*lane, seen.epoch)).collect();
     let highest = orphans::highest_sale(stores).await?;
     let mut tx = postgres::begin(&stores.pool).await?;

@@ -71,7 +71,8 @@ impl Builder {
         let filled = self.fill(&mut snapshot, coupon, &sale, shards).await;
         if filled.is_err() {
             // They would fill a full Redis further with each attempt.
-            let Stores { redis, keys, .. } = &self.stores;
+            let Stores { keys, .. } = &self.stores;
+            let redis = self.stores.redis(coupon.lane());
             let _ = buyers::unlink(redis, keys, coupon, shards).await;
         }
         snapshot.rollback().await?;
@@ -112,7 +113,8 @@ impl Builder {
         coupon: CouponId,
         epoch: i64,
     ) -> Result<(), Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let Stores { pool, keys, .. } = &self.stores;
+        let redis = self.stores.redis(coupon.lane());
         if self.present(coupon).await?.is_none_or(|present| present.generation() != epoch) {
             let shards = Shards::for_units(stock::total(pool, coupon).await?);
             buyers::unlink(redis, keys, coupon, shards.of_generation(epoch)).await?;
@@ -122,14 +124,15 @@ impl Builder {
 
     /// Shards of the sale; `None` if it isn't there, or can't be read.
     async fn present(&self, coupon: CouponId) -> Result<Option<Shards>, Failure> {
-        match buyers::shards(&self.stores.redis, &self.stores.keys, coupon).await {
+        match buyers::shards(self.stores.redis(coupon.lane()), &self.stores.keys, coupon).await {
             Err(error) if is_data_error(&error) => Ok(None),
             present => Ok(present?),
         }
     }
 
     async fn make_shards(&self, coupon: CouponId, shards: Shards) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { keys, .. } = &self.stores;
+        let redis = self.stores.redis(coupon.lane());
         let all: Vec<u32> = shards.all().collect();
         for part in all.chunks(limits::SHARDS_AT_A_TIME) {
             let mut commands = redis::pipe();
@@ -148,7 +151,8 @@ impl Builder {
         shards: Shards,
         page: &[(UserId, OrderId)],
     ) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { keys, .. } = &self.stores;
+        let redis = self.stores.redis(coupon.lane());
         for part in page.chunks(limits::BUYERS_AT_A_TIME) {
             let mut names = keys.shards(coupon, shards.generation());
             let mut commands = redis::pipe();

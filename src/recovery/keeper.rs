@@ -1,7 +1,8 @@
 //! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
 //!
-//! One process of the installation keeps the lanes: the leader, whose session of Postgres has an advisory lock. Two leaders,
-//! or none for a moment, cost time and do no harm, because each closing and each recovery raises the epoch.
+//! The lanes of each server have a keeper in each process. One of them is the leader, whose session of Postgres has an
+//! advisory lock. Two leaders, or none for a moment, cost time and do no harm, because each closing and each recovery raises
+//! the epoch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -30,18 +31,20 @@ use crate::order::write::Orders;
 use crate::store::audit::Actor;
 use crate::store::ids::{CouponId, Lane, RecoveryId};
 use crate::store::pass::Pass;
-use crate::store::postgres::session_lock::{LockKey, LockSession};
+use crate::store::postgres::session_lock::LockSession;
 use crate::store::postponed::Postponed;
 use crate::store::redis::is_data_error;
 use crate::store::{Failure, Stores, installation};
 
-/// Advisory lock of the leader: "lead" in ASCII.
-const LEADS: LockKey = (0x6c65_6164, 0);
+/// First key of the leader's advisory lock: "lead" in ASCII. The second one is the number of the server.
+const LEADS: i32 = 0x6c65_6164;
 
-/// Looks after the lanes. One process of an installation does; the others look at sales that
+/// Looks after the lanes of a server. One process of an installation does; the others look at sales that
 /// their own claims have found lost.
 pub struct Keeper {
     stores: Stores,
+    /// Number of the server.
+    server: usize,
     lanes: Arc<LaneStates>,
     scripts: Arc<FenceScripts>,
     recoverer: Recoverer,
@@ -62,14 +65,15 @@ struct Notes {
     last_seen: HashMap<Lane, LastSeen>,
     /// Time of the last recovery that failed, by lane.
     failed_at: HashMap<Lane, Instant>,
-    /// Time of the last look.
+    /// Suspicions at the last look, and its time.
+    suspicions: u64,
     looked_at: Option<Instant>,
 }
 
 impl Keeper {
-    /// A keeper that hasn't looked yet. Users may hold `unpaid_orders_max` unpaid orders in a lane; 0 for no bound.
+    /// A keeper of this server's lanes, which hasn't looked yet. Users may hold `unpaid_orders_max` unpaid orders in a lane; 0 for no bound.
     pub fn new(
-        stores: &Stores,
+        (stores, server): (&Stores, usize),
         lanes: Arc<LaneStates>,
         orders: Orders,
         (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
@@ -84,6 +88,7 @@ impl Keeper {
         );
         Self {
             stores: stores.clone(),
+            server,
             lanes,
             scripts,
             recoverer,
@@ -98,7 +103,8 @@ impl Keeper {
     /// waits for [`limits::RECOVERY_RETRY_PAUSE`].
     pub async fn tick(&self) {
         let mut notes = self.notes.lock().await;
-        let suspected = self.lanes.take_suspicion();
+        let suspicions = self.lanes.suspicions();
+        let suspected = std::mem::replace(&mut notes.suspicions, suspicions) != suspicions;
         let due = notes.looked_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
         if !due && !suspected {
             return;
@@ -125,31 +131,30 @@ impl Keeper {
 
     async fn keep(&self, notes: &mut Notes, pause: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
-        let mut stored = self.lanes.read_now().await?;
-        self.show(&stored);
+        let redis = self.stores.fleet.at(self.server);
+        let mut stored = self.read_now().await?;
         // A process that doesn't reach Redis leaves the lanes to one that does. A live connection may lead to a Redis that
         // was emptied, and that another installation has begun to use.
-        if let Err(error) = self.stores.redis.check().await {
+        if let Err(error) = redis.check().await {
             notes.session = None;
             return Err(error.into());
         }
-        if !notes.lead(pool).await? {
+        if !notes.lead(pool, self.server).await? {
             // The leader hears of no claim but its own. It recovers what is closed here.
             return self.look_at_sales(&mut stored).await;
         }
         let lanes = installation::read(pool).await?.lanes;
-        if usize::try_from(lanes).is_ok_and(|lanes| lanes > stored.len()) {
+        if usize::try_from(lanes).is_ok_and(|lanes| lanes > self.lanes.all().len()) {
             table::add(pool).await?;
-            stored = self.lanes.read_now().await?;
+            stored = self.read_now().await?;
         }
-        let link = self.stores.redis.link().await?;
-        if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
-            stored = self.lanes.read_now().await?;
+        if fence::begin_new(pool, &self.scripts, &*redis.link().await?, &stored).await? {
+            stored = self.read_now().await?;
         }
         let mut refused = match self.look(&mut stored, &mut notes.last_seen).await {
             // Until an operator decides, no lane is recovered.
             Err(failure @ Failure::Apart(_)) => {
-                self.show(&self.lanes.read_now().await?);
+                self.read_now().await?;
                 self.tell(&failure);
                 return Ok(());
             }
@@ -192,9 +197,9 @@ impl Keeper {
         stored: &mut [StoredLane],
         last_seen: &mut HashMap<Lane, LastSeen>,
     ) -> Result<Option<Failure>, Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { fleet, keys, .. } = &self.stores;
         let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
-        let (now, seen) = look(redis, keys, &lanes).await?;
+        let (now, seen) = look(fleet.at(self.server), keys, &lanes).await?;
         let life = apart::examine(&self.stores, &seen).await?;
         let mut refused = None;
         for (lane, (_, seen)) in stored.iter_mut().zip(&seen) {
@@ -233,8 +238,9 @@ impl Keeper {
     /// Closes the lanes of sales that were suspected to be lost, and are; and of sales that could not be built before and
     /// are due again. The others of those stay closed alone.
     async fn look_at_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        let mut suspected = self.lanes.take_suspected_sales();
+        let Stores { pool, fleet, keys } = &self.stores;
+        let redis = fleet.at(self.server);
+        let mut suspected = self.lanes.take_suspected_sales(|lane| self.keeps(lane));
         let mut tries = self.postponed.begin(Pass::Rebuild).await?;
         let due: Vec<CouponId> = tries.due().into_iter().flat_map(CouponId::new).collect();
         suspected.extend(&due);
@@ -297,7 +303,8 @@ impl Keeper {
 
     /// Whether Redis has all of these receipts of a sale as its buyers: their entries wait in the log.
     async fn has_promised(&self, of_sale: &[Receipt]) -> Result<bool, Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { fleet, keys, .. } = &self.stores;
+        let redis = fleet.at(self.server);
         for part in of_sale.chunks(limits::RECEIPTS_AT_A_TIME) {
             let users = part.iter().map(|receipt| receipt.user);
             let orders = match buyers::orders_of(redis, keys, part[0].coupon, users).await {
@@ -329,10 +336,17 @@ impl Keeper {
         }
     }
 
-    /// Shows the number of lanes that are closed.
-    fn show(&self, stored: &[StoredLane]) {
+    fn keeps(&self, lane: Lane) -> bool {
+        self.stores.fleet.number(lane) == self.server
+    }
+
+    /// Reads the states of all lanes, and shows the number of those that are closed. Returns the lanes of the server.
+    async fn read_now(&self) -> sqlx::Result<Vec<StoredLane>> {
+        let mut stored = self.lanes.read_now().await?;
         let closed = stored.iter().filter(|lane| !lane.is_open).count();
         self.metrics.recovery.lanes_recovering.set(closed as f64);
+        stored.retain(|stored| self.keeps(stored.lane));
+        Ok(stored)
     }
 
     /// Recovers closed lanes, some at a time, but for those that failed a moment ago. A lane that can't be recovered holds up
@@ -343,7 +357,6 @@ impl Keeper {
         notes: &mut Notes,
         pause: Duration,
     ) -> Result<(), Failure> {
-        self.show(stored);
         let Notes { session, last_seen, failed_at, .. } = notes;
         failed_at.retain(|_, at| at.elapsed() < pause);
         let is_due = |lane: &&StoredLane| !lane.is_open && !failed_at.contains_key(&lane.lane);
@@ -365,7 +378,7 @@ impl Keeper {
             recovered = recovered => recovered,
             () = self.keep_on(session, last_seen, &busy) => Vec::new(),
         };
-        self.show(&self.lanes.read_now().await?);
+        self.read_now().await?;
         let mut failed = Ok(());
         for (lane, recovered) in recovered {
             match recovered {
@@ -393,8 +406,7 @@ impl Keeper {
                 if let Some(session) = session {
                     session.ping().await?;
                 }
-                let mut others = self.lanes.read_now().await?;
-                self.show(&others);
+                let mut others = self.read_now().await?;
                 others.retain(|stored| !busy.contains(&stored.lane));
                 self.look(&mut others, last_seen).await.map(drop)
             };
@@ -409,11 +421,12 @@ impl Keeper {
 
 impl Notes {
     /// Whether this process is the leader. A session that has ended is begun anew: its lock ended with it.
-    async fn lead(&mut self, pool: &PgPool) -> sqlx::Result<bool> {
+    async fn lead(&mut self, pool: &PgPool, server: usize) -> sqlx::Result<bool> {
+        let lock = (LEADS, i32::try_from(server).unwrap_or_default());
         if let Some(mut session) = self.session.take() {
             let leads = match self.leads {
                 true => session.ping().await.map(|()| true),
-                false => session.try_lock(LEADS).await,
+                false => session.try_lock(lock).await,
             };
             if let Ok(leads) = leads {
                 (self.session, self.leads) = (Some(session), leads);
@@ -421,7 +434,7 @@ impl Notes {
             }
         }
         let mut session = LockSession::open(pool, limits::PROCESS_SILENCE_MAX).await?;
-        self.leads = session.try_lock(LEADS).await?;
+        self.leads = session.try_lock(lock).await?;
         self.session = Some(session);
         Ok(self.leads)
     }

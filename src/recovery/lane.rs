@@ -115,8 +115,9 @@ impl Recoverer {
         closed: &StoredLane,
         last_seen: LastSeen,
     ) -> Result<Option<LastSeen>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let Stores { pool, fleet, keys } = &self.stores;
         let (lane, trusts) = (closed.lane, closed.trusts);
+        let redis = fleet.of(lane);
         let link = redis.link().await?;
         let Some(epoch) = table::raise(pool, lane, closed.epoch, None).await? else {
             return Ok(None);
@@ -180,7 +181,7 @@ impl Recoverer {
             }
             // Another recovery has raised the epoch, or Postgres went back: then its epoch is still ours.
             Fenced::Ahead if table::epoch(&self.stores.pool, lane).await? == Some(epoch) => {
-                let (_, seen) = look(&self.stores.redis, &self.stores.keys, &[lane]).await?;
+                let (_, seen) = look(self.stores.redis(lane), &self.stores.keys, &[lane]).await?;
                 Err(apart::close(&self.stores, &seen, epoch).await?)
             }
             Fenced::Ahead => Ok(None),
@@ -387,7 +388,7 @@ impl Recoverer {
         if attempt.is_drained {
             return Ok(());
         }
-        let Stores { redis, keys, .. } = &self.stores;
+        let (redis, keys) = (self.stores.redis(attempt.lane), &self.stores.keys);
         let begun = Instant::now();
         let (mut moved_at, mut last) = (begun, None);
         loop {
@@ -506,7 +507,7 @@ async fn are_buyers(
 ) -> Result<bool, Failure> {
     for page in promises.chunks(live::PAGE) {
         let users = page.iter().map(|(user, _)| *user);
-        match buyers::orders_of(&stores.redis, &stores.keys, coupon, users).await {
+        match buyers::orders_of(stores.redis(coupon.lane()), &stores.keys, coupon, users).await {
             Err(failure) if failure.is_of_item() => return Ok(false),
             held => {
                 if page.iter().zip(held?).any(|((_, order), held)| held != Some(*order)) {

@@ -210,7 +210,8 @@ impl Retries {
         user: UserId,
         order: OrderId,
     ) -> Result<Result<i64, Kept>, Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { keys, .. } = &self.stores;
+        let redis = self.stores.redis(coupon.lane());
         let lane = coupon.lane();
         self.lanes.refresh().await?;
         // An entry that was made up may name a coupon of a lane that there isn't.

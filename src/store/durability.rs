@@ -22,14 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ::redis::RedisResult;
 use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::future::join_all;
 
 use crate::base::clock::{self, Clock};
 use crate::base::durability::Level;
 use crate::store::Failure;
+use crate::store::fleet::Fleet;
 use crate::store::redis::facts::{Replay, ServerFacts};
 use crate::store::redis::{Link, Redis, ServerId};
 
-/// Knows the levels that can be kept.
+/// Knows the levels that a server can keep.
 pub struct Durability {
     redis: Redis,
     level: Level,
@@ -74,24 +76,29 @@ impl Durability {
         }
     }
 
-    /// Looks at the server. Without a level, `fsync` if it can be kept, else `memory`.
+    /// Looks at the servers. Without a level, `fsync` if each that answers can keep it, else `memory`.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer.
+    /// When no server answers.
     pub async fn looked_up(
-        redis: &Redis,
+        fleet: &Fleet,
         level: Option<Level>,
         clock: &Clock,
-    ) -> RedisResult<Self> {
-        let mut this = Self::new(redis, Level::Memory, clock);
-        let seen = this.look().await?;
+    ) -> RedisResult<Fleet<Arc<Self>>> {
+        let mut servers: Vec<Self> =
+            fleet.each().map(|redis| Self::new(redis, Level::Memory, clock)).collect();
+        let looks = join_all(servers.iter().map(Self::look)).await;
+        if let Some(Err(error)) = looks.iter().find(|look| look.is_err())
+            && !looks.iter().any(Result::is_ok)
+        {
+            return Err(error.clone());
+        }
         // A file that is still being written for the first time is complete in a moment.
-        this.level = level.unwrap_or(match seen.not_on_disk {
-            None | Some(FIRST_FILE) => Level::Fsync,
-            Some(_) => Level::Memory,
-        });
-        Ok(this)
+        let is_kept = |seen: &Arc<Seen>| matches!(seen.not_on_disk, None | Some(FIRST_FILE));
+        let all = if looks.iter().flatten().all(is_kept) { Level::Fsync } else { Level::Memory };
+        servers.iter_mut().for_each(|of_server| of_server.level = level.unwrap_or(all));
+        Ok(Fleet::new(servers.into_iter().map(Arc::new)))
     }
 
     /// The level.
@@ -197,6 +204,13 @@ impl Durability {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Seen>>> {
         self.seen.lock().expect("no holder of this lock panics")
     }
+}
+
+/// The level, and why it isn't kept now, if so, on the first server of which that is known; by the last looks.
+pub fn report(servers: &Fleet<Arc<Durability>>) -> (Level, Option<String>) {
+    let reports = servers.each().map(|of_server| of_server.report());
+    let not_kept = reports.enumerate().find_map(|(at, (_, why))| Some(servers.named(at, &why?)));
+    (servers.first().level(), not_kept)
 }
 
 /// What a server said, and the times before and after.

@@ -110,6 +110,15 @@ impl Failure {
         }
     }
 
+    /// Whether a server of Redis doesn't answer, or refuses.
+    pub fn is_of_redis(&self) -> bool {
+        match self {
+            Self::Redis(error) => !redis::is_data_error(error),
+            Self::Shared(failure) => failure.is_of_redis(),
+            _ => false,
+        }
+    }
+
     /// True where the same request fails again, however often it is repeated: Postgres refuses a value, or a row can't be
     /// read.
     pub fn is_permanent(&self) -> bool {

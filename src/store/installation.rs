@@ -67,11 +67,11 @@ pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The mark that this installation's Redis has, or has not yet. One lane tells for all: the scripts that begin and close a
-/// lane compare each.
-pub async fn owner(pool: &PgPool, keys: &Keys) -> sqlx::Result<Owner> {
-    let value = identity(pool).await?.installation;
-    Ok(Owner { key: keys.lane(Lane::numbered(0)), field: "installation", value })
+/// The mark that this server of the installation has, or has not yet. Its first lane tells for all: the scripts that begin
+/// and close a lane compare each.
+pub fn owner(identity: &Identity, keys: &Keys, server: usize) -> Owner {
+    let lane = Lane::numbered(i32::try_from(server).unwrap_or_default());
+    Owner { key: keys.lane(lane), field: "installation", value: identity.installation.clone() }
 }
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in

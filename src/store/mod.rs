@@ -29,6 +29,9 @@ pub mod keys;
 
 mod failure;
 
+// The servers of Redis, by lane.
+pub mod fleet;
+
 // Ids of the business.
 pub mod ids;
 
@@ -49,6 +52,8 @@ pub use failure::{Failure, REMEDY_OTHER_INSTALLATION, repeated};
 
 use sqlx::PgPool;
 
+use self::fleet::Fleet;
+use self::ids::Lane;
 use crate::store::redis::Redis;
 
 /// The stores. A part that must not see Postgres isn't given this.
@@ -56,8 +61,15 @@ use crate::store::redis::Redis;
 pub struct Stores {
     /// Postgres.
     pub pool: PgPool,
-    /// Redis.
-    pub redis: Redis,
+    /// The servers of Redis.
+    pub fleet: Fleet,
     /// Names of the keys in Redis.
     pub keys: keys::Keys,
+}
+
+impl Stores {
+    /// The server of Redis that a lane is on.
+    pub fn redis(&self, lane: Lane) -> &Redis {
+        self.fleet.of(lane)
+    }
 }

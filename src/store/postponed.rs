@@ -32,18 +32,20 @@ use sqlx::PgPool;
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
-use crate::store::Failure;
 use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::PostponedId;
 use crate::store::in_plain_text;
 use crate::store::pass::Pass;
 use crate::store::postgres;
+use crate::store::{Failure, Stores};
 
 /// Keeps the items that passes have put aside. Clones share the pool.
 #[derive(Clone)]
 pub struct Postponed {
     pool: PgPool,
     metrics: Arc<Metrics>,
+    /// Whether there is one server of Redis. One of several that doesn't answer concerns its items alone.
+    is_one_server: bool,
 }
 
 /// The items of one pass that wait.
@@ -63,9 +65,9 @@ pub struct Tries<'a> {
 }
 
 impl Postponed {
-    /// Notes in this database.
-    pub fn new(pool: PgPool, metrics: Arc<Metrics>) -> Self {
-        Self { pool, metrics }
+    /// Notes in the database of these stores.
+    pub fn new(stores: &Stores, metrics: Arc<Metrics>) -> Self {
+        Self { pool: stores.pool.clone(), metrics, is_one_server: stores.fleet.is_one() }
     }
 
     /// Begins a run of a pass, with up to [`limits::POSTPONED_TRIES_MAX`] items that are due again.
@@ -235,6 +237,8 @@ impl Tries<'_> {
             }
             // The item's lane opens soon; the items of other lanes don't wait for it.
             Err(failure) if failure.is_recovering() => Ok(None),
+            // Nor do those of other servers.
+            Err(failure) if !self.postponed.is_one_server && failure.is_of_redis() => Ok(None),
             Err(failure) if self.postponed.is_of_item(&failure).await? => {
                 self.postponed.note(self.pass, &[item], &failure.to_string()).await?;
                 Ok(None)

@@ -55,7 +55,7 @@ enum Read {
 impl LaneWorker {
     /// A worker that runs only when a caller runs its passes.
     pub fn new(app: Arc<App>, lane: Lane, batch_orders_max: usize) -> Self {
-        let log = OrderLog::new(app.stores.redis.clone(), &app.stores.keys, lane);
+        let log = OrderLog::new(app.stores.redis(lane).clone(), &app.stores.keys, lane);
         let state = Mutex::new(State::new(batch_orders_max));
         Self { app, log, batch_orders_max, state }
     }

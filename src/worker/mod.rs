@@ -52,11 +52,14 @@ pub use failure::PassError;
 pub use lane::LaneWorker;
 use owner::Owner;
 
-/// Starts the owner of lanes, and the passes beside it, as tasks of the service. Whoever aborts these leaves the work as a
-/// killed process would: whatever was under way is neither finished nor acknowledged.
+/// Starts an owner of lanes for each server, and the passes beside them, as tasks of the service. Whoever aborts these leaves
+/// the work as a killed process would: whatever was under way is neither finished nor acknowledged.
 pub fn start(app: &Arc<App>, config: &Config) -> Vec<JoinHandle<()>> {
     let mut tasks = passes::start(app, config);
     let batch_orders_max = usize::try_from(config.batch_orders_max).unwrap_or(usize::MAX);
-    tasks.push(app.shutdown.spawn(Owner::new(app.clone(), batch_orders_max).run()));
+    for server in 0..app.stores.fleet.each().len() {
+        let owner = Owner::new(app.clone(), server, batch_orders_max);
+        tasks.push(app.shutdown.spawn(owner.run()));
+    }
     tasks
 }

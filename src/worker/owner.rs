@@ -1,9 +1,9 @@
-//! The lanes that this process owns: one owner at a time writes a lane, and others stand by for it.
+//! The lanes of a server that this process owns: one owner at a time writes a lane, and others stand by for it.
 //!
 //! # Model
 //!
-//! A worker has one session of Postgres of its own. The session holds an advisory lock for each lane that the worker
-//! owns, and one shared lock by which the workers are counted. Twice a second the worker looks at all of these locks. If it
+//! A worker has one session of Postgres of its own for each server of Redis. The session holds an advisory lock for each lane that the worker
+//! owns, and one shared lock by which the workers of the server are counted. Twice a second the worker looks at all of these locks. If it
 //! owns more lanes than its part (lanes / workers, rounded up), it lets go of the surplus, each lane between two batches;
 //! if fewer, it takes lanes that are free.
 //!
@@ -47,12 +47,14 @@ use crate::store::postgres::session_lock::LockSession;
 
 /// First key of the advisory locks: "lane" in ASCII. The second one is the number of the lane.
 const LOCKS: i32 = 0x6c61_6e65;
-/// Second key of the lock that all workers share.
+/// Second key of the lock that all workers of a server share, beside the number of the server.
 const WORKERS: i32 = 1 << limits::LANE_BITS;
 
 /// Owns lanes, and runs their tasks.
 pub(super) struct Owner {
     app: Arc<App>,
+    /// Number of the server.
+    server: usize,
     batch_orders_max: usize,
     owned: BTreeMap<Lane, Owned>,
     /// Notified when the task of a lane has ended.
@@ -73,16 +75,17 @@ struct Owned {
 
 /// All locks, at one moment.
 struct Look {
-    lanes: i32,
+    /// Lanes of the server.
+    lanes: Vec<Lane>,
     workers: i64,
     /// Lanes that have an owner.
     owned: Vec<i64>,
 }
 
 impl Owner {
-    pub(super) fn new(app: Arc<App>, batch_orders_max: usize) -> Self {
+    pub(super) fn new(app: Arc<App>, server: usize, batch_orders_max: usize) -> Self {
         let (owned, ended) = (BTreeMap::new(), Arc::default());
-        Self { app, batch_orders_max, owned, ended, answered_at: Instant::now() }
+        Self { app, server, batch_orders_max, owned, ended, answered_at: Instant::now() }
     }
 
     /// Owns lanes until the service stops and their tasks have written what is in their logs.
@@ -105,11 +108,11 @@ impl Owner {
 
     /// Owns lanes by one session, until that is lost, Redis is silent, or the service has stopped.
     async fn own(&mut self) -> Result<(), PassError> {
-        let Stores { pool, redis, .. } = &self.app.stores;
-        redis.check().await?;
+        let Stores { pool, fleet, .. } = &self.app.stores;
+        fleet.at(self.server).check().await?;
         self.answered_at = Instant::now();
         let mut session = LockSession::open(pool, limits::OWNER_SESSION_IDLE_MAX).await?;
-        be_counted(&mut session).await?;
+        be_counted(&mut session, self.workers()).await?;
         let stop = self.app.shutdown.stop_token().clone();
         while !(stop.is_cancelled() && self.owned.is_empty()) {
             self.share(&mut session).await?;
@@ -125,7 +128,8 @@ impl Owner {
 
     /// Fails once Redis has been silent for too long. Waits for an answer no longer than the session may be idle.
     async fn hear_redis(&mut self) -> Result<(), PassError> {
-        let asked = timeout(limits::OWNER_PERIOD, self.app.stores.redis.check()).await;
+        let redis = self.app.stores.fleet.at(self.server);
+        let asked = timeout(limits::OWNER_PERIOD, redis.check()).await;
         match asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
             Ok(()) => self.answered_at = Instant::now(),
             Err(error) if self.answered_at.elapsed() >= limits::OWNER_REDIS_SILENCE_MAX => {
@@ -141,7 +145,8 @@ impl Owner {
         for (lane, _) in self.owned.extract_if(.., |_, owned| owned.ended.is_cancelled()) {
             session.unlock((LOCKS, lane.get())).await?;
         }
-        let look = look(session).await?;
+        let mut look = look(session, self.workers()).await?;
+        look.lanes.retain(|lane| self.app.stores.fleet.number(*lane) == self.server);
         let part = look.part();
         for owned in self.owned.values().skip(part) {
             owned.let_go.cancel();
@@ -155,6 +160,11 @@ impl Owner {
             }
         }
         Ok(())
+    }
+
+    /// Second key of the lock that the workers of the server share.
+    fn workers(&self) -> i32 {
+        WORKERS + i32::try_from(self.server).unwrap_or_default()
     }
 
     /// Starts the task of a lane.
@@ -182,14 +192,13 @@ impl Owner {
 }
 
 /// Takes the lock that all workers share.
-async fn be_counted(session: &mut LockSession) -> sqlx::Result<()> {
-    let lock = sqlx::query!("SELECT pg_advisory_lock_shared($1, $2)", LOCKS, WORKERS);
+async fn be_counted(session: &mut LockSession, workers: i32) -> sqlx::Result<()> {
+    let lock = sqlx::query!("SELECT pg_advisory_lock_shared($1, $2)", LOCKS, workers);
     session.ask(async |connection| lock.fetch_one(connection).await.map(drop)).await
 }
 
-async fn look(session: &mut LockSession) -> sqlx::Result<Look> {
-    let look = sqlx::query_as!(
-        Look,
+async fn look(session: &mut LockSession, workers: i32) -> sqlx::Result<Look> {
+    let look = sqlx::query!(
         r#"SELECT (SELECT lanes FROM settings) AS "lanes!",
                   count(*) FILTER (WHERE objid::bigint = $2) AS "workers!",
                   coalesce(array_agg(objid::bigint) FILTER (WHERE objid::bigint <> $2), '{}') AS "owned!"
@@ -197,19 +206,21 @@ async fn look(session: &mut LockSession) -> sqlx::Result<Look> {
            WHERE locktype = 'advisory' AND classid::bigint = $1 AND objsubid = 2 AND granted
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"#,
         i64::from(LOCKS),
-        i64::from(WORKERS),
+        i64::from(workers),
     );
-    session.ask(async |connection| look.fetch_one(connection).await).await
+    let look = session.ask(async |connection| look.fetch_one(connection).await).await?;
+    let lanes = Lane::all(look.lanes).collect();
+    Ok(Look { lanes, workers: look.workers, owned: look.owned })
 }
 
 impl Look {
     /// Lanes that each worker may own.
     fn part(&self) -> usize {
-        let (lanes, workers) = (i64::from(self.lanes), self.workers.max(1));
-        usize::try_from((lanes + workers - 1) / workers).unwrap_or_default()
+        let workers = usize::try_from(self.workers.max(1)).unwrap_or_default();
+        self.lanes.len().div_ceil(workers)
     }
 
     fn free(&self) -> impl Iterator<Item = Lane> {
-        Lane::all(self.lanes).filter(|lane| !self.owned.contains(&lane.get().into()))
+        self.lanes.iter().copied().filter(|lane| !self.owned.contains(&lane.get().into()))
     }
 }

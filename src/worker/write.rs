@@ -267,7 +267,7 @@ impl LaneWorker {
     async fn lock_buyers(&self, claims: &[LoggedClaim]) -> Result<BatchGuard, PassError> {
         let (keys, lane) = (&self.app.stores.keys, self.log.lane());
         let names = claims.iter().map(|claim| keys.order_lock_name(lane, claim.user_id));
-        Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
+        Ok(self.app.locks.of(lane).batch(names.collect::<Names>()).volatile().try_acquire().await?)
     }
 
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits

@@ -45,6 +45,9 @@ mod cli;
 // The kit: parts that know nothing of sales.
 mod kit;
 
+// Several servers of Redis, of which one fails.
+mod fleet;
+
 // Faults of the whole service.
 mod faults;
 

@@ -18,6 +18,7 @@ use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, server};
 use flash_sale::kit::jwt::Tokens;
 use flash_sale::store::audit::Actor;
+use flash_sale::store::fleet::Fleet;
 use flash_sale::store::ids::{CouponId, Lane};
 use flash_sale::store::keys::Keys;
 use flash_sale::store::postgres;
@@ -69,8 +70,8 @@ impl Service {
         let of = &config.stores;
         let (connections, timeout) = (of.database_connections, of.database_timeout());
         let pool = postgres::pool(database_url, connections, timeout)?;
-        let redis = Redis::with_timeout(redis_url, of.redis_timeout())?;
-        let stores = Stores { pool, redis, keys: Keys::new(&of.key_prefix) };
+        let fleet = Fleet::new([Redis::with_timeout(redis_url, of.redis_timeout())?]);
+        let stores = Stores { pool, fleet, keys: Keys::new(&of.key_prefix) };
         schema::migrate(&stores.pool).await?;
         let app = App::assemble(&config, stores, Clock::System, Shutdown::default()).await?;
         app::start_housekeeping(&app);
@@ -153,7 +154,7 @@ impl Service {
         loop {
             let lanes = table::all(&stores.pool).await?;
             let names: Vec<Lane> = lanes.iter().map(|lane| lane.lane).collect();
-            let (_, seen) = look(&stores.redis, &stores.keys, &names).await?;
+            let (_, seen) = look(stores.fleet.first(), &stores.keys, &names).await?;
             let is_open = lanes.iter().zip(seen).all(|(lane, (_, seen))| seen.is_open(lane.epoch));
             if !lanes.is_empty() && is_open {
                 return Ok(());

@@ -41,8 +41,8 @@ use crate::demo::board::presence::{self, Word};
 use crate::kit::jwt::public_keys::{self, Pace, PublicKeys};
 use crate::payment::gateway::Checkout;
 use crate::recovery::apart::{self, Standing};
+use crate::store::fleet::Fleet;
 use crate::store::keys::Keys;
-use crate::store::redis::Redis;
 use crate::store::{self, Failure, Stores, installation};
 
 #[derive(Args)]
@@ -80,17 +80,19 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
         None => private_servers(&config.stores.data_dir, &mut report).await,
     };
     if let Some((redis_url, database_url)) = found {
-        let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
+        let (fleet, pool) = connect(&redis_url, &database_url, &config.stores)?;
         let keys = Keys::new(&config.stores.key_prefix);
-        let words = presence::words(&redis, &keys).await.unwrap_or_default();
+        let words = presence::words(fleet.first(), &keys).await.unwrap_or_default();
         let words: Vec<Word> = words.into_iter().filter_map(|(.., word)| word).collect();
         running = Some(words).filter(|words| !words.is_empty());
         let level = level(config, running.as_deref());
         let replicas = arguments.redis_replicas_min;
-        report.print(redis::examine(&redis, &keys, replicas, level).await);
+        for redis in fleet.each() {
+            report.print(redis::examine(redis, &keys, replicas, level).await);
+        }
         report.print(postgres::examine(&pool, &config.stores).await);
-        report.print(together(&redis, &pool, &config.stores).await.into_iter().collect());
-        report.print(clocks(&redis, &pool).await);
+        report.print(together(&fleet, &pool, &config.stores).await.into_iter().collect());
+        report.print(clocks(&fleet, &pool).await);
         store::postgres::close(&pool).await;
     }
     report.print(processes(config, running.as_deref()));
@@ -245,9 +247,9 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
 }
 
 /// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.
-async fn together(redis: &Redis, pool: &PgPool, config: &StoreConfig) -> Option<Finding> {
+async fn together(fleet: &Fleet, pool: &PgPool, config: &StoreConfig) -> Option<Finding> {
     let keys = Keys::new(&config.key_prefix);
-    let stores = Stores { pool: pool.clone(), redis: redis.clone(), keys };
+    let stores = Stores { pool: pool.clone(), fleet: fleet.clone(), keys };
     if let Some(why) = installation::apart(pool).await.ok()? {
         return Some(Finding::Failure(format!("Stores: {}", Failure::Apart(why))));
     }
@@ -264,12 +266,15 @@ async fn together(redis: &Redis, pool: &PgPool, config: &StoreConfig) -> Option<
 }
 
 /// Compares the servers' clocks with this machine's; a server that doesn't answer is left out.
-async fn clocks(redis: &Redis, pool: &PgPool) -> Vec<Finding> {
+async fn clocks(fleet: &Fleet, pool: &PgPool) -> Vec<Finding> {
     let clock = Clock::System;
     let mut found = Vec::new();
-    let before = clock.now();
-    if let Ok(time) = redis.time().await {
-        found.push(clock_of("Redis", apart(before, time, clock.now())));
+    for (server, redis) in fleet.each().enumerate() {
+        let before = clock.now();
+        if let Ok(time) = redis.time().await {
+            let apart = apart(before, time, clock.now());
+            found.push(clock_of(&fleet.named(server, "Redis"), apart));
+        }
     }
     let before = clock.now();
     if let Ok(time) = store::postgres::time(pool).await {

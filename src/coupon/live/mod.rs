@@ -38,9 +38,9 @@ use crate::base::shutdown::Shutdown;
 use crate::coupon::create::Coupons;
 use crate::coupon::live::places::{Place, Places};
 use crate::coupon::model::{Coupon, CouponState, Sale};
+use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
 use crate::store::keys::Keys;
-use crate::store::redis::Redis;
 use crate::store::{Failure, Stores};
 
 /// Hands out live states. Clones share the producers.
@@ -48,7 +48,7 @@ use crate::store::{Failure, Stores};
 pub struct LiveSales(Arc<Shared>);
 
 struct Shared {
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
     coupons: Arc<Coupons>,
     /// Time that an order may stay unpaid.
@@ -152,11 +152,11 @@ impl LiveSales {
         payment_window: Duration,
         shutdown: Shutdown,
     ) -> Self {
-        let Stores { redis, keys, .. } = stores.clone();
+        let Stores { fleet, keys, .. } = stores.clone();
         let watched = Mutex::default();
         let places = usize::try_from(watchers_max).unwrap_or(usize::MAX);
         let places = Places::new(places);
-        Self(Arc::new(Shared { redis, keys, coupons, payment_window, watched, places, shutdown }))
+        Self(Arc::new(Shared { fleet, keys, coupons, payment_window, watched, places, shutdown }))
     }
 
     /// Lets a client at this address watch a sale, from its newest state on.
@@ -276,7 +276,8 @@ impl Shared {
         let mut commands = redis::pipe();
         commands.cmd("TIME");
         commands.cmd("HMGET").arg(self.keys.coupon(coupon)).arg(RedisSale::FIELDS);
-        let replies: Vec<Vec<Option<String>>> = self.redis.query_all(&commands).await?;
+        let redis = self.fleet.of(coupon.lane());
+        let replies: Vec<Vec<Option<String>>> = redis.query_all(&commands).await?;
         let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
         let time = match &replies[..] {
             [time, _] => time.iter().map(number).collect::<Option<Vec<i64>>>(),

@@ -17,6 +17,7 @@ use crate::fence::LaneState;
 use crate::log::numbers::LogNumbers;
 use crate::recovery::reconcile::gauges::Units;
 use crate::store::Failure;
+use crate::store::durability;
 use crate::store::ids::{CouponId, Lane};
 
 /// Facts of the last looks, and the time that each was made at.
@@ -275,7 +276,7 @@ fn lanes(sources: &Sources, redis: Option<&InRedis>) -> Vec<LaneLine> {
 }
 
 fn stores(seen: &Seen, sources: &Sources) -> Vec<StoreLine> {
-    let (level, fault) = sources.durability.report();
+    let (level, fault) = durability::report(&sources.durability);
     let told = fault.as_ref().map_or_else(|| level.to_string(), |it| format!("{level}: {it}"));
     let pool = &sources.stores.pool;
     let in_use = (pool.size() as usize).saturating_sub(pool.num_idle());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{RedisResult, Value};
 use tokio::time::Instant;
 
 use super::presence;
@@ -53,16 +53,17 @@ impl RedisLooks {
         sources: &Sources,
         sales: &[(CouponId, i64)],
     ) -> Result<InRedis, Failure> {
-        let Stores { redis, keys, .. } = &sources.stores;
+        let Stores { fleet, keys, .. } = &sources.stores;
+        let redis = fleet.first();
         let began = Instant::now();
         redis.query::<Value>(&redis::cmd("PING")).await?;
         let ping = began.elapsed();
         let words = presence::words(redis, keys).await?;
         let now_ms = sources.clock.now().timestamp_millis();
         let together = self.processes.hear(words, now_ms);
-        let terms = terms(sources, sales).await?;
+        let terms = terms(sources, sales).await;
         self.count(sources, sales, now_ms).await?;
-        let logs = self.logs(sources).await?;
+        let logs = self.logs(sources).await;
         let sales = sales.iter().map(|(coupon, _)| {
             let seen = RedisSaleSeen {
                 terms: terms.get(coupon).copied(),
@@ -81,18 +82,21 @@ impl RedisLooks {
         sales: &[(CouponId, i64)],
         now_ms: i64,
     ) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &sources.stores;
+        let Stores { fleet, keys, .. } = &sources.stores;
         let is_due = self.number.is_multiple_of(limits::BOARD_LOOKS_PER_CENSUS);
         self.units.retain(|coupon, _| sales.iter().any(|(sale, _)| sale == coupon));
         for (coupon, sold) in sales {
             if !is_due && self.units.contains_key(coupon) {
                 continue;
             }
+            let redis = fleet.of(coupon.lane());
             match Units::look(redis, keys, *coupon, *sold).await.map_err(Failure::from) {
                 Err(failure) if failure.is_of_item() => {
                     let units = Units { conserved: Some(false), ..Units::default() };
                     self.units.insert(*coupon, (units, now_ms));
                 }
+                // The numbers of the other servers don't wait for one that is away.
+                Err(failure) if failure.is_of_redis() => {}
                 units => drop(self.units.insert(*coupon, (units?, now_ms))),
             }
         }
@@ -100,40 +104,38 @@ impl RedisLooks {
         Ok(())
     }
 
-    async fn logs(&self, sources: &Sources) -> Result<Vec<(Lane, Option<LogNumbers>)>, Failure> {
-        let Stores { redis, keys, .. } = &sources.stores;
+    async fn logs(&self, sources: &Sources) -> Vec<(Lane, Option<LogNumbers>)> {
+        let Stores { fleet, keys, .. } = &sources.stores;
         let mut logs = Vec::new();
-        for (lane, state) in sources.backlog.states().await? {
-            let numbers = LogNumbers::look(redis, keys, lane, &state).await;
-            logs.push((
-                lane,
-                match numbers.map_err(Failure::from) {
-                    Err(failure) if failure.is_of_item() => None,
-                    numbers => Some(numbers?),
-                },
-            ));
+        for (lane, state) in sources.backlog.states().await {
+            let look = async { LogNumbers::look(fleet.of(lane), keys, lane, &state?).await };
+            logs.push((lane, look.await.ok()));
         }
-        Ok(logs)
+        logs
     }
 }
 
-async fn terms(
-    sources: &Sources,
-    sales: &[(CouponId, i64)],
-) -> Result<HashMap<CouponId, RedisSale>, Failure> {
-    let Stores { redis, keys, .. } = &sources.stores;
-    if sales.is_empty() {
-        return Ok(HashMap::new());
+async fn terms(sources: &Sources, sales: &[(CouponId, i64)]) -> HashMap<CouponId, RedisSale> {
+    let Stores { fleet, keys, .. } = &sources.stores;
+    let mut terms = HashMap::new();
+    for (server, redis) in fleet.each().enumerate() {
+        let of_server = sales.iter().map(|(coupon, _)| *coupon);
+        let sales: Vec<_> =
+            of_server.filter(|coupon| fleet.number(coupon.lane()) == server).collect();
+        if sales.is_empty() {
+            continue;
+        }
+        let mut commands = redis::pipe();
+        for coupon in &sales {
+            commands.cmd("HMGET").arg(keys.coupon(*coupon)).arg(RedisSale::FIELDS);
+        }
+        // Neither a server that is away nor a key of another type is a reason to show no other sale.
+        let replies: Vec<RedisResult<Vec<Option<String>>>> =
+            redis.query_each(&commands).await.unwrap_or_default();
+        let read = |(coupon, reply): (&CouponId, RedisResult<Vec<Option<String>>>)| {
+            Some((*coupon, RedisSale::read(&reply.ok()?)?))
+        };
+        terms.extend(sales.iter().zip(replies).filter_map(read));
     }
-    let mut commands = redis::pipe();
-    for (coupon, _) in sales {
-        commands.cmd("HMGET").arg(keys.coupon(*coupon)).arg(RedisSale::FIELDS);
-    }
-    // A key of another type is a finding of the comparison, and no reason to show no other sale.
-    let replies: Vec<Result<Vec<Option<String>>, redis::RedisError>> =
-        redis.query_each(&commands).await?;
-    let read = |((coupon, _), reply): (&(CouponId, i64), Result<Vec<Option<String>>, _>)| {
-        Some((*coupon, RedisSale::read(&reply.ok()?)?))
-    };
-    Ok(sales.iter().zip(replies).filter_map(read).collect())
+    terms
 }

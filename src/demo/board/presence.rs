@@ -110,7 +110,7 @@ impl Presence {
         clock: Clock,
         shutdown: Shutdown,
     ) -> Self {
-        let Stores { redis, keys, .. } = stores.clone();
+        let (redis, keys) = (stores.fleet.first().clone(), stores.keys.clone());
         let id = Uuid::new_v4().simple().to_string();
         let started_at = clock.now();
         Self { redis, keys, id, about, started_at, metrics, clock, shutdown }

@@ -8,6 +8,7 @@ use crate::fence::LaneStates;
 use crate::log::backlog::Backlog;
 use crate::store::Stores;
 use crate::store::durability::Durability;
+use crate::store::fleet::Fleet;
 
 /// Capabilities that the board reads.
 pub struct Sources {
@@ -20,7 +21,7 @@ pub struct Sources {
     /// States of the lanes.
     pub lanes: Arc<LaneStates>,
     /// Level at which claims are confirmed.
-    pub durability: Arc<Durability>,
+    pub durability: Fleet<Arc<Durability>>,
     /// Tells the time of events.
     pub clock: Clock,
 }

@@ -74,7 +74,8 @@ pub struct Found {
 
 /// Units left in Redis.
 pub async fn left(stores: &Stores, coupon: CouponId) -> Result<i64, Failure> {
-    let Stores { redis, keys, .. } = stores;
+    let Stores { keys, .. } = stores;
+    let redis = stores.redis(coupon.lane());
     Ok(redis.query(redis::cmd("HGET").arg(keys.coupon(coupon)).arg("stock")).await?)
 }
 

@@ -122,36 +122,42 @@ impl HandIn {
         }
     }
 
-    /// Looks how far the logs of lanes with receipts have been written.
+    /// Looks how far the logs of lanes with receipts have been written. A server that doesn't answer holds up no other.
     async fn look(&self, state: &mut State) -> RedisResult<()> {
-        let State { looks, epochs, .. } = state;
+        let mut looked = Ok(());
         for lane in self.book.lanes() {
-            let looked_at = Instant::now();
-            let log = progress(&self.stores.redis, &self.stores.keys.log(lane)).await?;
-            let before = looks.get(&lane).and_then(VecDeque::back).map(|(_, last)| *last);
-            // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
-            // that until the lane has been recovered.
-            let Some(Progress { last, acknowledged }) =
-                log.filter(|log| before.is_none_or(|before| before <= log.last))
-            else {
-                continue;
-            };
-            if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
-                looks.remove(&lane);
-                continue;
-            }
-            let of_lane = looks.entry(lane).or_default();
-            let mut committed = None;
-            while let Some((at, last)) = of_lane.front()
-                && *last <= acknowledged
-            {
-                committed = Some(*at);
-                of_lane.pop_front();
-            }
-            of_lane.push_back((looked_at, last));
-            if let Some(looked_at) = committed {
-                self.book.committed(lane, looked_at);
-            }
+            looked = self.look_at_log(state, lane).await.and(looked);
+        }
+        looked
+    }
+
+    async fn look_at_log(&self, state: &mut State, lane: Lane) -> RedisResult<()> {
+        let State { looks, epochs, .. } = state;
+        let looked_at = Instant::now();
+        let log = progress(self.stores.redis(lane), &self.stores.keys.log(lane)).await?;
+        let before = looks.get(&lane).and_then(VecDeque::back).map(|(_, last)| *last);
+        // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
+        // that until the lane has been recovered.
+        let Some(Progress { last, acknowledged }) =
+            log.filter(|log| before.is_none_or(|before| before <= log.last))
+        else {
+            return Ok(());
+        };
+        if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
+            looks.remove(&lane);
+            return Ok(());
+        }
+        let of_lane = looks.entry(lane).or_default();
+        let mut committed = None;
+        while let Some((at, last)) = of_lane.front()
+            && *last <= acknowledged
+        {
+            committed = Some(*at);
+            of_lane.pop_front();
+        }
+        of_lane.push_back((looked_at, last));
+        if let Some(looked_at) = committed {
+            self.book.committed(lane, looked_at);
         }
         Ok(())
     }
@@ -159,8 +165,7 @@ impl HandIn {
     /// True if the lane is open in the approved Redis under this epoch. Asked after the logs, because a log that is gone says
     /// nothing of commits; and while Postgres is away, no lane can be closed.
     async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
-        let Stores { redis, keys, .. } = &self.stores;
-        let seen = look_at(redis, keys, lane).await?;
+        let seen = look_at(&self.stores, lane).await?;
         let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
         Ok(known.is_some_and(|known| known.is_open && seen.is_open(known.epoch)))
     }

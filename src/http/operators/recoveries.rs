@@ -55,7 +55,7 @@ pub async fn list(
 ) -> Result<Json<RecoveryPage>, Problem> {
     let Asked { lane, state } = asked;
     let filter = RecoveryFilter { lane, state };
-    let found = app.keeper.recoveries(filter, page.cursor, page.look()).await?;
+    let found = app.keepers.first().recoveries(filter, page.cursor, page.look()).await?;
     let (recoveries, next_cursor) = page.cut(found, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
 }
@@ -78,7 +78,7 @@ pub async fn settle(
     Id(recovery): Id<RecoveryId>,
     Valid(Noted { note }): Valid<Noted>,
 ) -> Result<StatusCode, Problem> {
-    if app.keeper.settle(recovery, &note, &by.actor).await? {
+    if app.keepers.first().settle(recovery, &note, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "no recovery with this id has claims that it could not keep";

@@ -32,10 +32,10 @@ use crate::coupon::stock;
 use crate::coupon::stock::{Stage, StoredCoupon, StoredSale};
 use crate::order::{dead_letter, discard};
 use crate::recovery::reconcile::{self, Standing};
+use crate::store::Failure;
 use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::CouponId;
 use crate::store::postgres;
-use crate::store::{Failure, Stores};
 
 impl Archive {
     /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat. Goes on to
@@ -135,7 +135,7 @@ impl Archive {
         &self,
         coupon: CouponId,
     ) -> Result<Result<(Option<Standing>, Vec<String>), ArchiveRefusal>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let pool = &self.stores.pool;
         let mut obstacles = Vec::new();
         // The end reaches Redis first: after that, no further claim can be in flight.
         match self.changes.apply(coupon).await {
@@ -150,7 +150,7 @@ impl Archive {
             Err(failure) if failure.is_of_item() => obstacles.push(failure.to_string()),
             Err(failure) => return Err(failure),
         }
-        let standing = match reconcile::standing(pool, redis, keys, coupon).await {
+        let standing = match reconcile::standing(&self.stores, coupon).await {
             Ok(standing) => Some(standing),
             Err(failure) if failure.is_of_item() => {
                 obstacles.push(failure.to_string());

@@ -110,8 +110,8 @@ impl Archive {
 
     /// False if the sale has to stay for a while.
     async fn archive_settled(&self, coupon: CouponId) -> Result<bool, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        let standing = reconcile::standing(pool, redis, keys, coupon).await?;
+        let pool = &self.stores.pool;
+        let standing = reconcile::standing(&self.stores, coupon).await?;
         if standing.is_settled() {
             let mut tx = postgres::begin_planning(pool).await?;
             let is_archived = stock::archive(&mut *tx, coupon).await?;
@@ -128,7 +128,8 @@ impl Archive {
     /// can't tell the number any more if the process died in between: it is at most that of a sale of this total, since a
     /// total only grows.
     async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
+        let Stores { keys, .. } = &self.stores;
+        let redis = self.stores.redis(coupon.lane());
         let built = buyers::shards(redis, keys, coupon).await?.filter(|one| one.generation() > 0);
         // Before the hash, which names them, if they aren't those of the load. The sale is closed, so no claim can miss
         // them.

@@ -43,19 +43,19 @@ use crate::coupon::buyers::shards::Shards;
 use crate::coupon::load::Loader;
 use crate::fence::{self, LaneStates};
 use crate::order::give_back::places::pairs;
+use crate::store::fleet::Fleet;
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
 use crate::store::keys::Keys;
 use crate::store::pass::{Pass, Ran};
 use crate::store::postgres;
 use crate::store::postponed::{Postponed, Tries};
-use crate::store::redis::Redis;
 use crate::store::script::{Script, VariadicScript};
 use crate::store::{Failure, Stores};
 
 /// Returns units to stock in Redis.
 pub struct StockReturns {
     pool: PgPool,
-    redis: Redis,
+    fleet: Fleet,
     keys: Keys,
     give_back: VariadicScript,
     free_place: Script<1>,
@@ -100,10 +100,10 @@ impl StockReturns {
         lanes: Arc<LaneStates>,
         postponed: Postponed,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
+        let Stores { pool, fleet, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../../lua/free_place.lua"));
-        Self { pool, redis, keys, give_back, free_place, loader, lanes, postponed }
+        Self { pool, fleet, keys, give_back, free_place, loader, lanes, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
@@ -223,7 +223,7 @@ impl StockReturns {
         part: &[Open],
         archived: bool,
     ) -> Result<bool, Failure> {
-        let link = self.redis.link().await?;
+        let link = self.fleet.of(coupon.lane()).link().await?;
         let of_all = pairs(part.iter().map(|one| (one.user_id, one.order_id)));
         let unpaid = self.keys.unpaid(coupon.lane());
         let _freed: i64 = self.free_place.run(&link, [&unpaid], &of_all[..]).await?;
@@ -239,7 +239,9 @@ impl StockReturns {
         coupon: CouponId,
         units: &[(UserId, OrderId)],
     ) -> Result<bool, Failure> {
-        let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
+        let shards = buyers::shards(self.fleet.of(coupon.lane()), &self.keys, coupon)
+            .await?
+            .unwrap_or(Shards::ONE);
         let of_users =
             units.iter().map(|(user, _)| shards.key(&self.keys, coupon, shards.of(*user)));
         let of_sale = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
@@ -249,7 +251,7 @@ impl StockReturns {
         let channel = self.keys.additions_channel();
         let of_units = pairs(units.iter().copied());
         let arguments = (coupon.get(), epoch, shards.to_string(), channel, &of_units[..]);
-        let link = self.redis.link().await?;
+        let link = self.fleet.of(coupon.lane()).link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {

@@ -78,7 +78,8 @@ pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms
 ///
 /// When a store doesn't answer, or a value of the sale in Redis can't be read.
 pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, Census)>, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let Stores { pool, keys, .. } = stores;
+    let redis = stores.redis(coupon.lane());
     for read in 1.. {
         let Some(terms) = terms(pool, coupon).await? else { break };
         let census = census(redis, keys, coupon).await?;
@@ -228,7 +229,8 @@ pub async fn buyers(
     coupon: CouponId,
     log: Option<&InFlight>,
 ) -> Result<Compared, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let Stores { pool, keys, .. } = stores;
+    let redis = stores.redis(coupon.lane());
     let mut held: HashMap<OrderId, UserId> = HashMap::new();
     let mut pages = buyers::Pages::begin(redis, keys, coupon).await?;
     while let Some(page) = pages.next().await? {
@@ -304,7 +306,8 @@ async fn not_coming_back(
     coupon: CouponId,
     closed: Vec<Promise>,
 ) -> Result<Vec<Promise>, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let Stores { pool, keys, .. } = stores;
+    let redis = stores.redis(coupon.lane());
     let orders: Vec<i64> = closed.iter().map(|(_, order)| order.get()).collect();
     let coming_back = stock_returns::open_among(pool, &orders).await?;
     let users = closed.iter().map(|(user, _)| *user);
@@ -321,7 +324,8 @@ async fn still_missing(
     coupon: CouponId,
     missing: Vec<Promise>,
 ) -> Result<Vec<Promise>, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let Stores { pool, keys, .. } = stores;
+    let redis = stores.redis(coupon.lane());
     let mut still = Vec::new();
     for page in missing.chunks(PAGE) {
         let users = page.iter().map(|(user, _)| *user);

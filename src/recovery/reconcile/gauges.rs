@@ -139,17 +139,14 @@ impl Numbers {
 
     /// `None` if the log of a lane can't be read: the sum over the others would look like all of it.
     async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let Stores { pool, fleet, keys } = &self.stores;
         let lanes = installation::read(pool).await?.lanes;
         self.backlog.learn_lanes(lanes);
         let mut log = LogNumbers::default();
-        let states = match self.backlog.states().await.map_err(Failure::from) {
-            Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
-            states => states?,
-        };
-        for (lane, state) in states {
-            match LogNumbers::look(redis, keys, lane, &state).await {
-                Err(error) if is_data_error(&error) => return Ok(Vec::new()),
+        for (lane, state) in self.backlog.states().await {
+            let look = async { LogNumbers::look(fleet.of(lane), keys, lane, &state?).await };
+            match look.await {
+                Err(error) if is_data_error(&error) || !fleet.is_one() => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
         }
@@ -193,11 +190,13 @@ impl Numbers {
 
     /// A sale that can't be read only counts as not known to be conserved.
     async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let Stores { pool, fleet, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
         let mut sales = Vec::with_capacity(newest.len());
         for HeldSale { coupon, sold, .. } in newest {
+            let redis = fleet.of(coupon.lane());
             let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_redis() && !fleet.is_one() => continue,
                 Err(failure) if failure.is_of_item() => {
                     Units { conserved: Some(false), ..Units::default() }
                 }
@@ -281,16 +280,16 @@ pub async fn side_by_side(
     stores: &Stores,
     coupon: CouponId,
 ) -> Result<Option<SideBySide>, Failure> {
-    let Stores { pool, redis, keys } = stores;
-    let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
+    let Some(report) = reconcile::check_sale(stores, coupon).await? else {
         return Ok(None);
     };
-    let lane = coupon.lane();
+    let (lane, keys) = (coupon.lane(), &stores.keys);
+    let redis = stores.redis(lane);
     let state = LogState::of(redis, keys, lane).await?;
     let log = LogNumbers::look(redis, keys, lane, &state).await?;
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
-        postgres: in_postgres(pool, coupon).await?,
+        postgres: in_postgres(&stores.pool, coupon).await?,
         log,
         disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
     }))
@@ -298,8 +297,10 @@ pub async fn side_by_side(
 
 /// `None` for a sale that isn't there or can't be read; the disagreements name the fault.
 async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
-    let Stores { redis, keys, .. } = stores;
-    let seen = match census(redis, keys, coupon).await.map_err(Failure::from) {
+    let seen = match census(stores.redis(coupon.lane()), &stores.keys, coupon)
+        .await
+        .map_err(Failure::from)
+    {
         Err(failure) if failure.is_of_item() => return Ok(None),
         seen => seen?,
     };

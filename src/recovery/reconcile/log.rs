@@ -32,7 +32,7 @@ impl InFlight {
     pub async fn read(stores: &Stores, lane: Lane) -> Result<Self, Failure> {
         let mut claims = HashMap::<_, Vec<_>>::new();
         // Asked in this order, an entry that is delivered in between is pending or after the answer.
-        let state = LogState::of(&stores.redis, &stores.keys, lane).await?;
+        let state = LogState::of(stores.redis(lane), &stores.keys, lane).await?;
         if state.is_settled() {
             return Ok(Self::none());
         }
@@ -68,12 +68,10 @@ impl InFlight {
     }
 }
 
-async fn oldest_pending(
-    Stores { redis, keys, .. }: &Stores,
-    lane: Lane,
-) -> Result<Option<String>, Failure> {
+async fn oldest_pending(stores: &Stores, lane: Lane) -> Result<Option<String>, Failure> {
     let mut command = redis::cmd("XPENDING");
-    let summary = redis.query(command.arg(keys.log(lane)).arg(GROUP)).await;
+    command.arg(stores.keys.log(lane)).arg(GROUP);
+    let summary = stores.redis(lane).query(&command).await;
     let (_, oldest, _, _): (u64, _, Value, Value) = match summary {
         Err(error) if is_missing_group(&error) => return Ok(None),
         summary => summary?,
@@ -81,12 +79,8 @@ async fn oldest_pending(
     Ok(oldest)
 }
 
-async fn range(
-    Stores { redis, keys, .. }: &Stores,
-    lane: Lane,
-    from: &str,
-) -> Result<Entries, Failure> {
+async fn range(stores: &Stores, lane: Lane, from: &str) -> Result<Entries, Failure> {
     let mut command = redis::cmd("XRANGE");
-    command.arg(keys.log(lane)).arg(from).arg("+").arg("COUNT").arg(PAGE);
-    Ok(redis.query(&command).await?)
+    command.arg(stores.keys.log(lane)).arg(from).arg("+").arg("COUNT").arg(PAGE);
+    Ok(stores.redis(lane).query(&command).await?)
 }

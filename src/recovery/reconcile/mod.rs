@@ -38,16 +38,13 @@ mod disagreement;
 
 use std::collections::BTreeMap;
 
-use sqlx::PgPool;
-
 pub use disagreement::{Disagreement, Kind};
 
 use crate::coupon::stock;
 use crate::fence::{ClosureReason, table};
 use crate::log::LogState;
 use crate::store::ids::{CouponId, Lane};
-use crate::store::keys::Keys;
-use crate::store::redis::{Redis, is_data_error};
+use crate::store::redis::is_data_error;
 use crate::store::{Failure, Stores};
 use compare::Compared;
 
@@ -91,18 +88,17 @@ pub struct SaleCount {
 /// # Errors
 ///
 /// When a store doesn't answer; the comparison has no result then.
-pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
-    let stores = stores(pool, redis, keys);
-    let stored = table::all(pool).await?;
+pub async fn check(stores: &Stores) -> Result<Report, Failure> {
+    let stored = table::all(&stores.pool).await?;
     let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
     let open = stored.iter().filter(|stored| stored.is_open);
     let open = open.map(|stored| (stored.lane, stored.epoch)).collect();
     let mut report = Report { open, ..Report::default() };
-    let before = log_states(&stores, &lanes).await?;
-    for coupon in stock::loaded(pool).await? {
-        sale_or_why_not(&stores, coupon, &mut report).await?;
+    let before = log_states(stores, &lanes).await?;
+    for coupon in stock::loaded(&stores.pool).await? {
+        sale_or_why_not(stores, coupon, &mut report).await?;
     }
-    let after = log_states(&stores, &lanes).await?;
+    let after = log_states(stores, &lanes).await?;
     report.in_flight = after.iter().map(|log| log.unwritten).sum();
     report.at_rest = after.iter().all(LogState::is_settled) && before == after;
     Ok(report)
@@ -110,10 +106,14 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
 
 /// None where a log can't be read: the claims of its lane are refused, and its sales are findings.
 async fn log_states(stores: &Stores, lanes: &[Lane]) -> Result<Vec<LogState>, Failure> {
-    match LogState::of_all(&stores.redis, &stores.keys, lanes).await {
-        Err(error) if is_data_error(&error) => Ok(Vec::new()),
-        states => Ok(states?),
+    let mut states = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        match LogState::of(stores.redis(*lane), &stores.keys, *lane).await {
+            Err(error) if is_data_error(&error) => return Ok(Vec::new()),
+            state => states.push(state?),
+        }
     }
+    Ok(states)
 }
 
 /// Closes the lanes of sales of which Redis has other buyers or another revision than Postgres: their recovery compares them
@@ -161,10 +161,6 @@ async fn recount(stores: &Stores, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stores(pool: &PgPool, redis: &Redis, keys: &Keys) -> Stores {
-    Stores { pool: pool.clone(), redis: redis.clone(), keys: keys.clone() }
-}
-
 /// Facts about a sale that may leave Redis.
 #[derive(Debug)]
 pub struct Standing {
@@ -207,17 +203,11 @@ impl Standing {
 /// # Errors
 ///
 /// When a store doesn't answer, or a value of the sale in Redis can't be read.
-pub async fn standing(
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-    coupon: CouponId,
-) -> Result<Standing, Failure> {
-    let stores = stores(pool, redis, keys);
+pub async fn standing(stores: &Stores, coupon: CouponId) -> Result<Standing, Failure> {
     let mut report = Report::default();
-    check_one(&stores, coupon, &mut report).await?;
+    check_one(stores, coupon, &mut report).await?;
     // Asked last: a buyer without an order that isn't in flight by now never will be.
-    let in_flight = in_flight(&stores, coupon).await?;
+    let in_flight = in_flight(stores, coupon).await?;
     let sale = report.sales.pop();
     Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
@@ -228,17 +218,12 @@ pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failu
 }
 
 /// Compares one sale; does nothing if Redis doesn't have to hold it.
-pub async fn check_sale(
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-    coupon: CouponId,
-) -> Result<Option<Report>, Failure> {
-    if compare::terms(pool, coupon).await?.is_none() {
+pub async fn check_sale(stores: &Stores, coupon: CouponId) -> Result<Option<Report>, Failure> {
+    if compare::terms(&stores.pool, coupon).await?.is_none() {
         return Ok(None);
     }
     let mut report = Report::default();
-    sale_or_why_not(&stores(pool, redis, keys), coupon, &mut report).await?;
+    sale_or_why_not(stores, coupon, &mut report).await?;
     Ok(Some(report))
 }
 

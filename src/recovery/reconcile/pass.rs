@@ -160,9 +160,9 @@ pub async fn run_and_record(
     turn: &mut LockSession,
     run: RunId,
 ) -> Result<Report, Failure> {
-    let Stores { pool, redis, keys } = stores;
+    let pool = &stores.pool;
     let compared = async {
-        let mut report = reconcile::check(pool, redis, keys).await?;
+        let mut report = reconcile::check(stores).await?;
         reconcile::close_lanes(stores, &report).await?;
         let orphan = |coupon| {
             let words = "Redis has a sale under this id of which Postgres knows nothing. Its buyers have no orders";

@@ -12,7 +12,7 @@ const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
 
 /// The order that this process tells the user without asking Redis.
 fn remembered(process: &App, coupon: CouponId, id: i64) -> Option<OrderId> {
-    process.memories.promised.order_of(coupon, user(id))
+    process.memories.first().promised.order_of(coupon, user(id))
 }
 
 /// Claims until the order is remembered. Returns the order.

@@ -59,7 +59,7 @@ async fn a_busy_lock_is_waited_for_and_then_unavailable() {
     let app = TestApp::start().await;
     let coupon = app.create_regular().await;
     let key = app.keys().order_lock(coupon.lane(), user(42));
-    let held = app.app.locks.try_acquire_batch(vec![key]).await.unwrap();
+    let held = app.app.locks.first().try_acquire_batch(vec![key]).await.unwrap();
     let began = Instant::now();
     let busy = app.claim(42, coupon).await;
     assert_eq!((busy.refusal(), busy.header("retry-after")), ((503, "unavailable"), "1"));

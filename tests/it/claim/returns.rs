@@ -41,7 +41,7 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_s
     proxy.silence();
     let any = |(coupon, _): &(CouponId, i64)| {
         // Half-way through its memory it sends one claim to Redis, and refuses the next.
-        let refuses = || other.memories.sold_out.refuses(*coupon, user(999_998));
+        let refuses = || other.memories.first().sold_out.refuses(*coupon, user(999_998));
         refuses() || refuses()
     };
     eventually("it is found out", async || !sold_out.iter().any(any)).await;
@@ -72,7 +72,7 @@ async fn sold_out_sales(app: &TestApp, other: &App) -> Vec<(CouponId, i64)> {
 async fn believes(process: &App, coupon: CouponId) -> bool {
     let told = process.claims.claim(coupon, user(999_999)).await.expect("Redis answers");
     assert_eq!(told.status().code, "sold_out");
-    process.memories.sold_out.refuses(coupon, user(999_998))
+    process.memories.first().sold_out.refuses(coupon, user(999_998))
 }
 
 /// Each unit comes back and is sold to a newcomer, who asks the other process once more. Returns the number of

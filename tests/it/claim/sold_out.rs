@@ -127,12 +127,13 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
     let back = async || {
         another
             .stores
-            .redis
+            .fleet
+            .first()
             .query::<i64>(redis::cmd("EVAL").arg(script).arg(2).arg(&buyers).arg(&sale))
             .await
     };
     let ping = redis::cmd("PING");
-    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    let answers = async || app.app.stores.fleet.first().query::<String>(&ping).await.is_ok();
     eventually("Redis is back", answers).await;
     app.recover().await;
     assert!(back().await.is_ok());
@@ -140,13 +141,13 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
 
     // The memory of this process runs out, as it has to. (Half-way, one caller is sent to ask, and the next one is
     // refused: two that aren't refused mean the end.)
-    let believes = || app.app.memories.sold_out.refuses(coupon, user(999_998));
+    let believes = || app.app.memories.first().sold_out.refuses(coupon, user(999_998));
     eventually("the belief has ended", async || !believes() && !believes()).await;
     assert_eq!(app.claim(2, coupon).await.status, 409);
     // Then the process asks again, and reads the buyers again.
     assert_remembered(&app, coupon).await;
     assert!(
-        !app.app.memories.sold_out.refuses(coupon, user(2)),
+        !app.app.memories.first().sold_out.refuses(coupon, user(2)),
         "a buyer is taken for another user"
     );
     app.expect_disagreements();
@@ -183,7 +184,7 @@ async fn assert_remembered(app: &TestApp, coupon: CouponId) {
     eventually("it is remembered", async || {
         let told = app.claim(999_999, coupon).await;
         assert_eq!(told.refusal(), (410, "sold_out"));
-        app.app.memories.sold_out.refuses(coupon, user(999_998))
+        app.app.memories.first().sold_out.refuses(coupon, user(999_998))
     })
     .await;
 }

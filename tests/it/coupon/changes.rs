@@ -242,7 +242,7 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     }
     eventually("it is remembered as sold out", async || {
         assert_eq!(app.claim(100, coupon).await.refusal(), (410, "sold_out"));
-        app.app.memories.sold_out.refuses(coupon, crate::support::user(100))
+        app.app.memories.first().sold_out.refuses(coupon, crate::support::user(100))
     })
     .await;
     let url = app.store_arguments();

@@ -323,14 +323,14 @@ async fn a_worker_writes_nothing_over_an_order_that_postgres_lacks() {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     app.write_orders().await;
-    bounded("the pass", app.app.keeper.pass()).await.expect("both stores answer");
+    bounded("the pass", app.app.keepers.first().pass()).await.expect("both stores answer");
     app.execute("DELETE FROM orders WHERE user_id = 2; UPDATE flash_sales SET sold = 1").await;
     assert_eq!(app.claim(3, coupon).await.status, 202);
     let mut worker = app.worker(lane());
     let passed = bounded("the pass", worker.write_pass()).await;
     assert!(matches!(passed, Err(PassError::OrderMissing(_))), "{passed:?}");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 1);
-    bounded("the pass", app.app.keeper.pass()).await.expect("both stores answer");
+    bounded("the pass", app.app.keepers.first().pass()).await.expect("both stores answer");
     assert_eq!(app.app.lanes.recovering().len(), 1, "an operator decides");
     assert_eq!(say(&app, &["recover", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;

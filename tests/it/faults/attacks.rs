@@ -133,8 +133,10 @@ async fn a_claim_on_a_sale_that_can_not_be_read_has_it_built_anew() {
         unreadable(&app, coupon, which).await;
         let claimed = bounded("an answer", other.claims.claim(coupon, user(1))).await;
         assert!(claimed.is_err(), "{which}: {claimed:?}");
-        app.app.keeper.give_up().await;
-        bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+        app.app.keepers.first().give_up().await;
+        bounded("the end of the pass", other.keepers.first().pass())
+            .await
+            .expect("both stores answer");
         sells_the_rest(&app, coupon).await;
     }
 }
@@ -197,7 +199,7 @@ async fn a_postgres_that_went_back_does_not_catch_up_with_the_epoch_of_redis() {
     let key = app.keys().lane(coupon.lane());
     let _: i64 = app.redis(&["HSET", &key, "epoch", "6"]).await;
     for _ in 0..10 {
-        let _ = bounded("the end of the pass", app.app.keeper.pass()).await;
+        let _ = bounded("the end of the pass", app.app.keepers.first().pass()).await;
     }
     assert_eq!(code(&app, 4, coupon).await, (503, "recovering".to_owned()));
     let epoch: String = app.redis(&["HGET", &key, "epoch"]).await;
@@ -237,7 +239,7 @@ async fn a_build_that_fails_leaves_nothing_behind() {
     let max = (used.expect("Redis tells") + 200_000).to_string();
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", &max]).await;
     for _ in 0..3 {
-        let passed = bounded("the end of the pass", app.app.keeper.pass()).await;
+        let passed = bounded("the end of the pass", app.app.keepers.first().pass()).await;
         assert!(passed.is_err(), "a full Redis takes no shards");
     }
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
@@ -260,7 +262,7 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     let proxy = RedisProxy::before(app.redis_url(), order).await;
     let mut command = flash_sale(&["serve", "--roles", "worker", "--redis-timeout-ms", "10000"]);
     command.args(store_arguments_behind(&app, &proxy));
-    app.app.keeper.give_up().await;
+    app.app.keepers.first().give_up().await;
     let keeper = Process::spawn(command);
     eventually("the process keeps the lanes", async || app.number(LEADERS).await == 1).await;
     proxy.hold();
@@ -434,7 +436,7 @@ async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
     let _: i64 = app.redis(&["DEL", &lane_of(waiting)]).await;
     let keeping = async {
         loop {
-            let _ = app.app.keeper.pass().await;
+            let _ = app.app.keepers.first().pass().await;
         }
     };
     let recovered = async {

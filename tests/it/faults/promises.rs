@@ -78,7 +78,7 @@ async fn a_claim_that_the_next_start_of_redis_would_drop_is_not_confirmed() {
     service.kill();
     server.kill();
     server.start_again();
-    eventually("Redis is back", async || app.app.stores.redis.check().await.is_ok()).await;
+    eventually("Redis is back", async || app.app.stores.fleet.first().check().await.is_ok()).await;
     for user in 1..=3 {
         let shard = app.shard_of(coupon, user).await;
         let order: Option<i64> = app.redis(&["HGET", &shard, &user.to_string()]).await;

@@ -48,7 +48,9 @@ pub const LEADERS: &str = "SELECT count(*) FROM pg_locks
 
 /// One look of the keeper, with everything that follows from it.
 pub async fn keep(app: &TestApp) {
-    bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
+    bounded("the end of the pass", app.app.keepers.first().pass())
+        .await
+        .expect("both stores answer");
 }
 
 pub async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
@@ -247,14 +249,14 @@ async fn two_recoveries_build_a_sale_once() {
     let _: String = app.redis(&["FLUSHALL"]).await;
     // The first one loses the lock in the middle of its recovery, and goes on.
     let end = LEADERS.replace("count(*)", "count(pg_terminate_backend(pid))");
-    let (first, second) = tokio::join!(app.app.keeper.pass(), async {
+    let (first, second) = tokio::join!(app.app.keepers.first().pass(), async {
         app.number(&end).await;
-        other.keeper.pass().await
+        other.keepers.first().pass().await
     });
     let _ = (first, second);
     eventually("the lane is open", async || {
-        let _ = app.app.keeper.pass().await;
-        let _ = other.keeper.pass().await;
+        let _ = app.app.keepers.first().pass().await;
+        let _ = other.keepers.first().pass().await;
         code(&app, 1, coupon).await.0 == 409
     })
     .await;
@@ -640,7 +642,7 @@ async fn a_million_buyers_are_built_again() {
     server.kill();
     server.start_again();
     let ping = redis::cmd("PING");
-    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    let answers = async || app.app.stores.fleet.first().query::<String>(&ping).await.is_ok();
     eventually("Redis answers", answers).await;
     let began = Instant::now();
     app.recover_within(MILLION_WITHIN).await;

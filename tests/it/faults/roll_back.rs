@@ -25,7 +25,7 @@ async fn roll_back(server: &mut RedisServer, app: &TestApp) {
     server.kill();
     server.start_again();
     let ping = redis::cmd("PING");
-    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    let answers = async || app.app.stores.fleet.first().query::<String>(&ping).await.is_ok();
     eventually("the old connection has been noticed to be gone", answers).await;
 }
 

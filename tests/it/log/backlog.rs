@@ -145,7 +145,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
     eventually("Redis is back", async || look().await.is_ok()).await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     println!("after the restart, Redis tells a lag of {:?}", seller.of_group("lag").await);
     assert_eq!(look().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;

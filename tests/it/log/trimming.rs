@@ -9,7 +9,7 @@ use crate::support::{Bounded, TestApp, done, lane};
 
 async fn log_of(app: &TestApp) -> OrderLog {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
+    let log = OrderLog::new(stores.fleet.first().clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.unwrap();
     log
 }

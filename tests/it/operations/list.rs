@@ -151,7 +151,7 @@ async fn a_thing_leaves_the_list_when_it_is_dealt_with() {
     }
     assert_eq!(say(&app, &["recover", "--lane", "0", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     // A postponed item leaves with the next run of its pass, money that goes back with the gateway's word, and a finding
     // with the next comparison.
     app.give_back().await;
@@ -182,11 +182,11 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let app = TestApp::start().await;
     app.create_flash(1).await;
     for _ in 0..2 {
-        app.app.keeper.pass().bounded().await.expect("both stores answer");
+        app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     }
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     app.execute("UPDATE lanes SET closed_at = now() - interval '31 s'").await;
     let (items, _) = list(&app, "kind=lane").await;
     assert_eq!((kinds(&items), &items[0]["id"]), (vec!["lane"], &json!("0")));
@@ -201,6 +201,6 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let (closed, _) = list(&app, "").await;
     assert!(closed[0]["detail"].as_str().is_some_and(|it| it.contains("closed: an operator")));
     app.recover().await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
 }

@@ -191,7 +191,7 @@ async fn a_retry_of_a_reason_goes_past_those_that_stay() {
 async fn a_closed_lane_takes_no_retry() {
     let (app, coupon, _) = a_promise_in_review().await;
     let letter = the_letter(&app).await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     let _: i64 = app.redis(&["HSET", &app.keys().lane(coupon.lane()), "state", "recovering"]).await;
     assert_eq!(retry(&app, &letter).await.refusal(), (503, "recovering"));
     app.recover().await;

@@ -271,7 +271,7 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
 /// Reads the unread entries as a worker that dies then.
 async fn deliver(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
+    let log = OrderLog::new(stores.fleet.first().clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.expect("Redis answers");
     claims_in(&log.read_new(1_000, Duration::ZERO).await.expect("Redis answers").entries)
 }

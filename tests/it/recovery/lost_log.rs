@@ -87,7 +87,7 @@ async fn a_log_that_another_program_begins_anew_is_lost_to_any_recovery() {
     let _: String = app.redis(&["XADD", &app.log(coupon.lane()), "*", "x", "y"]).await;
     command(&app, &["recover", "--lane", "0"]).await;
     // Without a worker beside, this may not end the recovery.
-    let _ = bounded("the end of the pass", app.app.keeper.pass()).await;
+    let _ = bounded("the end of the pass", app.app.keepers.first().pass()).await;
     app.recover().await;
     app.write_orders().await;
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 3);
@@ -103,14 +103,14 @@ async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
     // Each connection begins with a question about the server.
     let proxy = proxy_before(&app, "INFO").await;
     let other = app.another_instance_behind(&proxy).await;
-    app.app.keeper.give_up().await;
-    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+    app.app.keepers.first().give_up().await;
+    bounded("the end of the pass", other.keepers.first().pass()).await.expect("both stores answer");
     assert_eq!(app.number(LEADERS).await, 1);
     proxy.cut().await;
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
     eventually("another process recovers the lane", async || {
-        assert!(bounded("the end of the pass", other.keeper.pass()).await.is_err());
-        let _ = app.app.keeper.pass().bounded().await;
+        assert!(bounded("the end of the pass", other.keepers.first().pass()).await.is_err());
+        let _ = app.app.keepers.first().pass().bounded().await;
         app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL").await == 1
     })
     .await;

@@ -88,7 +88,7 @@ async fn a_recovery_shows_in_the_metrics() {
     app.execute("UPDATE lanes SET state = 'recovering', reason = 'by hand', closed_at = now(), epoch = epoch + 1").await;
     let other = app.another_instance().await;
     // The first one leads still.
-    other.keeper.pass().bounded().await.expect("both stores answer");
+    other.keepers.first().pass().bounded().await.expect("both stores answer");
     assert_eq!(figure(&other.metrics.page(), "flash_sale_lanes_recovering"), 1.0);
     app.recover().await;
     assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);

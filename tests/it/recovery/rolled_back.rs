@@ -58,7 +58,7 @@ async fn closed_after_a_second_claim(app: &TestApp) -> (CouponId, i64) {
     assert_eq!(app.number(LETTERS).await, 1);
     keep(app).await;
     command(app, &["recover", "--lane", "0"]).await;
-    app.app.keeper.give_up().await;
+    app.app.keepers.first().give_up().await;
     (coupon, forgotten)
 }
 
@@ -84,7 +84,7 @@ async fn a_recovery_that_dies_before_the_switch_leaves_units_to_the_letters_that
     let other = app.another_instance_behind(&proxy).await;
     proxy.hold();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keeper.pass().bounded().await.is_ok() });
+    pass.spawn(async move { other.keepers.first().pass().bounded().await.is_ok() });
     eventually("the sale is about to be switched", async || proxy.held() == 1).await;
     pass.shutdown().await;
     drop(proxy);

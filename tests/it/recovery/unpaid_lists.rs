@@ -37,11 +37,11 @@ async fn about_to_write(app: &TestApp) -> (RedisProxy, Arc<App>, JoinSet<bool>) 
     let proxy = proxy_before(app, ":unpaid:").await;
     let other = app.another_instance_behind(&proxy).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
-    app.app.keeper.give_up().await;
+    app.app.keepers.first().give_up().await;
     proxy.hold();
     let recovering = other.clone();
     let mut pass = JoinSet::new();
-    pass.spawn(async move { recovering.keeper.pass().bounded().await.is_ok() });
+    pass.spawn(async move { recovering.keepers.first().pass().bounded().await.is_ok() });
     eventually("the lists are about to be written", async || proxy.held() == 1).await;
     (proxy, other, pass)
 }

@@ -90,7 +90,7 @@ async fn a_master_that_was_paused_and_replaced_sells_nothing_more() {
     let late = app.claim(6, coupon);
     let change = async {
         eventually("another server is the master", async || {
-            watched.led_to(&app.app.stores.redis.another()).await.is_some_and(|at| at > 0)
+            watched.led_to(&app.app.stores.fleet.first().another()).await.is_some_and(|at| at > 0)
         })
         .await;
         old.resume();

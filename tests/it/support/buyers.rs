@@ -130,7 +130,7 @@ impl TestApp {
             for id in ids {
                 command.arg(id).arg(FIRST_ORDER_BY_HAND + id);
             }
-            self.app.stores.redis.query::<i64>(&command).await.expect("Redis answers");
+            self.app.stores.fleet.first().query::<i64>(&command).await.expect("Redis answers");
         }
         let _: i64 = self.redis(&["HSET", &self.keys().coupon(coupon), "stock", "0"]).await;
     }

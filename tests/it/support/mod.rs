@@ -23,7 +23,7 @@ pub use lifecycle::moved;
 pub use private_servers::testing::{
     Bounded, bounded, bounded_by, eventually, patience, patience_of, tries,
 };
-pub use servers::{OwnServers, shared};
+pub use servers::{Addresses, OwnServers, shared};
 pub use test_app::{
     CODE, IMPATIENT_WITH_POSTGRES, IMPATIENT_WITH_REDIS, SECRET, TestApp, admin_token_of,
     claims_in, client, done, http_state, now, scoped_token, token, user, worker_of, write_all,

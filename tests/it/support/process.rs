@@ -216,7 +216,7 @@ pub async fn pending(app: &TestApp) -> i64 {
 
 /// Orders of entries that are not acknowledged.
 pub async fn in_flight(app: &TestApp) -> i64 {
-    let state = LogState::of(&app.app.stores.redis, app.keys(), lane()).await;
+    let state = LogState::of(app.app.stores.fleet.first(), app.keys(), lane()).await;
     i64::try_from(state.expect("Redis answers").unwritten).expect("a few")
 }
 

@@ -16,16 +16,19 @@ use flash_sale::http;
 use flash_sale::http::state::HttpState;
 use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::log::{Entry, EntryId, LogState, LoggedClaim};
+use flash_sale::recovery::keeper::Keeper;
 use flash_sale::recovery::reconcile::pass::Asked;
 use flash_sale::recovery::reconcile::runs::Run;
 use flash_sale::recovery::reconcile::{self, Report};
 use flash_sale::store::Stores;
+use flash_sale::store::fleet::Fleet;
 use flash_sale::store::ids::{CouponId, Lane, UserId};
 use flash_sale::store::keys::Keys;
 use flash_sale::store::postgres;
 use flash_sale::store::redis::Redis;
 use flash_sale::worker::LaneWorker;
 use flash_sale::worker::write::WriteReport;
+use futures_util::future::join_all;
 use private_servers::testing::{RedisProxy, ask_each_time};
 use redis::{FromRedisValue, RedisResult};
 use secrecy::SecretString;
@@ -178,8 +181,13 @@ impl TestApp {
 
     /// A second instance, with Redis behind a proxy.
     pub async fn another_instance_behind(&self, proxy: &RedisProxy) -> Arc<App> {
+        self.another_instance_on(proxy.url()).await
+    }
+
+    /// A second instance, with another list of servers.
+    pub async fn another_instance_on(&self, redis_url: &str) -> Arc<App> {
         let mut place = self.place.clone();
-        proxy.url().clone_into(&mut place.servers.redis_url);
+        redis_url.clone_into(&mut place.servers.redis_url);
         place.assemble(&self.config, Clock::System).await
     }
 
@@ -383,7 +391,11 @@ impl TestApp {
     /// The same, with so many buyers that only a hang takes longer than this.
     pub async fn recover_within(&self, time: Duration) {
         let keeping = async {
-            while self.app.keeper.pass().await.is_err() || !self.app.lanes.recovering().is_empty() {
+            loop {
+                let passes = join_all(self.app.keepers.each().map(Keeper::pass)).await;
+                if passes.iter().all(Result::is_ok) && self.app.lanes.recovering().is_empty() {
+                    return;
+                }
                 sleep(Duration::from_millis(10)).await;
             }
         };
@@ -414,8 +426,7 @@ impl TestApp {
 
     /// The same, with so many buyers that only a hang takes longer than this.
     pub async fn reconcile_within(&self, time: Duration) -> Report {
-        let Stores { pool, redis, keys } = &self.app.stores;
-        let comparison = reconcile::check(pool, redis, keys);
+        let comparison = reconcile::check(&self.app.stores);
         let report = bounded_by(time, "the end of the comparison", comparison).await;
         report.expect("both stores answer")
     }
@@ -426,7 +437,7 @@ impl TestApp {
         for word in &words[1..] {
             command.arg(*word);
         }
-        let done = bounded(words[0], self.app.stores.redis.query(&command)).await;
+        let done = bounded(words[0], self.app.stores.fleet.first().query(&command)).await;
         done.expect("Redis does it")
     }
 
@@ -524,8 +535,9 @@ impl Place {
         let stores = &config.stores;
         let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
         let pool = pool.expect("a valid URL");
-        let redis = redis(&self.servers.redis_url, stores).expect("a valid URL");
-        let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
+        let urls = self.servers.redis_url.split(',');
+        let fleet = Fleet::new(urls.map(|url| redis(url, stores).expect("a valid URL")));
+        let stores = Stores { pool, fleet, keys: Keys::new(&self.prefix) };
         let app = App::assemble(config, stores, clock, Shutdown::default());
         bounded("the parts of the app", app).await.expect("both stores answer")
     }
@@ -542,18 +554,17 @@ impl Place {
             // As long as it takes the locks of a worker that was killed to run out.
             eventually("everything is written", async || {
                 write_all(&mut worker).await;
-                let state = LogState::of(&app.stores.redis, &app.stores.keys, lane).await;
+                let state = LogState::of(app.stores.redis(lane), &app.stores.keys, lane).await;
                 state.is_ok_and(|state| state.is_settled())
             })
             .await;
         }
-        let Stores { pool, redis, keys } = &app.stores;
-        let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+        let mut report = reconcile::check(&app.stores).await.expect("both stores answer");
         if app.stock_returns.pass().await.expect("both stores answer").items > 0 {
-            let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+            let after = reconcile::check(&app.stores).await.expect("both stores answer");
             report.disagreements.extend(after.disagreements);
         }
-        pool.close().await;
+        app.stores.pool.close().await;
         self.servers.drop_database(&self.database).await;
         report
     }

@@ -102,7 +102,7 @@ async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     let logs: Vec<String> = Lane::all(2).map(|lane| app.log(lane)).collect();
     let has_group = async |log: &str| {
         let groups: Result<Vec<redis::Value>, _> =
-            app.app.stores.redis.query(redis::cmd("XINFO").arg("GROUPS").arg(log)).await;
+            app.app.stores.fleet.first().query(redis::cmd("XINFO").arg("GROUPS").arg(log)).await;
         groups.is_ok_and(|groups| groups.len() == 1)
     };
     for log in &logs {

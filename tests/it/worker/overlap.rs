@@ -26,7 +26,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
     let lane = lane();
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane);
+    let log = OrderLog::new(stores.fleet.first().clone(), &stores.keys, lane);
     log.ensure_group().bounded().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {

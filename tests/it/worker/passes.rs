@@ -66,7 +66,8 @@ async fn a_service_that_has_just_started_stops_at_once() {
         let worker = app.another_instance().await;
         worker::start(&worker, &app.config);
         let log = worker.stores.keys.log(lane());
-        let has_log = async || worker.stores.redis.query(redis::cmd("EXISTS").arg(&log)).await;
+        let has_log =
+            async || worker.stores.fleet.first().query(redis::cmd("EXISTS").arg(&log)).await;
         eventually("the lane runs", async || matches!(has_log().await, Ok(true))).await;
         let began = Instant::now();
         assert!(worker.shutdown.stop(patience()).await);

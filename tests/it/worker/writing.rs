@@ -20,7 +20,7 @@ use crate::support::{
 /// Reads entries as a worker that dies then.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane());
+    let log = OrderLog::new(stores.fleet.first().clone(), &stores.keys, lane());
     log.ensure_group().bounded().await.unwrap();
     claims_in(&log.read_new(1_000, Duration::ZERO).await.unwrap().entries)
 }
@@ -109,7 +109,7 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     let key = app.keys().order_lock(lane(), user(2));
-    let held = app.app.locks.try_acquire_batch(vec![key]).await.unwrap();
+    let held = app.app.locks.first().try_acquire_batch(vec![key]).await.unwrap();
     claims(&app, coupon, 1..=3).await;
 
     let mut worker = app.worker(lane());
@@ -333,7 +333,7 @@ async fn a_lane_that_is_added_gets_a_worker() {
     let app = TestApp::start().await;
     worker::start(&app.app, &app.config);
     app.execute("UPDATE settings SET lanes = 4").await;
-    app.app.keeper.pass().bounded().await.expect("both stores answer");
+    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
     let mut coupon = app.create_flash(3).await;
     while coupon.lane() == lane() {
         coupon = app.create_flash(3).await;

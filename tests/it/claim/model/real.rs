@@ -39,7 +39,7 @@ impl<'a> Real<'a> {
         let unpaid = keys.unpaid(coupon.lane());
         let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
         let second = SECOND.to_string();
-        let link = app.app.stores.redis.link().await.expect("Redis answers");
+        let link = app.app.stores.fleet.first().link().await.expect("Redis answers");
         let mut command = redis::cmd("INFO");
         let info: redis::InfoDict =
             link.query(command.arg("replication")).await.expect("Redis tells");

@@ -24,7 +24,7 @@ impl Design for Library {
         let Service { running: service::Service { app, .. }, coupon } = &self.0;
         let user = UserId::new(user)?;
         match app.claims.claim(*coupon, user).await? {
-            ClaimOutcome::Accepted(order) if app.durability.level() == Level::Postgres => {
+            ClaimOutcome::Accepted(order) if app.durability.first().level() == Level::Postgres => {
                 let row = app.order_waiters.wait(user, order, limits::ROW_WAIT_MAX).await;
                 Ok(row.is_some())
             }

@@ -1,0 +1,94 @@
+//! The servers of Redis that hold the lanes.
+//!
+//! All keys of a lane are on one server, and no script reaches across lanes. So nothing is shared between servers: each
+//! has a connection, a listener, a keeper and owners of its own, and a server that fails concerns its lanes alone.
+//!
+//! Lane n is on server n modulo their number. With another list of servers a lane may be on another one, which knows
+//! nothing of the lane, or has an older epoch: that is a loss like any other, and the lane is recovered there.
+
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisResult};
+
+use super::ids::Lane;
+use super::redis::Redis;
+
+/// One value for each server; the servers themselves, unless another type is named.
+pub struct Fleet<T = Redis>(Arc<[T]>);
+
+impl<T> Clone for Fleet<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Fleet {
+    /// Uses these URLs, divided by commas, for each new connection; those that are open stay.
+    ///
+    /// # Errors
+    ///
+    /// When a URL can't be understood. Their number can't change while the process runs.
+    pub fn change_urls(&self, urls: &str) -> RedisResult<()> {
+        let urls: Vec<&str> = urls.split(',').collect();
+        if urls.len() != self.0.len() {
+            return Err((ErrorKind::InvalidClientConfig, "another number of servers").into());
+        }
+        self.each().zip(urls).try_for_each(|(redis, url)| redis.change_url(url))
+    }
+}
+
+impl<T> Fleet<T> {
+    /// These servers, by number.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn new(servers: impl IntoIterator<Item = T>) -> Self {
+        let servers: Arc<[T]> = servers.into_iter().collect();
+        assert!(!servers.is_empty(), "a lane is on some server");
+        Self(servers)
+    }
+
+    /// Whether all lanes are on one server.
+    pub fn is_one(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Number of the server that a lane is on.
+    pub fn number(&self, lane: Lane) -> usize {
+        usize::try_from(lane.get()).unwrap_or_default() % self.0.len()
+    }
+
+    /// That of the server that a lane is on.
+    pub fn of(&self, lane: Lane) -> &T {
+        &self.0[self.number(lane)]
+    }
+
+    /// That of the server with this number.
+    pub fn at(&self, number: usize) -> &T {
+        &self.0[number]
+    }
+
+    /// That of the first server, which has the keys of the board.
+    pub fn first(&self) -> &T {
+        &self.0[0]
+    }
+
+    /// Words about the server with this number, which is named where there are several.
+    pub fn named(&self, number: usize, words: &str) -> String {
+        match self.0.len() {
+            1 => words.to_owned(),
+            servers => format!("server {} of {servers}: {words}", number + 1),
+        }
+    }
+
+    /// Those of all servers, by number.
+    pub fn each(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+
+    /// Another value for each server, made from its number and this one.
+    pub fn map<U>(&self, make: impl FnMut((usize, &T)) -> U) -> Fleet<U> {
+        Fleet::new(self.0.iter().enumerate().map(make))
+    }
+}
