@@ -270,8 +270,9 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let metrics =
             Arc::new(Metrics::new(ClaimOutcome::codes(), Pass::ALL.into_iter().map(Pass::name))?);
-        let Stores { pool, fleet, keys } = stores.clone();
         let lanes_now = raise_lanes(config, &stores).await?;
+        let stores = installation::spread(stores, lanes_now).await?;
+        let Stores { pool, fleet, keys } = stores.clone();
         let backlog = Backlog::new(fleet.clone(), keys, lanes_now, config.backlog_orders_max);
         apart::examine_at_start(&stores).await?;
         let lanes = fence::states_of(&stores).await?;
@@ -478,9 +479,7 @@ impl Base<'_> {
 
 /// Raises the number of lanes to the setting. Returns the number that holds now.
 async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
-    // At least one for each server.
-    let servers = i32::try_from(stores.fleet.each().len()).unwrap_or(i32::MAX);
-    let asked = config.lanes.unwrap_or(1).max(servers);
+    let asked = config.lanes.unwrap_or(1).max(stores.fleet.lanes_min());
     let lanes = installation::raise_lanes(&stores.pool, asked).await?;
     if config.lanes.is_some() && lanes > asked {
         tracing::warn!(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Place of a server: a name or an IP address, and a TCP port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
     /// Name, or IP address without brackets.
     pub host: String,

@@ -96,8 +96,9 @@ impl Readiness {
     /// Asks the stores now.
     pub async fn check(&self) -> ReadyReport {
         let servers = (0..self.fleet.each().len()).map(|server| self.check_server(server));
-        let (postgres, looked, servers) =
-            tokio::join!(self.learn_lanes(), self.backlog.look(), join_all(servers));
+        // A replica can be read, but the check ends the connection to it.
+        let look = async { (join_all(servers).await, self.backlog.look().await) };
+        let (postgres, (servers, looked)) = tokio::join!(self.learn_lanes(), look);
         let ok = || "ok".to_owned();
         let backlog = match (looked, self.backlog.orders_max()) {
             (Err(_), _) => Some("unknown".to_owned()),
@@ -153,7 +154,7 @@ impl Readiness {
         ReadyReport { status, redis, postgres, backlog, lanes, durability, clock, process }
     }
 
-    /// Whether a server takes claims. A replica can be read, too, but takes none.
+    /// Whether a server takes claims.
     async fn check_server(&self, number: usize) -> Server {
         let durability = self.durability.at(number);
         let fault = match self.fleet.at(number).check().await {

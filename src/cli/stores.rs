@@ -19,6 +19,7 @@ use crate::cli::remedies::IN_URLS;
 use crate::cli::terminal::say;
 use crate::kit::private_servers::settings;
 use crate::store::fleet::Fleet;
+use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::postgres;
 use crate::store::redis::facts::ServerFacts;
@@ -210,8 +211,10 @@ pub fn connect(
     database_url: &str,
     config: &StoreConfig,
 ) -> anyhow::Result<(Fleet, PgPool)> {
-    let servers = redis_url.split(',').map(|url| redis(url, config));
-    let servers = servers.collect::<Result<Vec<Redis>, InvalidConfig>>()?;
+    let servers = match redis_url.contains("+cluster://") {
+        true => vec![cluster(redis_url, config)?],
+        false => redis_url.split(',').map(|url| redis(url, config)).collect::<Result<_, _>>()?,
+    };
     if servers.len() > 1 && !config.redis_sentinels.is_empty() {
         return Err(InvalidConfig::new(
             "--redis-url names several servers, and --redis-sentinels watch one master: give one of the two",
@@ -235,6 +238,19 @@ fn redis(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
         InvalidConfig::new(
             "--redis-url doesn't fit --redis-sentinels, which name the host and the port: give the master's name in place of both, as in redis://user:password@mymaster/0 (rediss:// for TLS), and no Unix socket",
         )
+    })
+}
+
+fn cluster(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
+    if !config.redis_sentinels.is_empty() {
+        return Err(InvalidConfig::new(
+            "--redis-url names a cluster, which elects its masters itself: leave --redis-sentinels away",
+        ));
+    }
+    Redis::in_cluster(url, Lane::numbered(0), config.redis_timeout()).map_err(|_| {
+        InvalidConfig::new(format!(
+            "--redis-url can't be understood; a cluster is named as redis+cluster://user:password@host:6379,host:6379 (rediss+cluster:// for TLS), with no database; {IN_URLS}"
+        ))
     })
 }
 
@@ -301,7 +317,8 @@ async fn checked(
     let keys = Keys::new(&config.key_prefix);
     let identity = installation::identity(&pool).await.context(POSTGRES_UNUSABLE)?;
     let of_owner = |(server, redis): (usize, &Redis)| {
-        redis.of_owner(installation::owner(&identity, &keys, server))
+        let lane = Lane::numbered(i32::try_from(server).unwrap_or_default());
+        redis.of_owner(installation::owner(&identity, &keys, lane))
     };
     let fleet = fleet.map(of_owner);
     let (mut facts, mut unreachable) = (Vec::new(), None);
@@ -323,7 +340,9 @@ async fn checked(
         return Err(error)
             .with_context(|| format!("Redis ({}) can't be used", flag(fleet.first())));
     }
-    Ok((Stores { pool, fleet, keys }, facts))
+    let lanes = installation::read(&pool).await.context(POSTGRES_UNUSABLE)?.lanes;
+    let stores = installation::spread(Stores { pool, fleet, keys }, lanes).await;
+    Ok((stores.context(POSTGRES_UNUSABLE)?, facts))
 }
 
 /// The setting that names a server.

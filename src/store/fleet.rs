@@ -3,7 +3,7 @@
 //! All keys of a lane are on one server, and no script reaches across lanes. So nothing is shared between servers: each
 //! has a connection, a listener, a keeper and owners of its own, and a server that fails concerns its lanes alone.
 //!
-//! Lane n is on server n modulo their number. With another list of servers a lane may be on another one, which knows
+//! Lane n is on server n modulo their number, or where a cluster says. With another list of servers a lane may be on another one, which knows
 //! nothing of the lane, or has an older epoch: that is a loss like any other, and the lane is recovered there.
 
 use std::sync::Arc;
@@ -11,24 +11,49 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisResult};
 
 use super::ids::Lane;
-use super::redis::Redis;
+use super::redis::{Owner, Redis};
 
 /// One value for each server; the servers themselves, unless another type is named.
-pub struct Fleet<T = Redis>(Arc<[T]>);
+pub struct Fleet<T = Redis>(Arc<[T]>, Split);
+
+/// How the lanes are split over the servers.
+#[derive(Clone, Copy)]
+enum Split {
+    /// Lane n is on server n modulo their number.
+    Modulo,
+    /// A cluster says where a lane is, so each lane has connections of its own. The last one is of lanes that were added
+    /// since the process started.
+    ByLane,
+}
 
 impl<T> Clone for Fleet<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self(self.0.clone(), self.1)
     }
 }
 
 impl Fleet {
-    /// Uses these URLs, divided by commas, for each new connection; those that are open stay.
+    /// The masters of so many lanes of the cluster that the first server is in, with marks by which each is known; the same
+    /// servers where there is no cluster.
+    pub fn spread(&self, lanes: i32, owner: impl Fn(Lane) -> Owner) -> Self {
+        let of_lane = |lane| Some(self.first().of_lane(lane)?.of_owner(owner(lane)));
+        let lanes = Lane::all(lanes).chain([Lane::numbered(lanes)]);
+        match lanes.map(of_lane).collect::<Option<Vec<_>>>() {
+            Some(servers) => Self(servers.into(), Split::ByLane),
+            None => self.clone(),
+        }
+    }
+
+    /// Uses these URLs, divided by commas, for each new connection; those that are open stay. A cluster has one.
     ///
     /// # Errors
     ///
     /// When a URL can't be understood. Their number can't change while the process runs.
     pub fn change_urls(&self, urls: &str) -> RedisResult<()> {
+        if self.first().is_in_cluster() {
+            // All lanes share it.
+            return self.first().change_url(urls);
+        }
         let urls: Vec<&str> = urls.split(',').collect();
         if urls.len() != self.0.len() {
             return Err((ErrorKind::InvalidClientConfig, "another number of servers").into());
@@ -46,7 +71,15 @@ impl<T> Fleet<T> {
     pub fn new(servers: impl IntoIterator<Item = T>) -> Self {
         let servers: Arc<[T]> = servers.into_iter().collect();
         assert!(!servers.is_empty(), "a lane is on some server");
-        Self(servers)
+        Self(servers, Split::Modulo)
+    }
+
+    /// Fewest lanes with which no server is idle.
+    pub fn lanes_min(&self) -> i32 {
+        match self.1 {
+            Split::Modulo => i32::try_from(self.0.len()).unwrap_or(i32::MAX),
+            Split::ByLane => 1,
+        }
     }
 
     /// Whether all lanes are on one server.
@@ -56,7 +89,11 @@ impl<T> Fleet<T> {
 
     /// Number of the server that a lane is on.
     pub fn number(&self, lane: Lane) -> usize {
-        usize::try_from(lane.get()).unwrap_or_default() % self.0.len()
+        let lane = usize::try_from(lane.get()).unwrap_or_default();
+        match self.1 {
+            Split::Modulo => lane % self.0.len(),
+            Split::ByLane => lane.min(self.0.len() - 1),
+        }
     }
 
     /// That of the server that a lane is on.
@@ -76,9 +113,10 @@ impl<T> Fleet<T> {
 
     /// Words about the server with this number, which is named where there are several.
     pub fn named(&self, number: usize, words: &str) -> String {
-        match self.0.len() {
-            1 => words.to_owned(),
-            servers => format!("server {} of {servers}: {words}", number + 1),
+        match (self.1, self.0.len()) {
+            (Split::Modulo, 1) => words.to_owned(),
+            (Split::Modulo, servers) => format!("server {} of {servers}: {words}", number + 1),
+            (Split::ByLane, _) => format!("lane {number}: {words}"),
         }
     }
 
@@ -89,6 +127,6 @@ impl<T> Fleet<T> {
 
     /// Another value for each server, made from its number and this one.
     pub fn map<U>(&self, make: impl FnMut((usize, &T)) -> U) -> Fleet<U> {
-        Fleet::new(self.0.iter().enumerate().map(make))
+        Fleet(self.0.iter().enumerate().map(make).collect(), self.1)
     }
 }

@@ -3,6 +3,7 @@
 
 use sqlx::{PgConnection, PgPool};
 
+use crate::store::Stores;
 use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::redis::Owner;
@@ -67,11 +68,21 @@ pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The mark that this server of the installation has, or has not yet. Its first lane tells for all: the scripts that begin
-/// and close a lane compare each.
-pub fn owner(identity: &Identity, keys: &Keys, server: usize) -> Owner {
-    let lane = Lane::numbered(i32::try_from(server).unwrap_or_default());
+/// The mark that the server of this lane has, or has not yet. Its first lane tells for all: the scripts that begin and close
+/// a lane compare each.
+pub fn owner(identity: &Identity, keys: &Keys, lane: Lane) -> Owner {
     Owner { key: keys.lane(lane), field: "installation", value: identity.installation.clone() }
+}
+
+/// The same stores, with the masters of so many lanes where Redis is a cluster.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn spread(stores: Stores, lanes: i32) -> sqlx::Result<Stores> {
+    let identity = identity(&stores.pool).await?;
+    let fleet = stores.fleet.spread(lanes, |lane| owner(&identity, &stores.keys, lane));
+    Ok(Stores { fleet, ..stores })
 }
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in

@@ -90,19 +90,19 @@ impl Keys {
         format!("{}:returns", self.prefix)
     }
 
-    /// ZSET: names of the processes of the installation -> time of their last word, in ms by their own clocks.
+    /// ZSET, beside lane 0: names of the processes of the installation -> time of their last word, in ms by their own clocks.
     pub fn processes(&self) -> String {
-        format!("{}:processes", self.prefix)
+        format!("{}:{{0}}:processes", self.prefix)
     }
 
     /// STRING: counts of this process, for the board; expires soon after its last word.
     pub fn process(&self, name: &str) -> String {
-        format!("{}:process:{name}", self.prefix)
+        format!("{}:{{0}}:process:{name}", self.prefix)
     }
 
     /// STRING: units of the naive design beside the storm on this coupon; expires.
     pub fn naive(&self, coupon: CouponId) -> String {
-        format!("{}:naive:{coupon}", self.prefix)
+        format!("{}:{{{}}}:naive:{coupon}", self.prefix, coupon.lane())
     }
 
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.unpaid_built(coupon.lane(), 9), "fs:{3}:unpaid:9");
         assert_eq!(keys.additions_channel(), "fs:returns");
-        assert_eq!(keys.processes(), "fs:processes");
-        assert_eq!(keys.process("a-1"), "fs:process:a-1");
+        assert_eq!(keys.processes(), "fs:{0}:processes");
+        assert_eq!(keys.process("a-1"), "fs:{0}:process:a-1");
     }
 
     #[test]

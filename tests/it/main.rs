@@ -45,7 +45,7 @@ mod cli;
 // The kit: parts that know nothing of sales.
 mod kit;
 
-// Several servers of Redis, of which one fails.
+// Several servers of Redis that share the lanes.
 mod fleet;
 
 // Faults of the whole service.

@@ -82,6 +82,7 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     if let Some((redis_url, database_url)) = found {
         let (fleet, pool) = connect(&redis_url, &database_url, &config.stores)?;
         let keys = Keys::new(&config.stores.key_prefix);
+        let fleet = spread(fleet, &pool, &keys).await;
         let words = presence::words(fleet.first(), &keys).await.unwrap_or_default();
         let words: Vec<Word> = words.into_iter().filter_map(|(.., word)| word).collect();
         running = Some(words).filter(|words| !words.is_empty());
@@ -244,6 +245,16 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
     };
     report.print(vec![found]);
     None
+}
+
+/// The masters of all lanes of a cluster, as far as Postgres can tell; the same servers where there is no cluster.
+async fn spread(fleet: Fleet, pool: &PgPool, keys: &Keys) -> Fleet {
+    let stores = Stores { pool: pool.clone(), fleet: fleet.clone(), keys: keys.clone() };
+    let spread = async {
+        let lanes = installation::read(pool).await?.lanes;
+        installation::spread(stores, lanes).await
+    };
+    spread.await.map_or(fleet, |stores: Stores| stores.fleet)
 }
 
 /// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.

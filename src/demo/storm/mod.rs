@@ -190,7 +190,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
             NoVerdict::CrowdFailed
         })?;
         self.frame.coupon_id = Some(coupon);
-        let Stores { redis, keys, .. } = &self.stores;
+        let (redis, keys) = (self.stores.redis(coupon.lane()), &self.stores.keys);
         let naive = Naive::open(redis.clone(), keys.naive(coupon), self.frame.stock).await;
         self.naive = naive.map(Arc::new);
         self.began_at = Instant::now();
@@ -379,7 +379,7 @@ impl Storms {
         };
         let shared = self.0.clone();
         self.0.shutdown.spawn(async move {
-            shared.troubles.make(trouble, &shared.stores.redis).await;
+            shared.troubles.make(trouble, shared.stores.fleet.first()).await;
         });
         true
     }

@@ -17,7 +17,7 @@ pub struct ServerFacts {
     pub version: (u32, u32),
     /// Whether the server follows another one, and so takes no writes.
     pub is_replica: bool,
-    /// Whether the server is a node of a Redis Cluster.
+    /// Whether the server is a node of a Redis Cluster, and isn't expected to be one.
     pub is_cluster: bool,
     /// Replicas that are connected and have finished loading; they may lag behind.
     pub replicas: u32,
@@ -86,7 +86,8 @@ impl Redis {
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
         let mut connection = self.connection_to_any().await?;
         let mut questions = questions();
-        understood(questions.ignore_errors().query_async(&mut connection).await?)
+        let facts = understood(questions.ignore_errors().query_async(&mut connection).await?)?;
+        Ok(facts.expected(self.is_in_cluster()))
     }
 
     /// The server's clock.
@@ -116,7 +117,7 @@ impl Link {
         if facts.is_replica {
             self.line.end();
         }
-        Ok(facts)
+        Ok(facts.expected(self.is_in_cluster))
     }
 }
 
@@ -183,6 +184,11 @@ impl Replay {
 }
 
 impl ServerFacts {
+    /// A node of a cluster that is named as such is what it has to be.
+    fn expected(self, in_cluster: bool) -> Self {
+        Self { is_cluster: self.is_cluster && !in_cluster, ..self }
+    }
+
     /// Whether `min-replicas-to-write` is in force; known without CONFIG, too.
     pub fn needs_replicas(&self) -> bool {
         self.good_replicas.is_some()
@@ -198,7 +204,7 @@ impl ServerFacts {
         }
         if self.is_cluster {
             return Some(
-                "Redis is a node of a cluster, and the service speaks to one server; name a Redis that stands alone",
+                "Redis is a node of a cluster; name its nodes as redis+cluster://host:port,host:port, or a Redis that stands alone",
             );
         }
         (self.maxmemory_policy != "noeviction").then_some(

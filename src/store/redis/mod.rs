@@ -9,7 +9,8 @@
 //! address leaves the old master there as a replica) ends the connection with its first refusal, and the next one is
 //! opened only when a master answers again.
 //!
-//! Where Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`).
+//! Where Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`); in a cluster, the
+//! nodes (`cluster.rs`). There a [`Redis`] is the master of the slot of one lane.
 //!
 //! Where the [`Owner`] of the data is known, a connection to a server with another owner's data is refused.
 //!
@@ -23,6 +24,9 @@ mod rights;
 
 // The master of a Redis that Sentinel watches.
 mod sentinel;
+
+// The masters of a cluster.
+mod cluster;
 
 // The end of a connection, as its users learn of it.
 mod line;
@@ -42,12 +46,14 @@ use redis::{
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use self::cluster::{Cluster, Slot, slot_of};
 use self::line::Line;
 use self::sentinel::Sentinels;
 use self::url::understood;
 use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::store::ids::Lane;
 
 /// One life of a Redis server: its `run_id`, which changes with every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +102,8 @@ enum Place {
     Server(Arc<ArcSwap<Client>>),
     /// The address that sentinels name.
     Master(Arc<Sentinels>),
+    /// The address that nodes of a cluster name for a slot.
+    Slot(Arc<Cluster>, Slot),
 }
 
 /// A live connection to an identified server.
@@ -103,6 +111,7 @@ pub struct Link {
     connection: MultiplexedConnection,
     identity: Identity,
     line: Arc<Line>,
+    is_in_cluster: bool,
 }
 
 impl ServerId {
@@ -152,22 +161,47 @@ impl Redis {
         Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
     }
 
+    /// Names the master of this lane in a cluster. Each server has `timeout` to answer. The URL has some nodes in place of a
+    /// host: `redis+cluster://user:password@a:6379,b:6379`, or `rediss+cluster://`.
+    ///
+    /// # Errors
+    ///
+    /// When the URL can't be understood, or names another database than 0.
+    pub fn in_cluster(url: &str, lane: Lane, timeout: Duration) -> RedisResult<Self> {
+        let (url, nodes) = url::of_cluster(url)?;
+        let cluster = Cluster::new(url, nodes, timeout)?;
+        Ok(Self::of(Place::Slot(cluster, slot_of(&lane.to_string())), true, timeout))
+    }
+
+    /// The master of another lane in the same cluster; `None` for a server that is in none.
+    pub fn of_lane(&self, lane: Lane) -> Option<Self> {
+        let Shared { place: Place::Slot(cluster, _), tells, timeout, .. } = &*self.0 else {
+            return None;
+        };
+        let place = Place::Slot(cluster.clone(), slot_of(&lane.to_string()));
+        Some(Self::of(place, *tells, *timeout))
+    }
+
     /// Uses this URL for each new connection; those that are open stay. Clones, and what was made of them, follow.
     ///
     /// # Errors
     ///
     /// When the URL can't be understood.
     pub fn change_url(&self, url: &str) -> RedisResult<()> {
-        let url = understood(url)?;
         match &self.0.place {
-            Place::Server(client) => client.store(Client::open(url.server)?.into()),
-            Place::Master(sentinels) => sentinels.change_url(url),
+            Place::Server(client) => client.store(Client::open(understood(url)?.server)?.into()),
+            Place::Master(sentinels) => sentinels.change_url(understood(url)?),
+            Place::Slot(cluster, _) => cluster.change_url(url::of_cluster(url)?.0),
         }
         Ok(())
     }
 
-    /// Starts the task that ends connections to a master that has been replaced; none where no sentinel tells of that.
+    /// Starts the task that ends connections to a master that has been replaced; none where neither sentinels nor a cluster
+    /// tell of that.
     pub fn follow_master(&self, shutdown: &Shutdown) {
+        if let Place::Slot(cluster, _) = &self.0.place {
+            cluster.follow(shutdown);
+        }
         if let Place::Master(sentinels) = &self.0.place {
             let (sentinels, stop) = (sentinels.clone(), shutdown.stop_token().clone());
             shutdown.spawn(async move {
@@ -207,6 +241,11 @@ impl Redis {
     /// Whether sentinels name the server.
     pub fn has_sentinels(&self) -> bool {
         matches!(self.0.place, Place::Master(_))
+    }
+
+    /// Whether the server is a master of a cluster.
+    pub fn is_in_cluster(&self) -> bool {
+        matches!(self.0.place, Place::Slot(..))
     }
 
     /// Time in which the server has to answer.
@@ -293,6 +332,7 @@ impl Redis {
         let client = match &self.0.place {
             Place::Server(client) => Client::clone(&client.load()),
             Place::Master(sentinels) => sentinels.client(&sentinels.ask().await?)?,
+            Place::Slot(cluster, slot) => cluster.client(&cluster.master_of(*slot).await?)?,
         };
         let config = line::config(self.0.timeout);
         client.get_multiplexed_async_connection_with_config(&config).await
@@ -303,6 +343,7 @@ impl Redis {
         let place = match &self.0.place {
             Place::Server(client) => client.load().get_connection_info().addr().to_string(),
             Place::Master(sentinels) => sentinels.address(),
+            Place::Slot(cluster, slot) => format!("slot {slot} of {}", cluster.address()),
         };
         format!("{place}, database {}", self.get_db())
     }
@@ -354,7 +395,7 @@ impl Redis {
     async fn open_link(&self) -> RedisResult<Link> {
         let line = Arc::new(Line::for_commands());
         let (connection, identity) = self.open(&line).await?;
-        Ok(Link { connection, identity, line })
+        Ok(Link { connection, identity, line, is_in_cluster: self.is_in_cluster() })
     }
 
     /// A connection to a server that has been identified.
@@ -369,6 +410,12 @@ impl Redis {
                 sentinels.enter(place, line);
                 let opened = identified(&client, &config, owner).await;
                 opened.inspect_err(|_| sentinels.doubt())
+            }
+            Place::Slot(cluster, slot) => {
+                let place = cluster.master_of(*slot).await?;
+                let client = cluster.client(&place)?;
+                cluster.enter(*slot, place, line);
+                identified(&client, &config, owner).await
             }
         }
     }
@@ -393,6 +440,7 @@ impl ConnectionLike for Redis {
         match &self.0.place {
             Place::Server(client) => client.load().get_connection_info().redis_settings().db(),
             Place::Master(sentinels) => sentinels.database(),
+            Place::Slot(..) => 0,
         }
     }
 }
@@ -535,8 +583,8 @@ pub fn is_foreign(error: &RedisError) -> bool {
 
 /// Whether the server behind the connection is the wrong one, or not ready: another connection may lead elsewhere.
 fn is_unfit_server(error: &RedisError) -> bool {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly};
-    let unfit = [ReadOnly, MasterDown, BusyLoading, ClusterDown, Moved];
+    use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
+    let unfit = [ReadOnly, MasterDown, BusyLoading, ClusterDown, Moved, Ask, TryAgain];
     matches!(error.kind(), ErrorKind::Server(kind) if unfit.contains(&kind))
 }
 

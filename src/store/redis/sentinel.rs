@@ -187,7 +187,7 @@ impl Sentinels {
 const NO_PORT: u16 = 6379;
 
 /// The same connection to another place.
-fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
+pub(super) fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
     let HostPort { host, port } = place.clone();
     let addr = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

@@ -5,9 +5,10 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisResult, TlsCertificates,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates,
 };
 
+use crate::base::host_port::HostPort;
 use crate::base::limits;
 
 /// The parts of a URL, with the settings of all connections.
@@ -54,6 +55,21 @@ pub(super) fn understood(url: &str) -> RedisResult<Url> {
     Ok(Url { server, at_sentinels })
 }
 
+/// Reads the URL of a cluster: the parts of a URL, with its first node in place of the host; and all nodes.
+pub(super) fn of_cluster(url: &str) -> RedisResult<(Url, Vec<HostPort>)> {
+    let not_understood =
+        || RedisError::from((ErrorKind::InvalidClientConfig, "no URL of a cluster"));
+    let (scheme, rest) = url.split_once("+cluster://").ok_or_else(not_understood)?;
+    let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (places, tail) = rest.split_at(end);
+    let nodes = places.split(',').map(|place| place.parse().map_err(|_| not_understood()));
+    let nodes = nodes.collect::<RedisResult<Vec<HostPort>>>()?;
+    let first = nodes.first().ok_or_else(not_understood)?;
+    let at = if user.is_empty() { "" } else { "@" };
+    Ok((understood(&format!("{scheme}://{user}{at}{first}{tail}"))?, nodes))
+}
+
 /// Keep-alive notices a peer that has gone without a word, also on a connection that only listens.
 fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new()
@@ -92,6 +108,21 @@ mod tests {
         assert_eq!((at_sentinels.username(), at_sentinels.password()), (Some("a@b"), Some("p/")));
         for wrong in ["redis://x?sslrootcert=/nowhere", "rediss://x?sslrootcert=/nowhere", "x"] {
             assert!(understood(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_url_of_a_cluster_names_its_nodes() {
+        let url = "redis+cluster://user:secret@a:1,b:2/0?sentinel_user=x";
+        let (Url { server, .. }, nodes) = of_cluster(url).expect("it is valid");
+        assert_eq!(nodes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "b:2"]);
+        let settings = server.redis_settings();
+        assert_eq!((settings.username(), settings.db()), (Some("user"), 0));
+        assert!(matches!(server.addr(), ConnectionAddr::Tcp(host, 1) if host == "a"));
+        let (Url { server, .. }, _) = of_cluster("rediss+cluster://a:1").expect("it is valid");
+        assert!(matches!(server.addr(), ConnectionAddr::TcpTls { .. }));
+        for wrong in ["redis://a:1", "redis+cluster://", "redis+cluster://a", "x+cluster://a:1"] {
+            assert!(of_cluster(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -535,7 +535,11 @@ impl Place {
         let stores = &config.stores;
         let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
         let pool = pool.expect("a valid URL");
-        let urls = self.servers.redis_url.split(',');
+        let urls = match &self.servers.redis_url {
+            url if url.contains("+cluster") => vec![url.as_str()],
+            urls => urls.split(',').collect(),
+        };
+        let urls = urls.into_iter();
         let fleet = Fleet::new(urls.map(|url| redis(url, stores).expect("a valid URL")));
         let stores = Stores { pool, fleet, keys: Keys::new(&self.prefix) };
         let app = App::assemble(config, stores, clock, Shutdown::default());
@@ -578,6 +582,9 @@ pub fn worker_of(app: &Arc<App>, config: &Config, lane: Lane) -> LaneWorker {
 
 fn redis(url: &str, stores: &StoreConfig) -> RedisResult<Redis> {
     let timeout = stores.redis_timeout();
+    if url.contains("+cluster://") {
+        return Redis::in_cluster(url, Lane::numbered(0), timeout);
+    }
     match stores.redis_sentinels.is_empty() {
         true => Redis::with_timeout(url, timeout),
         false => Redis::behind_sentinels(url, &stores.redis_sentinels, timeout),
