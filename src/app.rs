@@ -32,6 +32,7 @@ use crate::coupon::load::Loader;
 use crate::demo::board::presence::{Presence, Word};
 use crate::demo::board::{Board, Sources};
 use crate::demo::storm::Storms;
+use crate::events::feed::Feed;
 use crate::fence::loss::LossAlarm;
 use crate::fence::receipts::book::ReceiptBook;
 use crate::fence::receipts::hand_in::HandIn;
@@ -115,6 +116,8 @@ pub struct App {
     pub stock_returns: StockReturns,
     /// Changes that the staff has made.
     pub audit: Audit,
+    /// What other systems are told.
+    pub feed: Feed,
     /// What waits for a person.
     pub operations: Operations,
     /// Deletes old records.
@@ -302,6 +305,7 @@ impl App {
                 pool.clone(),
                 config.stores.database_timeout(),
                 config.payment_window(),
+                config.stores.events,
             ),
             order_moves: OrderMoves::new(pool, shutdown.clone(), closed),
             memories: fleet.map(|(_, redis)| {
@@ -388,6 +392,7 @@ impl Base<'_> {
                 postponed.clone(),
             ),
             audit: Audit::new(pool.clone()),
+            feed: Feed::new(pool.clone(), shutdown.clone(), config.stores.events),
             operations: Operations::new(pool.clone()),
             retention: Retention::new(pool.clone(), self.metrics.clone(), config),
             locks,

@@ -45,6 +45,9 @@ pub mod fence;
 /// The order log: accepted claims on their way to Postgres.
 pub mod log;
 
+/// Events: what happened, in order, for other systems.
+pub mod events;
+
 /// The two stores: connections, scripts, keys, ids.
 pub mod store;
 

@@ -16,6 +16,7 @@ export default {
   "tag.operations": ["Operations", "运维"],
   "need.none": ["Needs no token.", "无需令牌。"],
   "need.user": ["Needs a token of any user.", "需要任一用户的令牌。"],
+  "need.integrator": ["Needs the token of an integrator, an operator or an administrator.", "需要集成方、运维或管理员的令牌。"],
   "need.clerk": ["Needs the token of a clerk, an operator or an administrator.", "需要店员、运维或管理员的令牌。"],
   "need.operator": ["Needs the token of an operator or an administrator.", "需要运维或管理员的令牌。"],
   "need.admin": ["Needs an administrator's token.", "需要管理员的令牌。"],

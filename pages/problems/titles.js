@@ -21,6 +21,8 @@ export default {
   "price_differs": "价格不一致",
   "payment_refused": "支付被拒绝",
   "payment_elsewhere": "在别处支付",
+  "cursor_unknown": "事件游标未知",
+  "events_off": "未启用事件",
   "no_gateway": "没有支付平台",
   "callbacks_off": "不接收支付通知",
   "invalid_signature": "签名无效",

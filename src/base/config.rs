@@ -84,6 +84,10 @@ pub struct StoreConfig {
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub database_timeout_ms: u64,
 
+    /// Write events for other systems, which GET /v1/events tells (docs/events.md). The same in all processes
+    #[arg(long, env = "FLASH_SALE_EVENTS")]
+    pub events: bool,
+
     /// Filter of log lines, e.g. info or flash_sale=debug,warn
     #[arg(long = "log", env = "FLASH_SALE_LOG", default_value = "info,sqlx=warn")]
     pub log_filter: String,
@@ -245,6 +249,11 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_RECORDS_DAYS", default_value_t = 365,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub records_days: u32,
+
+    /// Days for which events are kept for their readers
+    #[arg(long, env = "FLASH_SALE_EVENTS_DAYS", default_value_t = 7,
+        value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub events_days: u32,
 
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for none but after a recovery
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 600_000,

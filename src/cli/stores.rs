@@ -256,7 +256,8 @@ fn cluster(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
 
 fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfig> {
     let timeout = config.database_timeout();
-    postgres::pool(database_url, config.database_connections, timeout).map_err(|_| {
+    let (connections, events) = (config.database_connections, config.events);
+    postgres::pool(database_url, connections, timeout, events).map_err(|_| {
         InvalidConfig::new(format!(
             "--database-url can't be understood; give one like postgres://user:password@host/database; {IN_URLS}"
         ))

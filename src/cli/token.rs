@@ -17,7 +17,7 @@ pub struct TokenArguments {
     /// User that the first token is for
     #[arg(long)]
     user: UserId,
-    /// Scope beyond that of a user: a clerk redeems, an operator keeps the service going, an administrator may do all
+    /// Scope beyond that of a user: an integrator reads events and exports, a clerk redeems, an operator keeps the service going, an administrator may do all
     #[arg(long, value_enum)]
     scope: Option<Scope>,
     /// The same as --scope administrator

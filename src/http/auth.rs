@@ -41,6 +41,9 @@ pub struct Operator(pub Staff);
 /// A clerk, operator or administrator.
 pub struct Clerk(pub Staff);
 
+/// Another system, an operator or an administrator: reads what happened to all users.
+pub struct Integrator;
+
 impl Reader {
     /// Refuses a reader who may not read orders of other users.
     pub fn need_all(&self) -> Result<(), Problem> {
@@ -103,6 +106,19 @@ impl FromRequestParts<HttpState> for Clerk {
     }
 }
 
+impl FromRequestParts<HttpState> for Integrator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        if !http.has_administration() {
+            return Err(Problem::nothing_here());
+        }
+        let scope = grants(parts)?.scope;
+        let scope = scope.filter(|scope| *scope != Scope::Clerk);
+        need(scope, Scope::Integrator).map(|_| Self)
+    }
+}
+
 fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Problem> {
     if !http.has_administration() && needed > Scope::Clerk {
         // As if the route weren't there: it is on another listener.
@@ -122,6 +138,7 @@ fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {
     let detail = match needed {
         Scope::Administrator => "this needs a token with the role `admin`",
         Scope::Operator => "this needs a token with the role `operator` or `admin`",
+        Scope::Integrator => "this needs a token with the role `integrator`, `operator` or `admin`",
         Scope::Clerk => "this needs a token with the role `clerk`, `operator` or `admin`",
     };
     let enough = scope.filter(|scope| *scope >= needed);

@@ -224,7 +224,7 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
 }
 
 /// Time that the client is willing to wait for the order.
-pub struct PreferWait(Option<Duration>);
+pub struct PreferWait(pub Option<Duration>);
 
 impl<S: Sync> FromRequestParts<S> for PreferWait {
     type Rejection = Infallible;

@@ -52,6 +52,9 @@ pub struct KeyHeader {
 /// The id in the path.
 pub struct Id<T>(pub T);
 
+/// The parameters of the query.
+pub struct Params<T>(pub T);
+
 /// The key of a request, if it has one.
 pub struct RequestKey(pub Option<String>);
 
@@ -98,6 +101,14 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         key(&parts.headers).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        query(parts.uri.query().unwrap_or_default()).map(Self)
     }
 }
 

@@ -3,6 +3,9 @@
 // Coupons: read by all users, created and changed by administrators.
 pub mod coupons;
 
+// Events for other systems.
+pub mod feed;
+
 // Claims, and what became of them.
 pub mod claims;
 
@@ -100,6 +103,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(claims::my_claim))
         .routes(routes!(orders::list))
         .routes(routes!(orders::show))
+        .routes(routes!(orders::export::csv))
+        .routes(routes!(orders::export::ndjson))
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
@@ -129,6 +134,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(coupons::cancel_unpaid::cancel_unpaid))
         .routes(routes!(coupons::live::live))
         .routes(routes!(coupons::progress::progress))
+        .routes(routes!(feed::read))
         .routes(routes!(operators::waiting::list))
         .routes(routes!(operators::audit::list))
         .routes(routes!(operators::board::show))

@@ -7,6 +7,7 @@
 //! | a done stock return | `--records-days` | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | the key of a restock | `--records-days` after its coupon has ended | an ended coupon takes no restock, so a repeat adds nothing |
 //! | an entry of the book of changes, the record of a comparison | `--records-days` | |
+//! | an event | `--events-days` after the next one (`events/mod.rs`) | |
 //! | the record of a recovery | `--records-days` | a newer one of the lane has ended |
 //!
 //! Each process walks the orders for itself, some pages in each run. A page is deleted in one transaction, by one process at a
@@ -26,6 +27,7 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::coupon::restocks;
+use crate::events;
 use crate::order::moves::old;
 use crate::payment::rows;
 use crate::recovery::reconcile::runs;
@@ -43,6 +45,8 @@ pub struct Retention {
     orders: Option<Duration>,
     /// Time for which records are kept.
     records: Duration,
+    /// Time for which events are kept.
+    events: Duration,
     /// The last order that this process has looked at; 0 before the first one.
     behind: AtomicI64,
 }
@@ -56,6 +60,7 @@ impl Retention {
             metrics,
             orders: (config.orders_days > 0).then(|| days(config.orders_days)),
             records: days(config.records_days),
+            events: days(config.events_days),
             behind: AtomicI64::new(0),
         }
     }
@@ -82,6 +87,7 @@ impl Retention {
             self.rows(|limit| self.letters(now - kept, limit)).await?;
         }
         let records = self.records(now - self.records).await?;
+        self.rows(|limit| events::forget(&self.pool, now - self.events, limit)).await?;
         if ran.items > 0 || records > 0 {
             tracing::info!(orders = ran.items, records, "old orders and records were deleted");
         }

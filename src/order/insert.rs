@@ -63,12 +63,14 @@ pub(super) struct Terms {
     prices: Prices,
     /// Time that an order may stay unpaid after its claim.
     pub(super) payment_window: Duration,
+    /// Whether claims are noted as events.
+    pub(super) events: bool,
 }
 
 impl Terms {
     /// Terms with this time to pay.
-    pub(super) fn new(payment_window: Duration) -> Self {
-        Self { prices: Prices::default(), payment_window }
+    pub(super) fn new(payment_window: Duration, events: bool) -> Self {
+        Self { prices: Prices::default(), payment_window, events }
     }
 
     /// Time that an order may stay unpaid after it was written: a claim that has waited in the log can be paid all the
@@ -97,7 +99,8 @@ impl Terms {
     }
 }
 
-/// Inserts all claims. False if one of them, or its buyer's place, is there already, or its time is too far ahead; then the
+/// Inserts all claims. Returns what is to be noted of them as an event (order, coupon, user and price of each), nothing
+/// without events; `None` if one of them, or its buyer's place, is there already, or its time is too far ahead; then the
 /// transaction is of no more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
 ///
 /// Arrays in the list of the SELECT go row by row into the INSERT, in their order; `FROM UNNEST ... ORDER BY` would keep
@@ -106,7 +109,7 @@ pub(super) async fn insert_all(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
     terms: &Terms,
-) -> Result<bool, NotWritten> {
+) -> Result<Option<Vec<i64>>, NotWritten> {
     let mut claims = claims.to_vec();
     claims.sort_unstable_by_key(|claim| claim.order_id);
     let prices = terms.prices(&mut *tx, &claims).await?;
@@ -140,7 +143,13 @@ pub(super) async fn insert_all(
     if are_new && cents.contains(&FREE) {
         pay_free(&mut *tx, &ids).await?;
     }
-    Ok(are_new)
+    if !are_new || !terms.events {
+        return Ok(are_new.then(Vec::new));
+    }
+    let noted = claims.iter().zip(&cents).flat_map(|(claim, cents)| {
+        [claim.order_id.get(), claim.coupon_id.get(), claim.user_id.get(), *cents]
+    });
+    Ok(Some(noted.collect()))
 }
 
 fn column<T>(claims: &[LoggedClaim], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
@@ -172,7 +181,7 @@ mod tests {
     fn pay_time_min_is_the_payment_window_where_that_is_shorter() {
         let least = limits::PAY_TIME_MIN;
         for (window, expected) in [(least * 3, least), (least, least), (least / 3, least / 3)] {
-            assert_eq!(Terms::new(window).pay_time_min(), expected, "{window:?}");
+            assert_eq!(Terms::new(window, false).pay_time_min(), expected, "{window:?}");
         }
     }
 }

@@ -214,7 +214,7 @@ mod tests {
     fn waiters() -> OrderWaiters {
         let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
         let time = Duration::from_secs(1);
-        let orders = Orders::new(pool.expect("a valid URL"), time, time);
+        let orders = Orders::new(pool.expect("a valid URL"), time, time, false);
         let metrics = Metrics::new(std::iter::empty(), std::iter::empty()).expect("metrics");
         let shutdown = Shutdown::default();
         shutdown.stop_token().cancel();

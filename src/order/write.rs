@@ -21,6 +21,7 @@ use super::insert::{NotWritten, Terms, Written, insert_all};
 use crate::base::limits;
 use crate::coupon::stock;
 use crate::coupon::stock::LockedSale;
+use crate::events;
 use crate::log::LoggedClaim;
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
 use crate::store::postgres::{self, Unfinished};
@@ -36,9 +37,14 @@ pub struct Orders {
 
 impl Orders {
     /// Orders in this database, written in batches that may take `batch_timeout` each, and to be paid within
-    /// `payment_window` from their claim.
-    pub fn new(pool: PgPool, batch_timeout: Duration, payment_window: Duration) -> Self {
-        Self { pool, batch_timeout, terms: Terms::new(payment_window) }
+    /// `payment_window` from their claim. With `events`, their claims are noted as events.
+    pub fn new(
+        pool: PgPool,
+        batch_timeout: Duration,
+        payment_window: Duration,
+        events: bool,
+    ) -> Self {
+        Self { pool, batch_timeout, terms: Terms::new(payment_window, events) }
     }
 
     /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
@@ -49,7 +55,7 @@ impl Orders {
         user: UserId,
         closed: ClosedOrders,
     ) -> sqlx::Result<Option<OrderId>> {
-        sqlx::query_scalar!(
+        let written = sqlx::query!(
             r#"WITH written AS (
                INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by,
                                    status, paid_at, pay_method)
@@ -63,17 +69,26 @@ impl Orders {
                  AND ($5::bigint = 0 OR NOT has_closed_orders($2, $1,
                           (floor(extract(epoch FROM now()))::bigint - 1640995200 - $4) << 32, $5))
                ON CONFLICT DO NOTHING
-               RETURNING id, status),
+               RETURNING id, status, pay_cents),
                coded AS (INSERT INTO redemptions (order_id) SELECT id FROM written WHERE status = 'paid')
-               SELECT id AS "id: OrderId" FROM written"#,
+               SELECT id AS "id: OrderId", pay_cents FROM written"#,
             coupon.get(),
             user.get(),
             self.terms.payment_window.as_secs_f64(),
             limits::CLOSED_ORDERS_TIME.as_secs().cast_signed(),
             i64::from(closed.most),
-        )
-        .fetch_optional(&self.pool)
-        .await
+        );
+        if !self.terms.events {
+            return Ok(written.fetch_optional(&self.pool).await?.map(|row| row.id));
+        }
+        let mut tx = postgres::begin(&self.pool).await?;
+        let written = written.fetch_optional(&mut *tx).await?;
+        if let Some(row) = &written {
+            let claim = [row.id.get(), coupon.get(), user.get(), row.pay_cents];
+            events::note_claims(&mut tx, &claim, []).await?;
+        }
+        tx.commit().await?;
+        Ok(written.map(|row| row.id))
     }
 
     /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
@@ -173,18 +188,21 @@ async fn insert_counted(
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Option<Written>, NotWritten> {
-    if !insert_all(tx, claims, terms).await? {
+    let Some(noted) = insert_all(tx, claims, terms).await? else {
         return Ok(None);
-    }
+    };
     // In coupon order, so that two workers never wait for each other in a circle.
     let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
     for claim in claims {
         *sold.entry(claim.coupon_id).or_default() += 1;
     }
-    for (coupon, orders) in sold {
-        if !stock::add_sold(&mut *tx, coupon, orders).await? {
+    for (coupon, orders) in &sold {
+        if !stock::add_sold(&mut *tx, *coupon, *orders).await? {
             return Ok(None);
         }
+    }
+    if !noted.is_empty() {
+        events::note_claims(&mut *tx, &noted, sold.into_keys()).await?;
     }
     Ok(Some(Written { inserted: claims.len(), ..Written::default() }))
 }

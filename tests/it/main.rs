@@ -33,6 +33,9 @@ mod reconcile;
 // All that waits for an operator.
 mod operations;
 
+// Events and exports, for other systems.
+mod events;
+
 // The order log.
 mod log;
 

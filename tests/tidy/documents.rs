@@ -27,7 +27,7 @@ const FOLDERS: &[&str] = &[
 /// Folders below `src/`, which documents call by their names: `claim/claims.rs`.
 const LAYERS: &[&str] = &[
     "cli", "http", "worker", "demo", "operator", "recovery", "payment", "claim", "order", "coupon",
-    "fence", "log", "store", "kit", "base",
+    "fence", "log", "events", "store", "kit", "base",
 ];
 
 /// Nothing grows for ever: the document says of each table what bounds it.

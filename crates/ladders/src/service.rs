@@ -69,7 +69,7 @@ impl Service {
         let config = Command::parse_from(arguments).config;
         let of = &config.stores;
         let (connections, timeout) = (of.database_connections, of.database_timeout());
-        let pool = postgres::pool(database_url, connections, timeout)?;
+        let pool = postgres::pool(database_url, connections, timeout, of.events)?;
         let fleet = Fleet::new([Redis::with_timeout(redis_url, of.redis_timeout())?]);
         let stores = Stores { pool, fleet, keys: Keys::new(&of.key_prefix) };
         schema::migrate(&stores.pool).await?;

@@ -35,6 +35,7 @@ fn security_schemes() -> Value {
     let token = |description: &str| json!({"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": description});
     json!({
         "user": token("A token of any user: `sub` is the user's id."),
+        "integrator": token("A token with `role: \"integrator\"`, or `operator` or `admin`."),
         "clerk": token("A token with `role: \"clerk\"`, or `operator` or `admin`."),
         "operator": token("A token with `role: \"operator\"`, or `admin`."),
         "admin": token("A token with `role: \"admin\"`."),
@@ -120,7 +121,7 @@ fn implied<'a>(path: &str, operation: &'a Value) -> impl Iterator<Item = &'a str
     let list = |name: &str| operation[name].as_array().map_or(&[][..], Vec::as_slice);
     let has = |place: &str| list("parameters").iter().any(|parameter| parameter["in"] == place);
     let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
-    let needs_scope = ["clerk", "operator", "admin"].into_iter().any(needs);
+    let needs_scope = ["integrator", "clerk", "operator", "admin"].into_iter().any(needs);
     let body = operation["requestBody"].is_object();
     // What a gateway has signed is held if it can't be read.
     let read = body && !needs("signature");

@@ -9,6 +9,9 @@ pub mod staff;
 // Payments of an order, for operators.
 pub mod payments;
 
+// Exports.
+pub mod export;
+
 // One claim, followed.
 pub mod trace;
 

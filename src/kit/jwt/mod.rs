@@ -61,9 +61,12 @@ pub struct Grants {
     pub scope: Option<Scope>,
 }
 
-/// Scope of a token beyond that of a user. Each has all that the ones before it have.
+/// Scope of a token beyond that of a user. From the clerk on, each has all that the ones before it have; an integrator has
+/// nothing that they have, and reads what only operators read besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Scope {
+    /// Another system: reads events and exports.
+    Integrator,
     /// Serves one customer at a time.
     Clerk,
     /// Keeps the service going.
@@ -74,11 +77,12 @@ pub enum Scope {
 
 impl Scope {
     /// All scopes.
-    pub const ALL: [Self; 3] = [Self::Clerk, Self::Operator, Self::Administrator];
+    pub const ALL: [Self; 4] = [Self::Integrator, Self::Clerk, Self::Operator, Self::Administrator];
 
     /// The `role` of a token with this scope.
     pub fn role(self) -> &'static str {
         match self {
+            Self::Integrator => "integrator",
             Self::Clerk => "clerk",
             Self::Operator => "operator",
             Self::Administrator => "admin",

@@ -21,6 +21,7 @@ use crate::base::telemetry::Metrics;
 use crate::coupon::buyers;
 use crate::coupon::buyers::census::census;
 use crate::coupon::stock::{self, HeldSale};
+use crate::events;
 use crate::log::LogState;
 use crate::log::backlog::Backlog;
 use crate::log::numbers::LogNumbers;
@@ -131,6 +132,7 @@ impl Numbers {
         let returns = stock_returns::count_open(pool).await?;
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        gauges.push(events::stalled(pool).await?);
         gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);

@@ -47,14 +47,20 @@ pub struct ServerFacts {
 }
 
 /// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
-/// transaction waits for its next one. A statement waits half of it for a lock ([`is_lock_timeout`]).
+/// transaction waits for its next one. A statement waits half of it for a lock ([`is_lock_timeout`]). With `events`,
+/// triggers note what these sessions change.
 ///
 /// # Errors
 ///
 /// When the URL can't be understood.
-pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool, Error> {
+pub fn pool(
+    url: &str,
+    connections_max: u32,
+    timeout: Duration,
+    events: bool,
+) -> Result<PgPool, Error> {
     let options = options(url)?;
-    let sessions = Arc::new(Sessions::new(timeout));
+    let sessions = Arc::new(Sessions::new(timeout, events));
     let of_new = sessions.clone();
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
@@ -179,7 +185,7 @@ pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection beside the pool, settled like those of the pool.
+/// A connection beside the pool, settled like those of the pool; its changes are no events.
 ///
 /// # Errors
 ///
@@ -188,7 +194,7 @@ pub async fn connect(pool: &PgPool) -> Result<PgConnection, Error> {
     let wait = pool.options().get_acquire_timeout();
     let connected = async {
         let mut connection = pool.connect_options().connect().await?;
-        let sessions = Sessions::new(wait / limits::POSTGRES_ACQUIRE_TIMEOUTS);
+        let sessions = Sessions::new(wait / limits::POSTGRES_ACQUIRE_TIMEOUTS, false);
         sessions.settle_new(&mut connection).await?;
         Ok(connection)
     };
@@ -329,7 +335,7 @@ mod tests {
             ("postgres://user:secret@db.example:5433/shop", "db.example:5433, database shop"),
             ("postgres://user:secret@db.example", "db.example:5432, database user"),
         ] {
-            let pool = pool(url, 7, timeout).expect("a valid URL");
+            let pool = pool(url, 7, timeout, false).expect("a valid URL");
             assert_eq!(address(&pool), place);
             let options = pool.options();
             assert_eq!(options.get_max_connections(), 7);
@@ -337,7 +343,7 @@ mod tests {
             assert_eq!(options.get_acquire_timeout(), waits);
             assert!(!options.get_test_before_acquire(), "no ping for each checkout");
         }
-        assert!(pool("nonsense", 7, timeout).is_err());
+        assert!(pool("nonsense", 7, timeout, false).is_err());
     }
 
     /// The server takes the connection, and says nothing.
@@ -347,7 +353,7 @@ mod tests {
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let place = server.local_addr().expect("it is bound");
         let url = format!("postgres://user@{place}/shop");
-        let pool = pool(&url, 1, Duration::from_secs(10)).expect("a valid URL");
+        let pool = pool(&url, 1, Duration::from_secs(10), false).expect("a valid URL");
         let began = tokio::time::Instant::now();
         assert!(!answers(&pool).await);
         assert_eq!(began.elapsed().as_secs(), 10, "of 20 s");

@@ -20,6 +20,8 @@ use crate::base::telemetry::LogThrottle;
 pub(super) struct Sessions {
     /// Time that the server works on one statement.
     timeout: Duration,
+    /// Whether triggers note events.
+    events: bool,
     began: Instant,
     /// Time of the last look at a session that had been in use, in ms since the beginning.
     looked_ms: AtomicU64,
@@ -34,9 +36,10 @@ pub(super) struct Sessions {
 struct Useless(String);
 
 impl Sessions {
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(super) fn new(timeout: Duration, events: bool) -> Self {
         Self {
             timeout,
+            events,
             began: Instant::now(),
             looked_ms: AtomicU64::default(),
             useless_ms: AtomicU64::default(),
@@ -132,11 +135,13 @@ impl Sessions {
     /// `set_config` answers with the value that is in force.
     fn query(&self) -> String {
         let timeout_ms = self.timeout.as_millis();
+        let events = if self.events { "on" } else { "off" };
         // Shorter, so that a row that another session keeps can be told from a server that is slow.
         let lock_timeout_ms = (self.timeout / limits::POSTGRES_LOCK_TIMEOUTS).as_millis();
         format!(
             "SELECT current_setting('flash_sale.session', true) AS former,
                     set_config('flash_sale.session', 'taken', false),
+                    set_config('flash_sale.events', '{events}', false),
                     -- The server ends a statement that takes too long, so that no caller waits on a hanging one; and
                     -- the transaction of a process that is paused or cut off, whose rows all others need.
                     set_config('statement_timeout', '{timeout_ms}', false),

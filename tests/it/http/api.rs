@@ -39,8 +39,11 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/dead-letters/{id}"),
     ("post", "/v1/dead-letters/{id}/discard"),
     ("post", "/v1/dead-letters/{id}/retry"),
+    ("get", "/v1/events"),
     ("get", "/v1/operations"),
     ("get", "/v1/orders"),
+    ("get", "/v1/orders.csv"),
+    ("get", "/v1/orders.ndjson"),
     ("get", "/v1/orders/{id}"),
     ("post", "/v1/orders/{id}/cancel"),
     ("post", "/v1/orders/{id}/cancel-for-buyer"),
@@ -389,7 +392,7 @@ const NOT_MADE: [&str; 2] = ["/v1/dead-letters/{id}", "/v1/orders/{id}/trace"];
 
 #[tokio::test]
 async fn head_is_get_without_a_body() {
-    let app = TestApp::start().await;
+    let app = TestApp::configured(&["--events"]).await;
     let coupon = app.create_flash(1).await;
     let order = app.paid_order(42, coupon).await;
     let code = app.code(42, order).await;
@@ -399,6 +402,7 @@ async fn head_is_get_without_a_body() {
     for (_, path) in ROUTES.iter().filter(|(method, _)| *method == "get") {
         let (id, token) = match path {
             path if path.ends_with("/payments") => (order, admin.clone()),
+            path if path.contains("orders.") => (order, admin.clone()),
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
             path if [
@@ -411,6 +415,7 @@ async fn head_is_get_without_a_body() {
                 "redemptions",
                 "board",
                 "progress",
+                "events",
             ]
             .iter()
             .any(|of| path.contains(of)) =>

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::support::{Reply, SECRET, TestApp, resolved};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 48] = [
+const OPERATIONS: [&str; 51] = [
     "archiveCoupon",
     "cancelOrder",
     "cancelOrderForBuyer",
@@ -22,6 +22,8 @@ const OPERATIONS: [&str; 48] = [
     "discardDeadLetters",
     "editCoupon",
     "endCoupon",
+    "exportOrders",
+    "exportOrdersAsCsv",
     "followClaim",
     "getBoard",
     "getComparison",
@@ -45,6 +47,7 @@ const OPERATIONS: [&str; 48] = [
     "listRecoveries",
     "pauseCoupon",
     "payOrder",
+    "readEvents",
     "receivePaymentNotice",
     "redeemCode",
     "redeemOrder",

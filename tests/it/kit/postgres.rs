@@ -84,7 +84,7 @@ async fn one_attempt_to_connect_tells_whether_the_server_can_be_used() {
 async fn a_statement_waits_half_of_its_time_for_a_lock() {
     let app = TestApp::with_sales(1).await;
     let timeout = Duration::from_secs(1);
-    let pool = postgres::pool(&app.database_url(), 1, timeout).expect("a valid URL");
+    let pool = postgres::pool(&app.database_url(), 1, timeout, false).expect("a valid URL");
     let settings = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')";
     eventually("both settings are read", async || {
         let found: Result<(String, String), _> = sqlx::query_as(settings).fetch_one(&pool).await;

@@ -207,7 +207,7 @@ impl Addresses {
 }
 
 async fn migrate(url: String) {
-    let pool = flash_sale::store::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
+    let pool = flash_sale::store::postgres::pool(&url, 1, PATIENCE, false).expect("a valid URL");
     flash_sale::store::schema::migrate(&pool).await.expect("the migrations fit");
     sqlx::raw_sql(UPDATED_AT).execute(&pool).await.expect("triggers can be made");
     sqlx::raw_sql(FOR_ROWS_BY_HAND).execute(&pool).await.expect("columns can be altered");

@@ -533,7 +533,8 @@ impl Place {
     async fn assemble(&self, config: &Config, clock: Clock) -> Arc<App> {
         let url = self.servers.database(&self.database);
         let stores = &config.stores;
-        let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
+        let (connections, timeout) = (stores.database_connections, stores.database_timeout());
+        let pool = postgres::pool(&url, connections, timeout, stores.events);
         let pool = pool.expect("a valid URL");
         let urls = match &self.servers.redis_url {
             url if url.contains("+cluster") => vec![url.as_str()],

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::TestApp;
 
 /// Words of a statement, and the index by which it finds its rows.
-const STATEMENTS: [(&str, &str); 12] = [
+const STATEMENTS: [(&str, &str); 14] = [
     // Claims that are written for the second time.
     ("user_id AS \"user: UserId\"\n           FROM orders WHERE id = ANY($1)", "orders_pkey"),
     ("JOIN orders ON coupon_id = claim.coupon", "orders_flash_one_live"),
@@ -23,6 +23,8 @@ const STATEMENTS: [(&str, &str); 12] = [
     ("WHERE (status, id) > ('unpaid', $1)", "orders_of_status"),
     ("ORDER BY orders.coupon_id, status, id LIMIT 1) IS NULL", "orders_of_coupon"),
     ("AND refund_asked_at < now()", "payments_refunding"),
+    ("WHERE (xid, id) >= ($1::text::xid8, $2)", "events_in_order"),
+    ("FROM events ORDER BY xid, id LIMIT $2) AS oldest", "events_in_order"),
 ];
 
 #[tokio::test]
@@ -38,7 +40,8 @@ async fn statements_find_their_rows_by_an_index() {
              SELECT id, coupon_id, user_id FROM orders WHERE status = 'cancelled';
          INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason)
              SELECT n, 'external', n::text, 'wechat', 1, 'refunding', 'too_late' FROM generate_series(1, 5000) AS n;
-         ANALYZE orders; ANALYZE stock_returns; ANALYZE payments",
+         INSERT INTO events (type, data) SELECT 'x', '{}' FROM generate_series(1, 20000);
+         ANALYZE events; ANALYZE orders; ANALYZE stock_returns; ANALYZE payments",
     )
     .await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(".sqlx");
@@ -53,7 +56,7 @@ async fn statements_find_their_rows_by_an_index() {
         assert_eq!(found.len(), 1, "one statement has the words {words:?}");
         let plan = plan_of(&app, found[0]).await;
         assert!(plan.contains(index), "{words}: expected {index}\n{plan}");
-        for table in ["orders", "stock_returns", "payments"] {
+        for table in ["orders", "stock_returns", "payments", "events"] {
             assert!(!plan.contains(&format!("Seq Scan on {table}")), "{words}\n{plan}");
         }
     }

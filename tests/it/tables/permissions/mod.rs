@@ -27,8 +27,8 @@ const MISSING: i64 = i64::MAX;
 
 /// Roles, in the order of the columns. `expired` and `forged` are tokens of the owner, as a user and with each scope, past
 /// their `exp` or signed with another secret.
-const ROLES: [&str; 8] =
-    ["no token", "expired", "forged", "owner", "other", "clerk", "operator", "admin"];
+const ROLES: [&str; 9] =
+    ["no token", "expired", "forged", "owner", "other", "clerk", "operator", "admin", "integrator"];
 
 /// Status for each role, operation, and the thing that its `{id}` names.
 ///
@@ -38,96 +38,174 @@ const ROLES: [&str; 8] =
 /// * An operation of the staff is 403 for a user, and for a scope below its own, before any look-up. What an operator may
 ///   not ask for by a body is in `an_operator_may_not_give_up_what_is_lost`.
 /// * A payment gateway proves itself by its signature; a token is no substitute.
-const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
-    ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/v1/audit", Of::Nothing),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/board", Of::Nothing),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/board/live", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 403, 201], "post", "/v1/coupons", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
+const OPERATIONS: &[([u16; 9], &str, &str, Of)] = &[
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 403, 200, 403], "get", "/v1/audit", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/board", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/board/live", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 403, 201, 403], "post", "/v1/coupons", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 403, 200, 403], "patch", "/v1/coupons/{id}", Of::Sale),
     (
-        [401, 401, 401, 403, 403, 403, 403, 200],
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "post",
+        "/v1/coupons/{id}/archive",
+        Of::EndedSale,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 200, 403],
         "post",
         "/v1/coupons/{id}/cancel-unpaid",
         Of::ClaimedSale,
     ),
-    ([401, 401, 401, 202, 202, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
+    ([401, 401, 401, 202, 202, 202, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
     (
-        [401, 401, 401, 200, 404, 404, 404, 404],
+        [401, 401, 401, 200, 404, 404, 404, 404, 404],
         "get",
         "/v1/coupons/{id}/claims/me",
         Of::ClaimedSale,
     ),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/end", Of::Sale),
-    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}/live", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/pause", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/coupons/{id}/progress", Of::ClaimedSale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/dead-letters/discard", Of::DeadLetter),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/dead-letters/retry", Of::DeadLetter),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/dead-letters/{id}", Of::DeadLetter),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "post", "/v1/coupons/{id}/end", Of::Sale),
+    ([200, 200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}/live", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "post", "/v1/coupons/{id}/pause", Of::Sale),
     (
-        [401, 401, 401, 403, 403, 403, 204, 204],
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "get",
+        "/v1/coupons/{id}/progress",
+        Of::ClaimedSale,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "post", "/v1/coupons/{id}/restock", Of::Sale),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "post",
+        "/v1/coupons/{id}/resume",
+        Of::PausedSale,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "post",
+        "/v1/dead-letters/discard",
+        Of::DeadLetter,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "post",
+        "/v1/dead-letters/retry",
+        Of::DeadLetter,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/dead-letters/{id}", Of::DeadLetter),
+    (
+        [401, 401, 401, 403, 403, 403, 204, 204, 403],
         "post",
         "/v1/dead-letters/{id}/discard",
         Of::DeadLetter,
     ),
     (
-        [401, 401, 401, 403, 403, 403, 200, 200],
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
         "post",
         "/v1/dead-letters/{id}/retry",
         Of::DeadLetter,
     ),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/operations", Of::DeadLetter),
-    ([401, 401, 401, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}", Of::UnpaidOrder),
-    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 200], "get", "/v1/events", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/operations", Of::DeadLetter),
+    ([401, 401, 401, 200, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 200], "get", "/v1/orders.csv", Of::PaidOrder),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 200], "get", "/v1/orders.ndjson", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404, 200, 200, 404], "get", "/v1/orders/{id}", Of::UnpaidOrder),
     (
-        [401, 401, 401, 403, 403, 403, 403, 200],
+        [401, 401, 401, 200, 404, 404, 404, 404, 404],
+        "post",
+        "/v1/orders/{id}/cancel",
+        Of::UnpaidOrder,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 200, 403],
         "post",
         "/v1/orders/{id}/cancel-for-buyer",
         Of::UnpaidOrder,
     ),
-    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/orders/{id}/payments", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
-    // An id can be guessed: a clerk redeems by the code alone.
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}/trace", Of::TracedOrder),
+    ([401, 401, 401, 200, 404, 404, 404, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
     (
-        [401, 401, 401, 403, 403, 403, 403, 200],
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "get",
+        "/v1/orders/{id}/payments",
+        Of::PaidOrder,
+    ),
+    ([401, 401, 401, 200, 404, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
+    // An id can be guessed: a clerk redeems by the code alone.
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "post",
+        "/v1/orders/{id}/redeem",
+        Of::PaidOrder,
+    ),
+    (
+        [401, 401, 401, 200, 404, 404, 404, 404, 404],
+        "post",
+        "/v1/orders/{id}/refund",
+        Of::PaidOrder,
+    ),
+    (
+        [401, 401, 401, 200, 404, 404, 200, 200, 404],
+        "get",
+        "/v1/orders/{id}/trace",
+        Of::TracedOrder,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 200, 403],
         "post",
         "/v1/orders/{id}/refund-for-buyer",
         Of::PaidOrder,
     ),
-    ([403, 403, 403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
-    ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
     (
-        [401, 401, 401, 403, 403, 403, 204, 204],
+        [403, 403, 403, 403, 403, 403, 403, 403, 403],
+        "post",
+        "/v1/payments/callback",
+        Of::UnpaidOrder,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 204, 403],
+        "post",
+        "/v1/payments/{id}/close",
+        Of::HeldPayment,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 204, 204, 403],
         "post",
         "/v1/payments/{id}/hand-back",
         Of::HeldPayment,
     ),
     (
-        [401, 401, 401, 403, 403, 403, 204, 204],
+        [401, 401, 401, 403, 403, 403, 204, 204, 403],
         "post",
         "/v1/postponed/{id}/retry",
         Of::PostponedItem,
     ),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/reconcile", Of::Nothing),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs", Of::Comparison),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
-    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/recoveries", Of::Nothing),
-    ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/recoveries/{id}/settle", Of::Recovery),
-    ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/redemptions", Of::CodedOrder),
-    ([401, 401, 401, 403, 403, 200, 200, 200], "get", "/v1/redemptions/{code}", Of::CodedOrder),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "post", "/v1/reconcile", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/reconcile/runs", Of::Comparison),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "get",
+        "/v1/reconcile/runs/{id}",
+        Of::Comparison,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/recoveries", Of::Nothing),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 204, 403],
+        "post",
+        "/v1/recoveries/{id}/settle",
+        Of::Recovery,
+    ),
+    ([401, 401, 401, 403, 403, 200, 200, 200, 403], "post", "/v1/redemptions", Of::CodedOrder),
+    (
+        [401, 401, 401, 403, 403, 200, 200, 200, 403],
+        "get",
+        "/v1/redemptions/{code}",
+        Of::CodedOrder,
+    ),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.
@@ -183,7 +261,7 @@ async fn the_table_has_the_operations_of_the_document() {
 
 #[tokio::test]
 async fn each_role_is_answered_as_the_table_says() {
-    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET, "--events"]).await;
     let mut wrong = Vec::new();
     for (statuses, method, path, of) in OPERATIONS {
         let mut thing = make(&app, *of).await;
@@ -352,7 +430,8 @@ impl Cell<'_> {
     /// Whether the role must not know the thing: neither its owner, nor one of the staff with business there.
     fn is_stranger(&self) -> bool {
         let is_staff = ["clerk", "operator", "admin"].contains(&self.role);
-        self.role != "owner" && (!is_staff || self.path == "/v1/orders")
+        let exports = self.role == "integrator" && self.path.starts_with("/v1/orders.");
+        self.role != "owner" && !exports && (!is_staff || self.path == "/v1/orders")
     }
 
     fn code(&self, status: u16) -> Option<&'static str> {
@@ -390,6 +469,7 @@ fn tokens(app: &TestApp, role: &str) -> Vec<Option<String>> {
         "other" => vec![Some(app.token(OTHER))],
         "clerk" => vec![Some(scoped_token(OTHER, Scope::Clerk))],
         "operator" => vec![Some(scoped_token(OTHER, Scope::Operator))],
+        "integrator" => vec![Some(scoped_token(OTHER, Scope::Integrator))],
         "admin" => vec![Some(app.admin_token())],
         role => panic!("no role {role}"),
     }
