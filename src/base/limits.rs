@@ -483,7 +483,7 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
 /// Period in which a waiting reader of events looks for new ones.
 pub const EVENTS_LOOK_PERIOD: Duration = Duration::from_millis(500);
-/// Orders of an export that are read at a time.
+/// Orders that an export looks at in one page.
 pub const EXPORT_PAGE: u32 = 1_000;
 /// Items on one page of a list.
 pub const PAGE_MAX: u32 = 100;

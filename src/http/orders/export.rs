@@ -73,7 +73,7 @@ fn reply(
         let app = app.clone();
         async move {
             let Some(behind) = behind else { return Ok(None) };
-            let page = app.orders.search(&filter, behind, limits::EXPORT_PAGE).await?;
+            let page = app.orders.export(&filter, behind, limits::EXPORT_PAGE).await?;
             let lines: String = page.orders.iter().map(|order| line(fields(order))).collect();
             Ok::<_, sqlx::Error>(Some((Bytes::from(lines), page.next.map(Some))))
         }
