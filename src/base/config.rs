@@ -21,7 +21,7 @@ use super::telemetry::LogFormat;
 /// Settings of the stores: every sub-command has them.
 #[derive(Args, Clone, Debug)]
 pub struct StoreConfig {
-    /// Redis to use: redis://, rediss:// or redis+unix://; several, divided by commas, share the lanes, in the same order for all processes [default: a private one in the data folder]
+    /// Redis to use: redis://, rediss:// or redis+unix://; several, divided by commas, share the lanes, in the same order for all processes; or redis+cluster://host:port,host:port [default: a private one in the data folder]
     #[arg(long, env = "FLASH_SALE_REDIS_URL", hide_env_values = true, value_parser = Secret::of)]
     pub redis_url: Option<Secret>,
 

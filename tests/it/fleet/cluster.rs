@@ -1,7 +1,10 @@
 //! A Redis Cluster under the whole service.
 
+use std::collections::HashMap;
+
 use flash_sale::base::clock::Clock;
 use flash_sale::store::ids::CouponId;
+use redis::{Value, from_redis_value};
 
 use super::nodes::Nodes;
 use crate::support::process::{Process, rows, try_claim};
@@ -9,10 +12,11 @@ use crate::support::{Addresses, IMPATIENT_WITH_REDIS, TestApp, eventually, share
 
 /// Nodes, an app on them, a service of its own process, and a sale in each of three lanes.
 struct Scene {
-    nodes: Nodes,
-    app: TestApp,
-    url: String,
     _service: Process,
+    app: TestApp,
+    // Dropped behind the app, which compares the stores at its end.
+    nodes: Nodes,
+    url: String,
     sales: Vec<CouponId>,
     claimed: i64,
 }
@@ -65,13 +69,25 @@ impl Scene {
         .await;
     }
 
-    /// Port of the master that a sale is on.
+    /// Port of the master that a sale is on. Nothing in this process follows the cluster but its questions.
     async fn master_of(&self, coupon: CouponId) -> u16 {
         let redis = self.app.app.stores.redis(coupon.lane());
-        let mut command = redis::cmd("CONFIG");
-        command.arg("GET").arg("port");
-        let port: Vec<String> = redis.query(&command).await.expect("it answers");
-        port[1].parse().expect("a port")
+        let mut commands = redis::pipe();
+        commands.cmd("EXISTS").arg(self.app.keys().coupon(coupon));
+        commands.cmd("CONFIG").arg("GET").arg("port");
+        let mut port = 0;
+        eventually("the master of the sale answers", async || {
+            if redis.check().await.is_err() {
+                return false;
+            }
+            let Ok(replies) = redis.query_each::<Value>(&commands).await else { return false };
+            let [Ok(_), Ok(ports)] = &replies[..] else { return false };
+            let ports: HashMap<String, u16> = from_redis_value(ports.clone()).expect("a map");
+            port = ports["port"];
+            true
+        })
+        .await;
+        port
     }
 }
 

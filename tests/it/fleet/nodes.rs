@@ -123,7 +123,7 @@ impl Node {
         let client = redis::Client::open(self.server.url()).expect("a valid URL");
         let mut connection = client.get_multiplexed_async_connection().await.ok()?;
         let mut command = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| drop(command.arg(*word)));
+        command.arg(&words[1..]);
         command.query_async(&mut connection).await.ok()
     }
 
