@@ -247,7 +247,7 @@ fn cluster(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
             "--redis-url names a cluster, which elects its masters itself: leave --redis-sentinels away",
         ));
     }
-    Redis::in_cluster(url, Lane::numbered(0), config.redis_timeout()).map_err(|_| {
+    Redis::in_cluster(url, &Lane::numbered(0).to_string(), config.redis_timeout()).map_err(|_| {
         InvalidConfig::new(format!(
             "--redis-url can't be understood; a cluster is named as redis+cluster://user:password@host:6379,host:6379 (rediss+cluster:// for TLS), with no database; {IN_URLS}"
         ))

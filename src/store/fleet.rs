@@ -36,7 +36,8 @@ impl Fleet {
     /// The masters of so many lanes of the cluster that the first server is in, with marks by which each is known; the same
     /// servers where there is no cluster.
     pub fn spread(&self, lanes: i32, owner: impl Fn(Lane) -> Owner) -> Self {
-        let of_lane = |lane| Some(self.first().of_lane(lane)?.of_owner(owner(lane)));
+        let of_lane =
+            |lane: Lane| Some(self.first().of_tag(&lane.to_string())?.of_owner(owner(lane)));
         let lanes = Lane::all(lanes).chain([Lane::numbered(lanes)]);
         match lanes.map(of_lane).collect::<Option<Vec<_>>>() {
             Some(servers) => Self(servers.into(), Split::ByLane),

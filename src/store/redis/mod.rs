@@ -22,11 +22,11 @@ pub mod facts;
 // Rights in Redis.
 mod rights;
 
-// The master of a Redis that Sentinel watches.
-mod sentinel;
-
 // The masters of a cluster.
 mod cluster;
+
+// The master of a Redis that Sentinel watches.
+mod sentinel;
 
 // The end of a connection, as its users learn of it.
 mod line;
@@ -53,7 +53,6 @@ use self::url::understood;
 use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::store::ids::Lane;
 
 /// One life of a Redis server: its `run_id`, which changes with every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,24 +160,24 @@ impl Redis {
         Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
     }
 
-    /// Names the master of this lane in a cluster. Each server has `timeout` to answer. The URL has some nodes in place of a
+    /// Names the master of the keys with this hash tag in a cluster. Each server has `timeout` to answer. The URL has some nodes in place of a
     /// host: `redis+cluster://user:password@a:6379,b:6379`, or `rediss+cluster://`.
     ///
     /// # Errors
     ///
     /// When the URL can't be understood, or names another database than 0.
-    pub fn in_cluster(url: &str, lane: Lane, timeout: Duration) -> RedisResult<Self> {
+    pub fn in_cluster(url: &str, tag: &str, timeout: Duration) -> RedisResult<Self> {
         let (url, nodes) = url::of_cluster(url)?;
         let cluster = Cluster::new(url, nodes, timeout)?;
-        Ok(Self::of(Place::Slot(cluster, slot_of(&lane.to_string())), true, timeout))
+        Ok(Self::of(Place::Slot(cluster, slot_of(tag)), true, timeout))
     }
 
-    /// The master of another lane in the same cluster; `None` for a server that is in none.
-    pub fn of_lane(&self, lane: Lane) -> Option<Self> {
+    /// The master of the keys with another hash tag in the same cluster; `None` for a server that is in none.
+    pub fn of_tag(&self, tag: &str) -> Option<Self> {
         let Shared { place: Place::Slot(cluster, _), tells, timeout, .. } = &*self.0 else {
             return None;
         };
-        let place = Place::Slot(cluster.clone(), slot_of(&lane.to_string()));
+        let place = Place::Slot(cluster.clone(), slot_of(tag));
         Some(Self::of(place, *tells, *timeout))
     }
 

@@ -584,7 +584,7 @@ pub fn worker_of(app: &Arc<App>, config: &Config, lane: Lane) -> LaneWorker {
 fn redis(url: &str, stores: &StoreConfig) -> RedisResult<Redis> {
     let timeout = stores.redis_timeout();
     if url.contains("+cluster://") {
-        return Redis::in_cluster(url, Lane::numbered(0), timeout);
+        return Redis::in_cluster(url, "0", timeout);
     }
     match stores.redis_sentinels.is_empty() {
         true => Redis::with_timeout(url, timeout),
