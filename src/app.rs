@@ -158,7 +158,8 @@ pub fn start_housekeeping(app: &Arc<App>) {
         repeat(app, keeper::TICK, keep);
     }
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
-    repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
+    repeat(app, keeper::TICK, |app| async move { app.hand_in_pass().await });
+    repeat(app, limits::RECEIPT_LOOK_PERIOD, |app| async move { app.receipts_look().await });
     repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
     repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
@@ -208,10 +209,22 @@ impl App {
         }
     }
 
-    /// Hands in what this process has promised in lanes that were closed.
+    /// Hands in what this process has promised in lanes that were closed, and drops what is committed.
     pub async fn receipts_pass(&self) {
+        self.hand_in_pass().await;
+        self.receipts_look().await;
+    }
+
+    /// The first part, which waits for no Redis.
+    async fn hand_in_pass(&self) {
         if let Err(error) = self.hand_in.tick().await {
             tracing::debug!(%error, "the receipts can't be handed in yet");
+        }
+    }
+
+    async fn receipts_look(&self) {
+        if let Err(error) = self.hand_in.look().await {
+            tracing::debug!(%error, "it can't be seen which receipts are committed");
         }
         self.metrics.receipts_dropped.absolute(self.receipts.dropped());
     }
@@ -220,7 +233,7 @@ impl App {
     /// recovery waits for it, and another process keeps the lanes.
     pub async fn leave(&self) {
         let left = async {
-            self.receipts_pass().await;
+            self.hand_in_pass().await;
             let given_up = join_all(self.keepers.each().map(Keeper::give_up));
             let (_, _, _) = tokio::join!(given_up, self.hand_in.leave(), self.presence.leave());
         };

@@ -18,7 +18,7 @@ use crate::base::secret::Secret;
 use crate::cli::remedies::IN_URLS;
 use crate::cli::terminal::say;
 use crate::kit::private_servers::settings;
-use crate::store::fleet::Fleet;
+use crate::store::fleet::{Fleet, each_url};
 use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::postgres;
@@ -213,7 +213,7 @@ pub fn connect(
 ) -> anyhow::Result<(Fleet, PgPool)> {
     let servers = match redis_url.contains("+cluster://") {
         true => vec![cluster(redis_url, config)?],
-        false => redis_url.split(',').map(|url| redis(url, config)).collect::<Result<_, _>>()?,
+        false => each_url(redis_url).map(|url| redis(url, config)).collect::<Result<_, _>>()?,
     };
     if servers.len() > 1 && !config.redis_sentinels.is_empty() {
         return Err(InvalidConfig::new(
@@ -322,11 +322,15 @@ async fn checked(
         redis.of_owner(installation::owner(&identity, &keys, lane))
     };
     let fleet = fleet.map(of_owner);
+    let lanes = installation::read(&pool).await.context(POSTGRES_UNUSABLE)?.lanes;
+    let stores = installation::spread(Stores { pool, fleet, keys }, lanes).await;
+    let stores = stores.context(POSTGRES_UNUSABLE)?;
+    let Stores { fleet, keys, .. } = &stores;
     let (mut facts, mut unreachable) = (Vec::new(), None);
     for redis in fleet.each() {
         match redis.facts().await {
             Ok(seen) => {
-                check_redis(redis, &seen, &keys, r#as).await?;
+                check_redis(redis, &seen, keys, r#as).await?;
                 facts.push(seen);
             }
             Err(error) => {
@@ -341,9 +345,7 @@ async fn checked(
         return Err(error)
             .with_context(|| format!("Redis ({}) can't be used", flag(fleet.first())));
     }
-    let lanes = installation::read(&pool).await.context(POSTGRES_UNUSABLE)?.lanes;
-    let stores = installation::spread(Stores { pool, fleet, keys }, lanes).await;
-    Ok((stores.context(POSTGRES_UNUSABLE)?, facts))
+    Ok((stores, facts))
 }
 
 /// The setting that names a server.

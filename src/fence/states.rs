@@ -32,8 +32,8 @@ pub struct LaneStates {
     known: ArcSwap<Vec<LaneState>>,
     /// Coalesces readers, and remembers for a moment that the states have been read.
     read: Cache<(), ()>,
-    /// Number of times that a lane was suspected to have changed.
-    suspicions: AtomicU64,
+    /// A bit for each lane that is suspected to have changed since its keeper's last look.
+    suspected: AtomicU64,
     /// Sales that Redis seems to have lost, at least in part.
     suspected_sales: Mutex<BTreeSet<CouponId>>,
 }
@@ -45,7 +45,7 @@ impl LaneStates {
             pool,
             known: ArcSwap::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
-            suspicions: AtomicU64::new(1),
+            suspected: AtomicU64::new(u64::MAX),
             suspected_sales: Mutex::default(),
         }
     }
@@ -73,24 +73,25 @@ impl LaneStates {
         }
     }
 
-    /// Brings the next look at the lanes forward. Returns the failure to answer with.
+    /// Brings the next look at the lane forward. Returns the failure to answer with.
     pub fn suspect(&self, lane: Lane) -> Failure {
-        self.suspect_all();
+        self.suspected.fetch_or(bit(lane), Ordering::Relaxed);
         Failure::Recovering(lane)
     }
 
-    /// Brings the next look at the lanes forward, because Redis seems to have lost this sale, or a part of it.
+    /// Brings the next look at the sale's lane forward, because Redis seems to have lost this sale, or a part of it.
     pub fn suspect_sale(&self, coupon: CouponId) {
         let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
         if sales.len() < limits::SUSPECTED_SALES_MAX {
             sales.insert(coupon);
         }
-        self.suspect_all();
+        self.suspected.fetch_or(bit(coupon.lane()), Ordering::Relaxed);
     }
 
-    /// Number of times that a lane was suspected to have changed, from 1: a look is due when it has grown.
-    pub fn suspicions(&self) -> u64 {
-        self.suspicions.load(Ordering::Relaxed)
+    /// Whether one of these lanes has been suspected since the last call.
+    pub fn take_suspicion(&self, lanes: impl Iterator<Item = Lane>) -> bool {
+        let lanes = lanes.fold(0, |lanes, lane| lanes | bit(lane));
+        self.suspected.fetch_and(!lanes, Ordering::Relaxed) & lanes != 0
     }
 
     /// The sales of such lanes that have been suspected since the last call.
@@ -99,9 +100,9 @@ impl LaneStates {
         sales.extract_if(.., |coupon| is_kept(coupon.lane())).collect()
     }
 
-    /// Brings the next look at the lanes forward.
+    /// Brings the next look at all lanes forward.
     pub fn suspect_all(&self) {
-        self.suspicions.fetch_add(1, Ordering::Relaxed);
+        self.suspected.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// All known lanes.
@@ -133,6 +134,11 @@ impl LaneStates {
     }
 }
 
+/// The bit of a lane: there are at most 64.
+fn bit(lane: Lane) -> u64 {
+    1 << (lane.get() & 63)
+}
+
 #[cfg(test)]
 mod tests {
     use private_servers::testing::bound_this_test;
@@ -153,9 +159,10 @@ mod tests {
         bound_this_test();
         let states = states();
         for (lane, admitted) in [(0, Some(5)), (1, None), (2, Some(7)), (3, None), (-1, None)] {
-            let before = states.suspicions();
+            let take = || states.take_suspicion([Lane::numbered(lane)].into_iter());
+            take();
             assert_eq!(states.admit(Lane::numbered(lane)).ok(), admitted, "lane {lane}");
-            assert_eq!(states.suspicions() > before, admitted.is_none(), "lane {lane}");
+            assert_eq!(take(), admitted.is_none(), "lane {lane}");
         }
         let epochs = [0, 1, 2, 3].map(|lane| states.epoch(Lane::numbered(lane)));
         assert_eq!(epochs, [5, 6, 7, 0]);
@@ -170,12 +177,13 @@ mod tests {
     async fn a_suspicion_brings_a_look_forward() {
         bound_this_test();
         let states = states();
-        let lane = Lane::numbered(0);
-        assert_eq!(states.suspicions(), 1, "nothing has been looked at");
+        let [lane, other] = [0, 1].map(Lane::numbered);
+        let take = |lane: Lane| states.take_suspicion([lane].into_iter());
+        assert!(take(lane) && take(other), "nothing has been looked at");
         assert!(states.suspect(lane).is_recovering());
-        assert_eq!(states.suspicions(), 2);
+        assert_eq!((take(other), take(lane), take(lane)), (false, true, false));
         states.suspect_all();
-        assert_eq!(states.suspicions(), 3);
+        assert!(take(lane) && take(other));
     }
 
     #[tokio::test]
@@ -184,9 +192,8 @@ mod tests {
         let states = states();
         let coupons = |count: usize| (1..=count as i64).map(|n| CouponId::compose(n, 1));
         for coupon in coupons(limits::SUSPECTED_SALES_MAX + 2) {
-            let before = states.suspicions();
             states.suspect_sale(coupon);
-            assert_eq!(states.suspicions(), before + 1);
+            assert!(states.take_suspicion([coupon.lane()].into_iter()));
         }
         let take = || states.take_suspected_sales(|lane| lane == Lane::numbered(0));
         assert_eq!(take(), coupons(1_000).collect());

@@ -61,9 +61,17 @@ impl Backlog {
     ///
     /// # Errors
     ///
-    /// When a server doesn't answer; the last look at it holds then.
+    /// When a server doesn't answer; the last look at it holds then. One of several accepts nothing meanwhile, and counts
+    /// as empty: it must not stop the others.
     pub async fn look(&self) -> RedisResult<u64> {
-        let looks = (0..self.fleet.each().len()).map(|server| self.look_at(server));
+        let look = async |server| {
+            let looked = self.look_at(server).await;
+            if looked.is_err() && !self.fleet.is_one() {
+                self.orders.at(server).store(0, Ordering::Relaxed);
+            }
+            looked
+        };
+        let looks = (0..self.fleet.each().len()).map(look);
         join_all(looks).await.into_iter().collect::<RedisResult<()>>()?;
         Ok(self.orders())
     }

@@ -65,9 +65,9 @@ struct Notes {
     last_seen: HashMap<Lane, LastSeen>,
     /// Time of the last recovery that failed, by lane.
     failed_at: HashMap<Lane, Instant>,
-    /// Suspicions at the last look, and its time.
-    suspicions: u64,
+    /// Time of the last look, and whether it failed.
     looked_at: Option<Instant>,
+    has_failed: bool,
 }
 
 impl Keeper {
@@ -103,15 +103,15 @@ impl Keeper {
     /// waits for [`limits::RECOVERY_RETRY_PAUSE`].
     pub async fn tick(&self) {
         let mut notes = self.notes.lock().await;
-        let suspicions = self.lanes.suspicions();
-        let suspected = std::mem::replace(&mut notes.suspicions, suspicions) != suspicions;
+        let lanes = Lane::all(limits::LANES_MAX).filter(|lane| self.keeps(*lane));
+        // After a failure, the next tick looks again, and not only after a period.
+        let suspected = self.lanes.take_suspicion(lanes) || std::mem::take(&mut notes.has_failed);
         let due = notes.looked_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
         if !due && !suspected {
             return;
         }
         if let Err(error) = self.keep(&mut notes, limits::RECOVERY_RETRY_PAUSE).await {
-            // The next tick looks again, and not only after a period.
-            self.lanes.suspect_all();
+            notes.has_failed = true;
             if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
                 tracing::warn!(%error, "the lanes can't be looked after; trying again");
             }

@@ -98,7 +98,8 @@ impl Durability {
         let is_kept = |seen: &Arc<Seen>| matches!(seen.not_on_disk, None | Some(FIRST_FILE));
         let all = if looks.iter().flatten().all(is_kept) { Level::Fsync } else { Level::Memory };
         servers.iter_mut().for_each(|of_server| of_server.level = level.unwrap_or(all));
-        Ok(Fleet::new(servers.into_iter().map(Arc::new)))
+        let mut servers = servers.into_iter().map(Arc::new);
+        Ok(fleet.map(|_| servers.next().expect("one for each")))
     }
 
     /// The level.

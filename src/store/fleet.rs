@@ -55,12 +55,19 @@ impl Fleet {
             // All lanes share it.
             return self.first().change_url(urls);
         }
-        let urls: Vec<&str> = urls.split(',').collect();
+        let urls: Vec<&str> = each_url(urls).collect();
         if urls.len() != self.0.len() {
             return Err((ErrorKind::InvalidClientConfig, "another number of servers").into());
         }
         self.each().zip(urls).try_for_each(|(redis, url)| redis.change_url(url))
     }
+}
+
+/// The URLs in a list: each begins behind a comma, and a comma elsewhere belongs to a password or a path.
+pub fn each_url(urls: &str) -> impl Iterator<Item = &str> {
+    let begins = urls.match_indices(",redis").map(|(at, _)| at);
+    let ends = begins.clone().chain([urls.len()]);
+    [0].into_iter().chain(begins.map(|at| at + 1)).zip(ends).map(|(begin, end)| &urls[begin..end])
 }
 
 impl<T> Fleet<T> {
@@ -129,5 +136,23 @@ impl<T> Fleet<T> {
     /// Another value for each server, made from its number and this one.
     pub fn map<U>(&self, make: impl FnMut((usize, &T)) -> U) -> Fleet<U> {
         Fleet(self.0.iter().enumerate().map(make).collect(), self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_divides_urls_where_one_begins_behind_it() {
+        for (urls, each) in [
+            ("redis://a", &["redis://a"][..]),
+            (
+                "redis://:p,w@a,rediss://b,redis+unix:///c,d",
+                &["redis://:p,w@a", "rediss://b", "redis+unix:///c,d"],
+            ),
+        ] {
+            assert_eq!(each_url(urls).collect::<Vec<_>>(), each);
+        }
     }
 }

@@ -27,18 +27,16 @@ pub struct HandIn {
     /// Name of this process.
     process: String,
     state: Mutex<State>,
+    /// By lane, the looks whose entries aren't all acknowledged yet, and the epoch that they belong to.
+    looks: Mutex<BTreeMap<Lane, (Option<i64>, VecDeque<Look>)>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By lane, the looks whose entries aren't all acknowledged yet.
-    looks: BTreeMap<Lane, VecDeque<Look>>,
     /// By lane, the epoch for which all receipts have been handed in.
     epochs: BTreeMap<Lane, i64>,
     /// Time of the last sign of life.
     alive_at: Option<Instant>,
-    /// Time of the last look at the logs.
-    looked_at: Option<Instant>,
 }
 
 impl HandIn {
@@ -49,32 +47,22 @@ impl HandIn {
         book: Arc<ReceiptBook>,
         process: String,
     ) -> Self {
-        let state = Mutex::default();
-        Self { stores: stores.clone(), lanes, book, process, state }
+        let (state, looks) = Default::default();
+        Self { stores: stores.clone(), lanes, book, process, state, looks }
     }
 
-    /// Says that this process lives, hands in for lanes with a new epoch, and drops committed receipts: each when it is
-    /// due.
+    /// Says that this process lives, when that is due, and hands in for lanes with a new epoch. Waits for no Redis.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; the next call goes on.
+    /// When Postgres doesn't answer; the next call goes on.
     pub async fn tick(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
-        let is_due = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
-        if is_due(state.alive_at, limits::LOOK_PERIOD) {
+        if state.alive_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD) {
             table::live(&self.stores.pool, &self.process).await?;
             state.alive_at = Some(Instant::now());
         }
-        let handed_in = match self.hand_in(&mut state).await {
-            Err(failure) if !failure.is_of_item() => return Err(failure),
-            handed_in => handed_in,
-        };
-        if is_due(state.looked_at, limits::RECEIPT_LOOK_PERIOD) {
-            state.looked_at = Some(Instant::now());
-            self.look(&mut state).await?;
-        }
-        handed_in
+        self.hand_in(&mut state).await
     }
 
     /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other:
@@ -86,7 +74,6 @@ impl HandIn {
             if before == known.epoch {
                 continue;
             }
-            state.looks.remove(&lane);
             match self.hand_in_for(lane, known.epoch).await {
                 // Postgres has another epoch: the states are read anew in a moment.
                 Ok(false) => {}
@@ -122,20 +109,33 @@ impl HandIn {
         }
     }
 
-    /// Looks how far the logs of lanes with receipts have been written. A server that doesn't answer holds up no other.
-    async fn look(&self, state: &mut State) -> RedisResult<()> {
+    /// Looks how far the logs of lanes with receipts have been written, and drops receipts that are committed.
+    ///
+    /// # Errors
+    ///
+    /// When a Redis doesn't answer; those of other servers are looked at all the same.
+    pub async fn look(&self) -> RedisResult<()> {
+        let mut looks = self.looks.lock().await;
         let mut looked = Ok(());
         for lane in self.book.lanes() {
-            looked = self.look_at_log(state, lane).await.and(looked);
+            let epoch = self.state.lock().await.epochs.get(&lane).copied();
+            let of_lane = looks.entry(lane).or_default();
+            if of_lane.0 != epoch {
+                *of_lane = (epoch, VecDeque::new());
+            }
+            looked = self.look_at_log(&mut of_lane.1, (lane, epoch)).await.and(looked);
         }
         looked
     }
 
-    async fn look_at_log(&self, state: &mut State, lane: Lane) -> RedisResult<()> {
-        let State { looks, epochs, .. } = state;
+    async fn look_at_log(
+        &self,
+        looks: &mut VecDeque<Look>,
+        (lane, epoch): (Lane, Option<i64>),
+    ) -> RedisResult<()> {
         let looked_at = Instant::now();
         let log = progress(self.stores.redis(lane), &self.stores.keys.log(lane)).await?;
-        let before = looks.get(&lane).and_then(VecDeque::back).map(|(_, last)| *last);
+        let before = looks.back().map(|(_, last)| *last);
         // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
         // that until the lane has been recovered.
         let Some(Progress { last, acknowledged }) =
@@ -143,19 +143,18 @@ impl HandIn {
         else {
             return Ok(());
         };
-        if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
-            looks.remove(&lane);
+        if !self.is_as_approved(lane, epoch).await? {
+            looks.clear();
             return Ok(());
         }
-        let of_lane = looks.entry(lane).or_default();
         let mut committed = None;
-        while let Some((at, last)) = of_lane.front()
+        while let Some((at, last)) = looks.front()
             && *last <= acknowledged
         {
             committed = Some(*at);
-            of_lane.pop_front();
+            looks.pop_front();
         }
-        of_lane.push_back((looked_at, last));
+        looks.push_back((looked_at, last));
         if let Some(looked_at) = committed {
             self.book.committed(lane, looked_at);
         }
@@ -170,8 +169,18 @@ impl HandIn {
         Ok(known.is_some_and(|known| known.is_open && seen.is_open(known.epoch)))
     }
 
-    /// Says that this process ends.
+    /// Says that this process ends. Where a Redis doesn't answer, its claims may stand nowhere else: their receipts stay behind.
     pub async fn leave(&self) {
+        for lane in self.book.lanes() {
+            if self.stores.redis(lane).check().await.is_ok() {
+                continue;
+            }
+            for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
+                if let Err(error) = table::add(&self.stores.pool, part).await {
+                    tracing::warn!(%lane, %error, "receipts can't be handed in, and end with the process");
+                }
+            }
+        }
         if let Err(error) = table::leave(&self.stores.pool, &self.process).await {
             tracing::debug!(%error, "the process can't be taken off the list of those that live");
         }

@@ -2,9 +2,10 @@
 //!
 //! # Model
 //!
-//! Each of 16,384 slots is on one master, and all keys of a lane are in one slot. Each new connection asks all nodes for
-//! their maps of slots, and [`Cluster::follow`] asks once a second. The map with the highest epoch counts: a node that was
-//! paused or cut off has an older one.
+//! Each of 16,384 slots is on one master, and all keys of a lane are in one slot. Each new connection asks all nodes what
+//! they know of each other, and [`Cluster::follow`] asks once a second. Of several masters of a slot, the one with the
+//! highest epoch counts: a master gets a new one with the slots that it takes over, so a node that was paused or cut off, or
+//! that hasn't heard of the change, names an older one.
 //!
 //! # Authority
 //!
@@ -16,7 +17,7 @@
 //!
 //! * A master dies, or a slot moves: the connections of its lanes end, and the lanes are recovered where the map says that
 //!   they are now, as after any loss. Other lanes go on.
-//! * A node doesn't answer: it is asked for no longer than the others need, but for [`limits::CLUSTER_ANSWER_MAX`].
+//! * A node doesn't answer: each question waits for it for [`limits::CLUSTER_ANSWER_MAX`], until the others have forgotten it.
 //! * No node answers: connections that are open stay in use, and no new one can be opened.
 
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use redis::{Client, ErrorKind, InfoDict, RedisError, RedisResult, Value, from_redis_value};
+use redis::{Client, ConnectionAddr, ErrorKind, RedisError, RedisResult};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::line::{self, Line};
@@ -54,11 +55,10 @@ pub(super) struct Cluster {
     followed: AtomicBool,
 }
 
-/// A node's view of the cluster.
-#[derive(Debug)]
+/// Masters of slots, each with its epoch: an older one has lost the slots that a newer one has.
+#[derive(Debug, Default)]
 struct Map {
-    epoch: u64,
-    masters: Vec<(RangeInclusive<Slot>, HostPort)>,
+    masters: Vec<(u64, RangeInclusive<Slot>, HostPort)>,
     nodes: Vec<HostPort>,
 }
 
@@ -158,49 +158,40 @@ impl Cluster {
         {
             return Ok(map.clone());
         }
-        let last = known.as_ref().map(|(_, map)| map.clone());
         let mut nodes = self.seeds.clone();
-        nodes.extend(last.iter().flat_map(|map| map.nodes.clone()));
+        nodes.extend(known.iter().flat_map(|(_, map)| map.nodes.clone()));
         nodes.sort_unstable();
         nodes.dedup();
-        let mut error = None;
-        let mut best = None;
+        let (mut map, mut failed) = (Map::default(), None);
         for answer in join_all(nodes.iter().map(|node| self.ask(node))).await {
             match answer {
-                Ok(map) => best = best.into_iter().chain([map]).max_by_key(|map: &Map| map.epoch),
-                Err(failed) => error = Some(failed),
+                Ok(of_node) => map.add(&of_node),
+                Err(error) => failed = Some(error),
             }
         }
-        // What was known before isn't forgotten because the nodes that know it are away.
-        let best = best.filter(|map| last.is_none_or(|last| last.epoch <= map.epoch));
-        match (best, error) {
-            (Some(map), _) => {
+        match failed {
+            Some(error) if map.nodes.is_empty() => Err(error),
+            _ => {
                 let map = Arc::new(map);
                 *known = Some((Instant::now(), map.clone()));
                 Ok(map)
-            }
-            (None, Some(error)) => Err(error),
-            (None, None) => {
-                let what = "the nodes that answer know an older cluster than the one that was seen";
-                Err((ErrorKind::Io, what).into())
             }
         }
     }
 
     async fn ask(&self, node: &HostPort) -> RedisResult<Map> {
+        let has_tls = matches!(self.url.load().server.addr(), ConnectionAddr::TcpTls { .. });
         let asked = async {
             let client = self.client(node)?;
             let config = line::config(self.timeout);
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&config).await?;
-            let mut commands = redis::pipe();
-            commands.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-            let (info, slots): (InfoDict, Vec<Vec<Value>>) =
-                commands.query_async(&mut connection).await?;
-            Map::read(&info, slots, node)
+            let nodes: String =
+                redis::cmd("CLUSTER").arg("NODES").query_async(&mut connection).await?;
+            Ok(Map::read(&nodes, node, has_tls))
         };
         let late = || RedisError::from((ErrorKind::Io, "a node doesn't answer"));
-        timeout(limits::CLUSTER_ANSWER_MAX.min(self.timeout), asked).await.map_err(|_| late())?
+        timeout(limits::CLUSTER_ANSWER_MAX, asked).await.map_err(|_| late())?
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<(Slot, HostPort, Weak<Line>)>> {
@@ -215,35 +206,52 @@ impl Cluster {
 }
 
 impl Map {
-    /// Reads CLUSTER INFO and CLUSTER SLOTS, whose entries are first and last slot, the master, and replicas. A node
-    /// without a host is the one that was asked.
-    fn read(info: &InfoDict, slots: Vec<Vec<Value>>, asked: &HostPort) -> RedisResult<Self> {
-        let epoch = info.get("cluster_current_epoch").unwrap_or(0);
-        let (mut masters, mut nodes) = (Vec::new(), Vec::new());
-        for entry in slots {
-            let mut entry = entry.into_iter();
-            let mut next = || from_redis_value::<Slot>(entry.next().unwrap_or(Value::Nil));
-            let range = next()?..=next()?;
-            let places: Vec<HostPort> =
-                entry.map(|node| place(node, asked)).collect::<RedisResult<_>>()?;
-            masters.extend(places.first().map(|master| (range, master.clone())));
-            nodes.extend(places);
+    /// Reads CLUSTER NODES: id, place, flags, ..., the node's epoch, the state of the link, and slots. A node without a host
+    /// is the one that was asked; by TLS, a node is known by its name, if it has one.
+    fn read(nodes: &str, asked: &HostPort, has_tls: bool) -> Self {
+        let mut map = Self::default();
+        for line in nodes.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [_, place, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { continue };
+            let Some(place) = place_of(place, asked, has_tls) else { continue };
+            let is_master = flags.split(',').any(|flag| flag == "master");
+            // A slot on its way has brackets.
+            let ranges = slots.iter().filter_map(|slots| {
+                let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+                Some(first.parse().ok()?..=last.parse().ok()?)
+            });
+            let epoch = epoch.parse().unwrap_or(0);
+            if is_master {
+                map.masters.extend(ranges.map(|range| (epoch, range, place.clone())));
+            }
+            map.nodes.push(place);
         }
-        Ok(Self { epoch, masters, nodes })
+        map
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.masters.extend_from_slice(&other.masters);
+        self.nodes.extend_from_slice(&other.nodes);
     }
 
     fn master_of(&self, slot: Slot) -> Option<&HostPort> {
-        self.masters.iter().find(|(range, _)| range.contains(&slot)).map(|(_, master)| master)
+        let masters = self.masters.iter().filter(|(_, range, _)| range.contains(&slot));
+        masters.max_by_key(|(epoch, ..)| epoch).map(|(.., master)| master)
     }
 }
 
-fn place(node: Value, asked: &HostPort) -> RedisResult<HostPort> {
-    let mut parts: Vec<Value> = from_redis_value(node)?;
-    parts.truncate(2);
-    let [host, port] = <[Value; 2]>::try_from(parts).unwrap_or([Value::Nil, Value::Nil]);
-    let host: Option<String> = from_redis_value(host)?;
-    let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
-    Ok(HostPort { host, port: from_redis_value(port)? })
+/// The place in `host:port@bus,name`, also without name and bus.
+fn place_of(place: &str, asked: &HostPort, has_tls: bool) -> Option<HostPort> {
+    let (place, name) = place.split_once(',').unwrap_or((place, ""));
+    let name = name.split(',').next().unwrap_or_default();
+    let place = place.split('@').next().unwrap_or_default();
+    let (host, port) = place.rsplit_once(':')?;
+    let host = match host {
+        _ if has_tls && !name.is_empty() => name,
+        "" => &asked.host,
+        host => host,
+    };
+    Some(HostPort { host: host.to_owned(), port: port.parse().ok().filter(|port| *port > 0)? })
 }
 
 /// The slot of all keys with this hash tag: CRC16 (XMODEM), as the specification of Redis Cluster has it
@@ -261,6 +269,26 @@ pub(super) fn slot_of(tag: &str) -> Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A promoted replica, as itself and as a node sees it that hasn't heard of that.
+    #[test]
+    fn of_two_masters_of_a_slot_the_one_with_the_higher_epoch_counts() {
+        let asked = HostPort { host: "asked".to_owned(), port: 1 };
+        let new = "a 10.0.0.1:1@2,one master,fail - 0 0 1 disconnected 5461\n\
+                   b :2@3,two myself,master - 0 0 4 connected 0-5460 5462-5470 [9->-c]\n\
+                   d 10.0.0.4:0@0 master,noaddr - 0 0 9 connected 0-5460\n";
+        let old = "a 10.0.0.1:1@2,one master - 0 0 1 connected 0-5470\n\
+                   b 10.0.0.2:2@3,two slave a 0 0 1 connected\n";
+        let mut map = Map::read(new, &asked, false);
+        map.add(&Map::read(old, &asked, false));
+        let master = |slot| map.master_of(slot).map(ToString::to_string);
+        assert_eq!(master(5460).as_deref(), Some("asked:2"));
+        assert_eq!(master(5470).as_deref(), Some("asked:2"));
+        assert_eq!(master(5461).as_deref(), Some("10.0.0.1:1"));
+        assert_eq!(master(6000), None);
+        let by_name = Map::read(new, &asked, true);
+        assert_eq!(by_name.master_of(0).map(ToString::to_string).as_deref(), Some("two:2"));
+    }
 
     /// By `redis-cli CLUSTER KEYSLOT`.
     #[test]

@@ -7,7 +7,8 @@ use flash_sale::base::limits::RECEIPT_LOOK_PERIOD;
 use crate::support::{TestApp, lane, later};
 
 async fn tick(app: &TestApp) {
-    app.app.hand_in.tick().await.expect("both stores answer");
+    app.app.hand_in.tick().await.expect("Postgres answers");
+    app.app.hand_in.look().await.expect("Redis answers");
 }
 
 /// Ticks after this time. Returns the number of receipts then.
