@@ -18,6 +18,8 @@ use crate::store::{Failure, Stores};
 
 /// Last entry of the log of a lane, at the time of a look.
 type Look = (Instant, EntryId);
+/// The looks of a lane whose entries aren't all acknowledged yet, and the epoch that they belong to.
+type Looks = (Option<i64>, VecDeque<Look>);
 
 /// Hands the receipts of this process in.
 pub struct HandIn {
@@ -27,8 +29,7 @@ pub struct HandIn {
     /// Name of this process.
     process: String,
     state: Mutex<State>,
-    /// By lane, the looks whose entries aren't all acknowledged yet, and the epoch that they belong to.
-    looks: Mutex<BTreeMap<Lane, (Option<i64>, VecDeque<Look>)>>,
+    looks: Mutex<BTreeMap<Lane, Looks>>,
 }
 
 #[derive(Default)]
