@@ -3,10 +3,10 @@
 //! # Model
 //!
 //! A row is written in the transaction of what it tells, so neither is there without the other: by triggers
-//! (`migrations/0008_events.sql`), and for a batch of claims by [`note_claims`]. Without `--events` nothing is written.
+//! (`migrations/0008_events.sql`), and for a batch of claims by `note_claims`. Without `--events` nothing is written.
 //!
 //! Rows are read in the order (transaction id, id), and only rows of transactions older than each one under way
-//! ([`feed`]). A transaction that stays open for long holds up the feed and nothing else; [`stalled`] names its session.
+//! (`feed.rs`). A transaction that stays open for long holds up the feed and nothing else; `stalled` names its session.
 //!
 //! # What is not promised
 //!
