@@ -287,7 +287,7 @@ impl App {
         let metrics =
             Arc::new(Metrics::new(ClaimOutcome::codes(), Pass::ALL.into_iter().map(Pass::name))?);
         let lanes_now = raise_lanes(config, &stores).await?;
-        let stores = installation::spread(stores, lanes_now).await?;
+        let stores = installation::spread(stores).await?;
         let Stores { pool, fleet, keys } = stores.clone();
         let backlog = Backlog::new(fleet.clone(), keys, lanes_now, config.backlog_orders_max);
         apart::examine_at_start(&stores).await?;

@@ -149,9 +149,9 @@ pub const REDIS_KEEPALIVE_PROBES: u32 = 3;
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Period in which the sentinels are asked for the master.
 pub const SENTINEL_PERIOD: Duration = Duration::from_secs(1);
-/// Time that each node of a cluster has to answer when all are asked for their maps.
+/// Time that each node of a cluster has to answer when all are asked what they know of each other.
 pub const CLUSTER_ANSWER_MAX: Duration = Duration::from_millis(250);
-/// Time for which a map of a cluster is taken for the newest.
+/// Time for which that is taken for the newest.
 pub const CLUSTER_MAP_MEMORY: Duration = Duration::from_millis(50);
 /// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
 pub const REDIS_PIPELINE_BUFFER: usize = 4_096;

@@ -322,8 +322,7 @@ async fn checked(
         redis.of_owner(installation::owner(&identity, &keys, lane))
     };
     let fleet = fleet.map(of_owner);
-    let lanes = installation::read(&pool).await.context(POSTGRES_UNUSABLE)?.lanes;
-    let stores = installation::spread(Stores { pool, fleet, keys }, lanes).await;
+    let stores = installation::spread(Stores { pool, fleet, keys }).await;
     let stores = stores.context(POSTGRES_UNUSABLE)?;
     let Stores { fleet, keys, .. } = &stores;
     let (mut facts, mut unreachable) = (Vec::new(), None);

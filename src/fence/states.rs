@@ -174,19 +174,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_suspicion_brings_a_look_forward() {
-        bound_this_test();
-        let states = states();
-        let [lane, other] = [0, 1].map(Lane::numbered);
-        let take = |lane: Lane| states.take_suspicion([lane].into_iter());
-        assert!(take(lane) && take(other), "nothing has been looked at");
-        assert!(states.suspect(lane).is_recovering());
-        assert_eq!((take(other), take(lane), take(lane)), (false, true, false));
-        states.suspect_all();
-        assert!(take(lane) && take(other));
-    }
-
-    #[tokio::test]
     async fn so_many_suspected_sales_are_remembered_and_each_suspicion_counts() {
         bound_this_test();
         let states = states();

@@ -3,8 +3,8 @@
 //! All keys of a lane are on one server, and no script reaches across lanes. So nothing is shared between servers: each
 //! has a connection, a listener, a keeper and owners of its own, and a server that fails concerns its lanes alone.
 //!
-//! Lane n is on server n modulo their number, or where a cluster says. With another list of servers a lane may be on another one, which knows
-//! nothing of the lane, or has an older epoch: that is a loss like any other, and the lane is recovered there.
+//! Lane n is on server n modulo their number, or where a cluster says. With another list of servers, a lane may be on one
+//! that knows nothing of it, or has an older epoch: that is a loss like any other, and the lane is recovered there.
 
 use std::sync::Arc;
 

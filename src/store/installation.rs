@@ -68,22 +68,22 @@ pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The mark that the server of this lane has, or has not yet. Its first lane tells for all: the scripts that begin and close
-/// a lane compare each.
+/// The mark that the server of this lane has, or has not yet. The first lane of a server tells for all: the scripts that begin
+/// and close a lane compare each.
 pub fn owner(identity: &Identity, keys: &Keys, lane: Lane) -> Owner {
     Owner { key: keys.lane(lane), field: "installation", value: identity.installation.clone() }
 }
 
-/// The same stores, with the masters of so many lanes where Redis is a cluster.
+/// The same stores, with the master of each lane where Redis is a cluster.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn spread(stores: Stores, lanes: i32) -> sqlx::Result<Stores> {
+pub async fn spread(stores: Stores) -> sqlx::Result<Stores> {
     if !stores.fleet.first().is_in_cluster() {
         return Ok(stores);
     }
-    let identity = identity(&stores.pool).await?;
+    let (identity, lanes) = (identity(&stores.pool).await?, read(&stores.pool).await?.lanes);
     let fleet = stores.fleet.spread(lanes, |lane| owner(&identity, &stores.keys, lane));
     Ok(Stores { fleet, ..stores })
 }

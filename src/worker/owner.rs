@@ -2,10 +2,10 @@
 //!
 //! # Model
 //!
-//! A worker has one session of Postgres of its own for each server of Redis. The session holds an advisory lock for each lane that the worker
-//! owns, and one shared lock by which the workers of the server are counted. Twice a second the worker looks at all of these locks. If it
-//! owns more lanes than its part (lanes / workers, rounded up), it lets go of the surplus, each lane between two batches;
-//! if fewer, it takes lanes that are free.
+//! A worker has one session of Postgres of its own for each server of Redis. The session holds an advisory lock for each
+//! lane that the worker owns, and one shared lock by which the workers of the server are counted. Twice a second the worker
+//! looks at all of these locks. If it owns more lanes than its part (lanes / workers, rounded up), it lets go of the surplus,
+//! each lane between two batches; if fewer, it takes lanes that are free.
 //!
 //! # Authority
 //!

@@ -249,15 +249,8 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
 
 /// The masters of all lanes of a cluster, as far as Postgres can tell; the same servers where there is no cluster.
 async fn spread(fleet: Fleet, pool: &PgPool, keys: &Keys) -> Fleet {
-    if !fleet.first().is_in_cluster() {
-        return fleet;
-    }
     let stores = Stores { pool: pool.clone(), fleet: fleet.clone(), keys: keys.clone() };
-    let spread = async {
-        let lanes = installation::read(pool).await?.lanes;
-        installation::spread(stores, lanes).await
-    };
-    spread.await.map_or(fleet, |stores: Stores| stores.fleet)
+    installation::spread(stores).await.map_or(fleet, |stores| stores.fleet)
 }
 
 /// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.

@@ -16,7 +16,7 @@
 //! While a lane is closed, Redis doesn't change, and nothing is read twice. There each entry in flight has to have its
 //! buyer, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -273,11 +273,8 @@ async fn without_order(
         Some(_) => None,
         None => Some(InFlight::read(stores, coupon.lane()).await?),
     };
-    for (user, order) in log.or(read.as_ref()).into_iter().flat_map(|log| log.of(coupon)) {
-        if held.get(&order) == Some(&user) {
-            held.remove(&order);
-        }
-    }
+    let in_flight = log.or(read.as_ref()).into_iter().flat_map(|log| log.of(coupon));
+    let in_flight: HashSet<Promise> = in_flight.collect();
     let in_review = dead_letter::open_of_coupon(&stores.pool, coupon).await?;
     let before = held.len();
     held.retain(|order, _| !in_review.contains(order));
@@ -290,7 +287,9 @@ async fn without_order(
         for (user, order) in page {
             match rows.get(order) {
                 Some((of_user, true)) if of_user == user => {}
+                // Also if its entry is in flight: a Redis that went back may have lost both its end and its acknowledgement.
                 Some((of_user, false)) if of_user == user => closed.push((*user, *order)),
+                _ if in_flight.contains(&(*user, *order)) => {}
                 _ => compared.lost.push((*user, *order)),
             }
         }

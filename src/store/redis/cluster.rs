@@ -150,7 +150,7 @@ impl Cluster {
         });
     }
 
-    /// The map of the node that knows most; asks no more often than once in [`limits::CLUSTER_MAP_MEMORY`].
+    /// What all nodes that answer know together; asked for no more often than once in [`limits::CLUSTER_MAP_MEMORY`].
     async fn map(&self) -> RedisResult<Arc<Map>> {
         let mut known = self.map.lock().await;
         if let Some((at, map)) = &*known

@@ -113,7 +113,7 @@ async fn lanes_move_when_a_server_is_added_and_when_it_is_taken_away_again() {
     };
     claim_all(1).await;
     // All lanes on the first server, which knows nothing of two of them.
-    give_up(&app.app).await;
+    app.app.leave().await;
     let alone = app.another_instance_on(&shared().redis_url).await;
     let claim = async |app: &App, id| {
         let outcome = app.claims.claim(second[0], user(id)).await;
@@ -131,15 +131,8 @@ async fn lanes_move_when_a_server_is_added_and_when_it_is_taken_away_again() {
         worker.ensure_group().await.expect("Redis answers");
         write_all(&mut worker).await;
     }
-    give_up(&alone).await;
+    alone.leave().await;
     app.recover().await;
     assert_eq!(app.claim(2, second[0]).await.refusal(), (409, "already_claimed"));
     claim_all(3).await;
-}
-
-/// Lets another process keep the lanes.
-async fn give_up(app: &App) {
-    for keeper in app.keepers.each() {
-        keeper.give_up().await;
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::rolled_back::{keep_memory, put_memory_back};
-use crate::faults::recovery::{code, keep, sell, start};
+use crate::faults::recovery::{code, command, keep, sell, start};
 use crate::support::{Bounded, TestApp, eventually};
 
 const CLOSED: &str = "SELECT count(*) FROM lanes WHERE state = 'recovering'";
@@ -45,6 +45,25 @@ async fn a_memory_that_went_back_is_healed_by_the_next_comparison() {
     sell(&app, coupon, 7..=11).await;
     assert_eq!(code(&app, 12, coupon).await, (410, "sold_out".to_owned()));
     app.write_orders().await;
+}
+
+/// The log has the entry again that has been written long ago: by that the user is no buyer.
+#[tokio::test]
+async fn a_recovery_frees_the_unit_of_a_closed_order_whose_entry_has_come_back_too() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(3).await;
+    sell(&app, coupon, 1..=3).await;
+    keep_memory(&app).await;
+    app.write_orders().await;
+    let cancelled = app.number("SELECT id FROM orders WHERE user_id = 1").await;
+    assert_eq!(app.cancel(1, cancelled).await.status, 200);
+    app.give_back().await;
+    put_memory_back(&app).await;
+    command(&app, &["recover", "--lane", "0"]).await;
+    app.recover().await;
+    app.write_orders().await;
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [2, 3]);
+    sell(&app, coupon, 1..=1).await;
 }
 
 #[tokio::test]
