@@ -269,6 +269,22 @@ pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderI
     Ok(letters.into_iter().collect())
 }
 
+/// Those of these claims that are open dead letters.
+pub async fn open_among(
+    tx: &mut PgConnection,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<HashSet<(CouponId, UserId, OrderId)>> {
+    let orders: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let letters = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon!: CouponId", user_id AS "user!: UserId", order_id AS "order!: OrderId"
+           FROM dead_letters WHERE order_id = ANY($1) AND resolved_at IS NULL"#,
+        &orders,
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(letters.into_iter().map(|letter| (letter.coupon, letter.user, letter.order)).collect())
+}
+
 /// Number of open dead letters.
 pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar!(

@@ -35,6 +35,15 @@ pub struct Orders {
     terms: Terms,
 }
 
+/// Where claims that are to be written come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// The log or the memory of a lane. Postgres has to have the order that was acknowledged last, which has this coupon.
+    Lane(Option<(i64, i64)>),
+    /// A dead letter, which stays open until its claim is an order.
+    Letter,
+}
+
 impl Orders {
     /// Orders in this database, written in batches that may take `batch_timeout` each, and to be paid within
     /// `payment_window` from their claim. With `events`, their claims are noted as events.
@@ -92,8 +101,7 @@ impl Orders {
     }
 
     /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
-    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read, and Postgres the order
-    /// that was acknowledged `last`, which has this coupon.
+    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
     ///
     /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
     /// the locks mustn't be held for ever.
@@ -104,14 +112,14 @@ impl Orders {
     pub async fn write(
         &self,
         lane: (Lane, i64),
-        last: Option<(i64, i64)>,
+        origin: Origin,
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
         let acquired = timeout_at(deadline, Unfinished::acquire(&self.pool)).await;
         let mut unfinished = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
-        let writing = write_on(unfinished.connection(), lane, last, claims, &self.terms);
+        let writing = write_on(unfinished.connection(), lane, origin, claims, &self.terms);
         let written = tokio::select! {
             biased;
             () = locks_lost.cancelled() => return Err(NotWritten::LocksLost),
@@ -127,12 +135,21 @@ impl Orders {
 async fn write_on(
     connection: &mut PgConnection,
     (lane, epoch): (Lane, i64),
-    last: Option<(i64, i64)>,
+    origin: Origin,
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Written, NotWritten> {
+    let last = match origin {
+        Origin::Lane(last) => last,
+        Origin::Letter => None,
+    };
     let mut tx = begin_in(connection, (lane, epoch), last).await?;
     let mut written = match insert_counted(&mut tx, claims, terms).await {
+        // Asked behind the units: their sales are locked, so letters of another worker's batch are seen.
+        Ok(Some(done)) => match dead_letter::open_among(&mut tx, claims).await {
+            Ok(letters) => Ok(letters.is_empty().then_some(done)),
+            Err(error) => Err(error.into()),
+        },
         // The second try finds out which claims Postgres refuses for a reason that is known.
         Err(NotWritten::Poison(_)) => Ok(None),
         tried => tried,
@@ -140,7 +157,7 @@ async fn write_on(
     while let Ok(None) = written {
         tx.rollback().await?;
         tx = begin_in(connection, (lane, epoch), last).await?;
-        written = write_each(&mut tx, lane, claims, terms).await;
+        written = write_each(&mut tx, (lane, origin), claims, terms).await;
     }
     // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
     // the next try, on another connection.
@@ -212,7 +229,7 @@ async fn insert_counted(
 /// no more use.
 async fn write_each(
     tx: &mut Transaction<'_, Postgres>,
-    lane: Lane,
+    (lane, origin): (Lane, Origin),
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Option<Written>, NotWritten> {
@@ -221,6 +238,10 @@ async fn write_each(
         sales: stock::lock(&mut *tx, claims.iter().map(|claim| claim.coupon_id)).await?,
         rows: rows(tx, claims).await?,
         holders: holders(tx, claims).await?,
+        letters: match origin {
+            Origin::Lane(_) => dead_letter::open_among(tx, claims).await?,
+            Origin::Letter => HashSet::new(),
+        },
         latest: postgres::time(&mut **tx).await? + limits::ORDER_AHEAD_MAX,
     };
     let mut written = Written::default();
@@ -258,6 +279,8 @@ struct Known {
     rows: HashMap<OrderId, (CouponId, UserId)>,
     /// Buyers who have a live order.
     holders: HashSet<(CouponId, UserId)>,
+    /// Claims that are open dead letters, whatever could be written by now: their operator decides.
+    letters: HashSet<(CouponId, UserId, OrderId)>,
     /// The latest time that a claim may have.
     latest: DateTime<Utc>,
 }
@@ -281,6 +304,9 @@ impl Known {
         let buyer = (coupon_id, user_id);
         if let Some(owner) = self.rows.get(&order_id) {
             return if *owner == buyer { Fate::Repeat } else { CONFLICT };
+        }
+        if self.letters.contains(&(coupon_id, user_id, order_id)) {
+            return Fate::Repeat;
         }
         if claimed_at > self.latest {
             // It would move all later ids.
@@ -365,6 +391,7 @@ mod tests {
             sales: [(coupon(1), sale(2, false)), (coupon(2), sale(5, true))].into(),
             rows: [(OrderId::new(10).expect("an id"), (coupon(1), user(10)))].into(),
             holders: [(coupon(1), user(10))].into(),
+            letters: [(coupon(1), user(18), OrderId::new(18).expect("an id"))].into(),
             latest: claim(1 << 33, 1, 1).claimed_at,
         };
         let row = None;
@@ -392,5 +419,6 @@ mod tests {
         }
         assert_eq!(known.fate(&claim(10, 1, 10)), Fate::Repeat);
         assert_eq!(known.fate(&claim(11, 1, 11)), Fate::Repeat);
+        assert_eq!(known.fate(&claim(18, 1, 18)), Fate::Repeat);
     }
 }

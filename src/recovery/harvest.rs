@@ -8,7 +8,7 @@ use crate::log::LoggedClaim;
 use crate::order::dead_letter::{self, DeadLetter, Reason};
 use crate::order::insert::NotWritten;
 use crate::order::live;
-use crate::order::write::Orders;
+use crate::order::write::{Orders, Origin};
 use crate::recovery::reconcile::compare::{self, Promise};
 use crate::store::ids::{CouponId, Lane};
 use crate::store::{Failure, Stores};
@@ -113,7 +113,7 @@ impl Harvester {
         claims: &[LoggedClaim],
     ) -> Result<Result<i64, String>, Failure> {
         let never = CancellationToken::new();
-        match self.orders.write(held, None, claims, &never).await {
+        match self.orders.write(held, Origin::Lane(None), claims, &never).await {
             Ok(written) => Ok(Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
             // Another recovery has begun.

@@ -17,7 +17,7 @@ use crate::order::dead_letter::{self, Reason};
 use crate::order::insert::NotWritten;
 use crate::order::live;
 use crate::order::read;
-use crate::order::write::Orders;
+use crate::order::write::{Orders, Origin};
 use crate::store::audit::Actor;
 use crate::store::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::store::postgres;
@@ -245,7 +245,11 @@ impl Retries {
 
     async fn write(&self, epoch: i64, claim: LoggedClaim) -> Result<Result<(), Kept>, Failure> {
         let lane = claim.coupon_id.lane();
-        match self.orders.write((lane, epoch), None, &[claim], &CancellationToken::new()).await {
+        match self
+            .orders
+            .write((lane, epoch), Origin::Letter, &[claim], &CancellationToken::new())
+            .await
+        {
             // A claim that was set aside once more has no row.
             Ok(_) => {
                 let (coupon, order) = (claim.coupon_id, claim.order_id);

@@ -47,6 +47,7 @@ use crate::coupon::stock;
 use crate::log::{Delivered, EntryId, LoggedClaim, Unreadable, Why};
 use crate::order::dead_letter::{self, DeadLetter, Reason};
 use crate::order::insert::{NotWritten, Written};
+use crate::order::write::Origin;
 use crate::store::ids::{CouponId, OrderId};
 use crate::store::postgres;
 
@@ -303,8 +304,8 @@ impl LaneWorker {
         progress: &mut Progress,
     ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
         let lane = self.log.lane();
-        let last = self.state().last;
-        match self.app.orders.write((lane, progress.epoch), last, part, locks_lost).await {
+        let origin = Origin::Lane(self.state().last);
+        match self.app.orders.write((lane, progress.epoch), origin, part, locks_lost).await {
             Ok(written) => self.note_written(part, written, progress),
             Err(NotWritten::Poison(detail)) => {
                 if part.len() > 1 {

@@ -5,6 +5,7 @@ use flash_sale::log::LoggedClaim;
 use flash_sale::order::model::OrderStatus;
 use flash_sale::order::model::PayMethod;
 use flash_sale::order::moves::Moved;
+use flash_sale::order::write::Origin;
 use flash_sale::store::ids::{CouponId, OrderId};
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +79,11 @@ async fn a_claim_that_waited_long_in_the_log_can_be_paid_all_the_same() {
             ..LoggedClaim::without_entry(coupon, user(1), order)
         };
         let never = CancellationToken::new();
-        app.app.orders.write((lane(), 1), None, &[claim], &never).await.expect("Postgres answers");
+        app.app
+            .orders
+            .write((lane(), 1), Origin::Lane(None), &[claim], &never)
+            .await
+            .expect("Postgres answers");
         let pay_by = "SELECT extract(epoch FROM pay_by - created_at)::bigint FROM orders";
         assert_eq!(app.number(pay_by).await, least);
         app.write_orders().await;

@@ -9,6 +9,7 @@ use flash_sale::claim::outcome::ClaimOutcome;
 use flash_sale::coupon::input::Restock;
 use flash_sale::coupon::rules::Change;
 use flash_sale::log::{LoggedClaim, OrderLog};
+use flash_sale::order::write::Origin;
 use flash_sale::store::ids::CouponId;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -245,7 +246,7 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
             let never = CancellationToken::new();
             app.app
                 .orders
-                .write((lane(), 1), None, &entries, &never)
+                .write((lane(), 1), Origin::Lane(None), &entries, &never)
                 .await
                 .expect("Postgres answers");
             model.all(&[State::Logged], State::Unpaid);

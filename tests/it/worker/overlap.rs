@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use flash_sale::log::{LoggedClaim, OrderLog};
 use flash_sale::order::insert::{NotWritten, Written};
+use flash_sale::order::write::Origin;
 use flash_sale::store::ids::Lane;
 use tokio_util::sync::CancellationToken;
 
@@ -54,5 +55,5 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
 }
 
 async fn write(app: &TestApp, lane: Lane, claims: &[LoggedClaim]) -> Result<Written, NotWritten> {
-    app.app.orders.write((lane, 1), None, claims, &CancellationToken::new()).await
+    app.app.orders.write((lane, 1), Origin::Lane(None), claims, &CancellationToken::new()).await
 }

@@ -7,6 +7,7 @@ use flash_sale::app::start_housekeeping;
 use flash_sale::base::limits;
 use flash_sale::log::{LoggedClaim, OrderLog};
 use flash_sale::order::insert::NotWritten;
+use flash_sale::order::write::Origin;
 use flash_sale::store::ids::CouponId;
 use flash_sale::worker;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +29,11 @@ async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
 /// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
 async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     let entries = deliver_to_a_worker_that_dies(app).await;
-    let written =
-        app.app.orders.write((lane(), 1), None, &entries, &CancellationToken::new()).await;
+    let written = app
+        .app
+        .orders
+        .write((lane(), 1), Origin::Lane(None), &entries, &CancellationToken::new())
+        .await;
     written.unwrap().inserted
 }
 
@@ -85,7 +89,7 @@ async fn nothing_is_written_once_the_locks_are_lost() {
     let entries = deliver_to_a_worker_that_dies(&app).await;
     let lost = CancellationToken::new();
     lost.cancel();
-    let refused = app.app.orders.write((lane(), 1), None, &entries, &lost).await;
+    let refused = app.app.orders.write((lane(), 1), Origin::Lane(None), &entries, &lost).await;
     assert!(matches!(refused, Err(NotWritten::LocksLost)), "{refused:?}");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
 }
@@ -97,8 +101,11 @@ async fn a_worker_that_slept_through_a_recovery_writes_nothing() {
     claims(&app, coupon, 1..=2).await;
     let entries = deliver_to_a_worker_that_dies(&app).await;
     app.execute("UPDATE lanes SET epoch = 2").await;
-    let refused =
-        app.app.orders.write((lane(), 1), None, &entries, &CancellationToken::new()).await;
+    let refused = app
+        .app
+        .orders
+        .write((lane(), 1), Origin::Lane(None), &entries, &CancellationToken::new())
+        .await;
     assert!(matches!(refused, Err(NotWritten::Stale)), "{refused:?}");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
     app.execute("UPDATE lanes SET epoch = 1").await;
