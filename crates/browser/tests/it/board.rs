@@ -348,12 +348,17 @@ async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_is_marked_and_an_order_is_found() {
     let shop = Shop::open(&[]).await;
-    let coupon = shop.sale(20, -1).await;
+    let coupon = shop.sale(5_000, -1).await;
     let tab = shop.operator(Device::Desk).await;
     sentence(&tab, "well").await;
     let other = shop.other_claims(&coupon).await;
     shop.other_is_written(&other).await;
-    eventually("the curve", async || !tab.text("#panel-service .legend").await.is_empty()).await;
+    // One claim in some seconds is a rate of 0.
+    eventually("the curve", async || {
+        shop.other_claims(&coupon).await;
+        !tab.text("#panel-service .legend").await.is_empty()
+    })
+    .await;
     for verb in ["pause", "resume"] {
         shop.r#move(&coupon, verb).await;
     }

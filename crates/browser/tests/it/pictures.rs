@@ -57,6 +57,30 @@ async fn take_the_pictures() {
     tab.close_clean().await;
 }
 
+/// Notes when the button can be used, in milliseconds since the navigation began.
+const USABLE: &str = "const look = () => {
+        if (document.querySelector('#claim:not([aria-disabled=true])')) window.usable = performance.now();
+        else requestAnimationFrame(look);
+    };
+    look()";
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: `make pictures` prints it"]
+async fn the_first_page_on_a_slow_line() {
+    let shop = Shop::open(&[]).await;
+    let path = format!("/sale/{}", shop.sale(300, -1).await);
+    for latency_ms in [0, 400] {
+        let tab = shop.visit(Device::Phone, "/livez").await;
+        tab.slow_line(latency_ms).await;
+        tab.before_each_page(USABLE).await;
+        shop.go(&tab, &path).await;
+        tab.shows("open").await;
+        let usable = tab.eval("return window.usable.toFixed(0)").await;
+        println!("latency {latency_ms} ms: the button can be used after {usable} ms");
+        tab.close_unread().await;
+    }
+}
+
 async fn take(tab: &Tab, name: &str) {
     let picture = tab.screenshot().await;
     println!("{name}: {} bytes", picture.len());

@@ -25,7 +25,7 @@ async fn a_shop_without_a_sale_says_so_and_shows_the_next_one_by_itself() {
     }
 }
 
-/// A lane that is closed in Redis, while a transaction keeps the keeper from opening it.
+/// A lane that is closed in Redis, while a transaction keeps the leader from opening it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_in_a_lane_that_recovers_is_taken_in_once_the_lane_is_open() {
     let servers = Servers::start().await;

@@ -47,7 +47,6 @@ pub const SAYINGS: &str = "
 /// Time that the browser has for a script or a page. Only a hang takes longer.
 const BROWSER_MS_MAX: u64 = 300_000;
 
-/// A device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     Phone,
@@ -452,6 +451,19 @@ impl Tab {
         let body =
             json!({"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}});
         self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
+    }
+
+    /// Lets each answer take this much longer from now on, at 50 kB/s, and keeps nothing in the cache.
+    pub async fn slow_line(&self, latency_ms: u32) {
+        let line = json!({"offline": false, "latency": latency_ms, "downloadThroughput": 50_000, "uploadThroughput": 50_000});
+        for (name, params) in [
+            ("Network.enable", json!({})),
+            ("Network.setCacheDisabled", json!({"cacheDisabled": true})),
+            ("Network.emulateNetworkConditions", line),
+        ] {
+            let body = json!({"cmd": name, "params": params});
+            self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
+        }
     }
 
     /// The browser's messages since they were last asked for.
