@@ -67,7 +67,7 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 check: ## Run every check: those of .ci/run, contract and browser.
 	@exec .ci/run --all
 
-bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md (docs/bench.md).
+bench: ## Measure the service on this machine, in about five minutes, and write its goals into docs/performance.md.
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson (a minute and a build).
@@ -82,10 +82,10 @@ ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md
 cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md; half a minute, and that build).
 	@scripts/setup && exec $(figures) cache_ladder -- $(ARGS)
 
-course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
+course: ## Carry out the exercises of docs/tutorial.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)
 
-size: ## Count the code by room beside the budgets (scripts/size).
+size: ## Count the code by module beside the budgets (scripts/size).
 	@exec scripts/size $(ARGS)
 
 deny: ## Check the licences, sources and advisories of the dependencies; before a release.

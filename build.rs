@@ -20,7 +20,7 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
 ];
 
 /// Documents that the board leads to.
-const DOCUMENTS: [&str; 2] = ["docs/alarms.md", "docs/reconcile.md"];
+const DOCUMENTS: [&str; 2] = ["docs/operate.md", "docs/reconcile.md"];
 
 /// Place of the assets' path in the pages.
 const PLACEHOLDER: &str = "{{assets}}";

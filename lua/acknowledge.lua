@@ -2,18 +2,19 @@
 -- Takes entries off a group's pending list, and counts their orders as written.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
--- KEYS[2]  lane  HASH    epoch, number of orders that were ever written in the lane, and the one that was acknowledged last
+-- KEYS[2]  lane  HASH    epoch, number of orders ever written in the lane, and the order that was acknowledged last
 -- ARGV[1]  group
 -- ARGV[2]  epoch in which the entries were read
--- ARGV[3]  an order that Postgres has now, or ''; by this a Postgres that went back is known
+-- ARGV[3]  an order that Postgres has now, or ''; a Postgres that lacks it later has gone back in time
 -- ARGV[4]  its coupon, or ''
--- ARGV[5..] entry id, number of its orders that the lane has counted as promised; as often as there are entries
+-- ARGV[5..] for each entry its id, and the number of its orders that the lane has counted as accepted (0 for an entry
+--           that is lost or can't be read)
 --
--- Replies  number of orders that are counted as written by this call; -1 if the lane has another epoch, and then nothing
---          has changed: Redis may have other entries under the same ids
+-- Replies  number of orders that this call has counted as written; -1 if the lane has another epoch, because Redis may
+--          have other entries under the same ids: nothing has changed then
 --
--- Cost: O(1) for each entry. An entry that is no longer pending has been acknowledged before, or was taken off the list
--- by another step: its orders aren't counted. May run on a full Redis: the script frees memory.
+-- Cost: O(1) for each entry. An entry that isn't pending has been acknowledged before, or another step took it off the
+-- list: its orders aren't counted again. May run on a full Redis, because the script frees memory.
 
 local log, lane = KEYS[1], KEYS[2]
 local group, epoch, last, last_of = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -3,22 +3,22 @@
 -- KEYS[1]  coupon  HASH  the sale
 -- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- KEYS[3]  shard   HASH  shard of the user, user id -> order id of the live claim
--- ARGV[1]  epoch that the caller believes in
--- ARGV[2]  shards that the caller believes in
+-- ARGV[1]  epoch of the lane, as the caller knows it
+-- ARGV[2]  shards of the sale, as the caller knows them
 -- ARGV[3]  user id
 -- ARGV[4]  order id of the claim
 --
--- Replies  GRANTED     the user is a buyer by this order now
---          HELD        the user has been a buyer by this order before
+-- Replies  GRANTED     the claim has taken a unit, and the user is a buyer by this order
+--          HELD        the user was a buyer by this order already
 --          OTHER       the user is a buyer by another order
 --          NO_UNIT     no unit is left
 --          NOT_LOADED  the sale isn't loaded
 --          STALE       the lane or the sale has another epoch than the caller's, or the sale other shards
---          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
+--          RECOVERING  the lane isn't open on this server: it is recovering or lost, or was opened for another one
 --          LOST        the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
--- Cost: O(1). Neither window nor state of the sale count: the claim was promised while they were right. The order log
--- gets nothing, because the caller writes the order. May run any number of times.
+-- Cost: O(1). Window and state of the sale don't matter: they allowed the claim when it was accepted. Nothing is
+-- appended to the order log, because the caller writes the order. May run any number of times.
 
 local coupon, lane, shard = KEYS[1], KEYS[2], KEYS[3]
 local epoch, shards, user, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -4,25 +4,24 @@
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
 -- KEYS[2]  lane    HASH  epoch, state and replication ID of the lane
 -- ARGV[1]  coupon id
--- ARGV[2]  load id that Postgres has noted
--- ARGV[3]  epoch that the caller believes in
+-- ARGV[2]  id of the load that Postgres has noted
+-- ARGV[3]  epoch of the lane, as the caller knows it
 -- ARGV[4]  revision of the values that follow
 -- ARGV[5]  opens_ms
 -- ARGV[6]  closes_ms
 -- ARGV[7]  total
 -- ARGV[8]  state: active, paused or ended
--- ARGV[9]  channel that is told when there are more units
+-- ARGV[9]  channel on which added units are announced
 --
 -- Replies  APPLIED  the sale has these values now
---          PRESENT  the sale had this revision or a newer one, and has not been touched
---          LOADING  the sale has not been opened yet, and has not been touched
---          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
---                   has lost data
+--          PRESENT  the sale had this revision or a newer one; nothing has changed
+--          LOADING  the sale has not been opened yet; nothing has changed
+--          MISSING  the sale isn't there, or is another load's than the noted one: Redis has lost data
 --          STALE    the lane or the sale has another epoch than the caller's
---          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
+--          RECOVERING  the lane isn't open on this server: it is recovering or lost, or was opened for another one
 --
--- Cost: O(1). The values are absolute, so the script may run any number of times, in any order, and skip revisions.
--- One write, which a full Redis lets through: a sale can always be paused.
+-- Cost: O(1). The values are absolute, so the script may run any number of times, in any order, and skip revisions. May
+-- run on a full Redis: a sale can always be paused.
 
 local coupon, lane = KEYS[1], KEYS[2]
 local coupon_id, noted_load_id, epoch, revision = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -41,7 +40,7 @@ if tonumber(sale[4]) >= tonumber(revision) then return 'PRESENT' end
 
 local more = total - sale[5]
 local stock = string.format('%d', sale[6] + more)
--- This ends the memory of processes that the sale was sold out.
+-- A new count ends what processes remember of a sold-out sale.
 local additions = string.format('%d', (sale[7] or 0) + (more > 0 and 1 or 0))
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,

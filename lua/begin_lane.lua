@@ -3,10 +3,10 @@
 -- KEYS[1]  lane  HASH  epoch, state, replication ID and counts of the lane
 -- ARGV[1]  epoch of the lane
 -- ARGV[2]  id of the installation
--- ARGV[3]  life of its Postgres, or '' if that is unknown
+-- ARGV[3]  incarnation of its Postgres, or '' if that is unknown
 --
--- Replies  epoch that the lane has now: the caller's, or the one that it had before; 0 if the lane belongs to another
---          installation, and then nothing has changed
+-- Replies  epoch of the lane: the caller's, or the one that it had before; 0 if the lane belongs to another
+--          installation: nothing has changed then
 --
 -- Cost: O(1), and INFO. Only for a lane that Postgres has not noted as begun: anywhere else a missing epoch is a loss.
 

@@ -1,11 +1,11 @@
 -- Counts one sale at one moment, for the law of conservation: total = stock + buyers.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2..] all shards of its buyers; HASH, user id -> order id, and one sentinel in each
+-- KEYS[2..] all shards of its buyers; HASH, user id -> order id, and a sentinel in each
 -- ARGV     none
 --
--- Replies  number of buyers, shards that are missing, total, stock, state, revision, epoch, opens_ms, closes_ms, returns,
---          load; all but the first two are nil when there is no such sale
+-- Replies  number of buyers, number of missing shards, total, stock, state, revision, epoch, opens_ms, closes_ms,
+--          returns, load; all but the first two are nil when there is no such sale
 --
 -- Cost: O(shards), however many buyers are in them. Reads only.
 

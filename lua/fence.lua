@@ -1,31 +1,31 @@
 #!lua flags=allow-oom
--- Closes a lane: from now on every script that sells or returns units refuses. Begins its order log if that is missing.
+-- Closes a lane: from now on every script that sells or releases units refuses. Begins a missing order log.
 --
--- KEYS[1]  lane  HASH    epoch, state, replication ID and counts of the lane, and what Postgres has to have
+-- KEYS[1]  lane  HASH    epoch, state, replication ID and counts of the lane, and marks of what Postgres has to have
 -- KEYS[2]  log   STREAM  the order log of the lane
--- KEYS[3]  aside         a key of another type that stands in the place of the log gets this name
+-- KEYS[3]  aside         new name of a key of another type that stands in the place of the log
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  id of the installation
--- ARGV[3]  life of its Postgres, or '' if that is unknown
+-- ARGV[3]  incarnation of its Postgres, or '' if that is unknown
 -- ARGV[4]  group of the log
--- ARGV[5]  1 if an operator has decided which store is right: what Postgres has to have begins anew
+-- ARGV[5]  1 if an operator has decided which store is right: then the marks are removed
 --
 -- Replies  FENCED    the lane is recovering under this epoch
 --          LOST      the same; the lane or its log wasn't there
 --          MOVED     the same, and a key of another type was moved aside
---          AHEAD     the lane has this epoch or a newer one: another process recovers it, or Postgres went back in time
+--          AHEAD     the lane has this epoch or a newer one: another process recovers it, or Postgres went back
 --          OTHER     the lane belongs to another installation; nothing has changed
 --
--- Cost: O(1), and INFO. One write covers all sales of the lane, also those that will be there later. From here on the
--- scripts take this server for the approved one: each compares its replication ID with that of the lane, which is another
--- one after a restart, a resynchronisation and a promotion. May run on a full Redis. A lane, or a count, that can't be read
--- is removed: as if Redis had lost it. A log that begins anew has nothing to be written. The key that stood in its place
--- may be of worth to the program that wrote it, so it is kept.
+-- Cost: O(1), and INFO. One write covers all sales of the lane, even those that are loaded later. From here on the
+-- scripts take this server for the approved one: each compares its replication ID with the lane's, and a restart, a
+-- resynchronisation or a promotion changes the server's. A lane or a count that can't be read is removed, as if Redis
+-- had lost it. A log that begins anew has no order to be written. The key that stood in its place is kept, because it
+-- may be of worth to the program that wrote it. May run on a full Redis.
 
 local lane, log, aside = KEYS[1], KEYS[2], KEYS[3]
 local epoch, installation, life, group, is_decided = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
-local COUNTS = { 'promised', 'written', 'second', 'used' }
+local COUNTS = { 'accepted', 'written', 'second', 'used' }
 
 local owner = redis.pcall('HGET', lane, 'installation')
 if type(owner) == 'string' and owner ~= installation then return 'OTHER' end
@@ -45,7 +45,7 @@ local log_type = redis.call('TYPE', log).ok
 local is_other = log_type ~= 'stream' and log_type ~= 'none'
 if is_other then redis.call('RENAME', log, aside) end
 if log_type ~= 'stream' then
-  redis.call('HSET', lane, 'written', redis.call('HGET', lane, 'promised') or '0')
+  redis.call('HSET', lane, 'written', redis.call('HGET', lane, 'accepted') or '0')
 end
 -- From the log's start: an acknowledged entry is in Postgres and is recognised there. It is acknowledged once more.
 local created = redis.pcall('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Takes orders off their users' lists of unpaid orders.
 --
--- KEYS[1]  unpaid  HASH  user id -> order ids of their unpaid orders, a space between two
--- ARGV[1..] user id, order id; as often as there are orders
+-- KEYS[1]  unpaid  HASH  user id -> ids of the user's unpaid orders, separated by spaces
+-- ARGV[1..] user id and order id of each order
 --
--- Replies  number of orders that stood on such a list
+-- Replies  number of orders that were on such a list
 --
--- Cost: O(orders on these lists), O(1) where the bound is off. May run any number of times: an order that is on no
--- list changes nothing. May run on a full Redis: the script frees more memory than it takes.
+-- Cost: O(orders on these lists), O(1) where the bound is off. May run any number of times: an order that is on no list
+-- changes nothing. May run on a full Redis: the script frees more memory than it takes.
 
 local unpaid = KEYS[1]
 

@@ -9,16 +9,16 @@
 -- ARGV[5]  revision
 -- ARGV[6]  epoch
 -- ARGV[7]  number of shards
--- ARGV[8]  state that it will open in: active, paused or ended
+-- ARGV[8]  state that the sale will open in: active, paused or ended
 --
 -- Replies  a code, and load id and shards of the sale that is there now
 --   LOADING  the load is the caller's, or an earlier one that has not been opened yet
---   OPEN     an earlier load has been opened before, and has not been touched: the caller's if Postgres has noted that one
---   CLOSED   the lane is closed, or has another epoch than the caller's; with '' and ''
+--   OPEN     an earlier load has been opened; nothing has changed. It is ours if Postgres has noted it
+--   CLOSED   the lane isn't open on this server under the caller's epoch; with '' and ''
 --
--- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. Only open_sale.lua ends that state,
--- after Postgres has noted the load. So wherever the load is cut off, no claim can precede that note. A load that was
--- cut off under an older epoch is done again.
+-- Cost: O(1). The sale begins in state 'loading', in which the claim script replies that it isn't loaded. Only
+-- open_sale.lua ends that state, after Postgres has noted the load. So wherever the load breaks off, no claim can
+-- precede that note. A load that broke off under an older epoch is done again.
 
 local coupon, lane = KEYS[1], KEYS[2]
 local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =

@@ -3,16 +3,16 @@
 -- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
 -- KEYS[2]  lane    HASH  state and replication ID of the lane
 -- KEYS[3..] some of its shards; HASH, user id -> order id
--- ARGV[1]  load id that the caller goes on with
+-- ARGV[1]  id of the load that the caller goes on with
 --
 -- Replies  MADE     the shards are there
---          PRESENT  the sale has been opened before, with all of its shards, and has not been touched
---          MISSING  the sale isn't there, or is the work of another load, and has not been touched
---          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
+--          PRESENT  the sale has been opened before, with all of its shards; nothing has changed
+--          MISSING  the sale isn't there, or is another load's; nothing has changed
+--          RECOVERING  the lane isn't open on this server: it is recovering or lost, or was opened for another one
 --
--- Cost: O(shards named here); the caller names few enough that no other client waits long. Each shard gets the
--- sentinel '-', by which claim.lua tells an empty shard from one that Redis has lost. So no shard may be made in an
--- open sale: that would hide a loss. Until then the script may run any number of times.
+-- Cost: O(shards named here); the caller names so few that no other client waits long. Each shard gets the sentinel
+-- '-', by which claim.lua tells an empty shard from one that Redis has lost. So no shard may be made in an open sale:
+-- that would hide a loss. Until the sale is open, the script may run any number of times.
 
 local coupon, lane = KEYS[1], KEYS[2]
 local load_id = ARGV[1]

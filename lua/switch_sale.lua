@@ -1,24 +1,24 @@
--- Replaces a sale by one that has been built from Postgres, with its own shards of buyers.
+-- Replaces a sale by one that was built from Postgres, with its own shards of buyers.
 --
 -- KEYS[1]  lane    HASH  epoch and state of the lane
 -- KEYS[2]  coupon  HASH  the sale
--- KEYS[3..] the shards that it has, whose place the new ones take; they are removed
+-- KEYS[3..] its old shards, which are removed
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  opens_ms
 -- ARGV[3]  closes_ms
 -- ARGV[4]  stock
 -- ARGV[5]  total
 -- ARGV[6]  state: active, paused or ended
--- ARGV[7]  load id that Postgres has noted
+-- ARGV[7]  id of the load that Postgres has noted
 -- ARGV[8]  revision
--- ARGV[9]  shards, as the new buyers have them
+-- ARGV[9]  the new shards
 --
 -- Replies  SWITCHED  the sale is the one that was built
 --          FENCED    another recovery has begun, or this one is over; nothing has changed
 --
--- Cost: O(shards named here); their memory is freed beside. The new shards are complete before, and no claim can have
--- come in between, because the lane is recovering. The epoch in the names of the shards keeps those of two recoveries
--- apart.
+-- Cost: O(shards named here); their memory is freed in the background. The new shards are complete before this call,
+-- and no claim can have come in between, because the lane is recovering. The names of the new shards carry the epoch,
+-- which keeps the shards of two recoveries apart.
 
 local lane, coupon = KEYS[1], KEYS[2]
 local epoch, opens_ms, closes_ms, stock, total = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

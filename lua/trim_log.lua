@@ -1,21 +1,20 @@
 -- Trims the order log up to the first entry that some group still needs.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
--- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
+-- KEYS[2]  lane  HASH    numbers of orders ever accepted and written in the lane
 -- ARGV[1]  group whose entries the lane counts
 --
 -- Replies  number of entries removed, and number of orders by which the count of written ones was corrected
 --
--- Cost: O(groups) plus the entries removed, at most some 10,000 a call (the bound of '~').
--- Never MAXLEN, which drops unread entries. The limit is read and used in one step, so no entry is
--- delivered in between. When no entry is left for the group, all promised orders have to be written. Those that aren't
--- were lost with their entries; the caller raises the alarm, and without the correction they would count as backlog
--- for ever.
+-- Cost: O(groups) plus the entries removed, at most some 10,000 a call (the bound of '~'). Never MAXLEN, which drops
+-- unread entries. The limit is read and used in one step, so no entry is delivered in between. When the group has no
+-- entry left, all accepted orders have to be written. Those that aren't were lost with their entries: the caller raises
+-- the alarm, and the correction keeps them from counting as backlog for ever.
 
 local log, lane = KEYS[1], KEYS[2]
 local counted_group = ARGV[1]
 
--- XINFO GROUPS answers a flat list of names and values for each group.
+-- XINFO GROUPS returns a flat list of names and values for each group.
 local function fields(flat)
   local map = {}
   for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
@@ -31,7 +30,7 @@ local function older(a, b)
 end
 
 local function correct()
-  local counts = redis.call('HMGET', lane, 'promised', 'written')
+  local counts = redis.call('HMGET', lane, 'accepted', 'written')
   local unaccounted = (counts[1] or 0) - (counts[2] or 0)
   if unaccounted ~= 0 then redis.call('HINCRBY', lane, 'written', string.format('%d', unaccounted)) end
   return unaccounted

@@ -17,8 +17,8 @@ CREATE TABLE settings (
 );
 INSERT INTO settings DEFAULT VALUES;
 
--- Tells a restored cluster, a promoted standby and a database made anew from the one before. NULL where a managed service
--- doesn't let us look.
+-- Changes when the cluster is restored, when a standby is promoted, and when the database is made anew. NULL where a
+-- managed service doesn't let us look.
 CREATE FUNCTION life_of_postgres() RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT system_identifier FROM pg_control_system())

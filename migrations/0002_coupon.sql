@@ -72,11 +72,11 @@ CREATE TABLE flash_sales (
     opens_at         timestamptz NOT NULL,
     closes_at        timestamptz NOT NULL,
     total            bigint      NOT NULL,
-    -- Live orders written so far. Redis sells; this is the second lock on the same door.
+    -- Live orders written so far. Redis decides about claims; this is the second check that no unit too many is sold.
     sold             bigint      NOT NULL DEFAULT 0,
     -- Set before the first claim is possible. Loaded here and missing in Redis means: Redis has lost data.
     loaded_at        timestamptz,
-    -- Names that load: the sale in Redis carries it too. Another one there was never noted here.
+    -- Id of that load, which the sale in Redis has, too. A sale there with another id was never noted here.
     load_id          text,
     -- The newest revision that Redis is known to have. Only grows, and stays behind the coupon's own while a change is on
     -- its way.
@@ -96,7 +96,7 @@ CREATE TABLE flash_sales (
     CONSTRAINT flash_sales_archived_after_loaded CHECK (archived_at IS NULL OR loaded_at IS NOT NULL),
     CONSTRAINT flash_sales_removed_after_archived CHECK (removed_at IS NULL OR archived_at IS NOT NULL)
 );
--- What the passes look for: the sales that Redis holds, those it will need, and those it still has to forget.
+-- What the jobs look for: the sales that Redis holds, those it will need, and those it still has to forget.
 CREATE INDEX flash_sales_in_redis ON flash_sales (coupon_id) WHERE loaded_at IS NOT NULL AND archived_at IS NULL;
 CREATE INDEX flash_sales_to_load ON flash_sales (opens_at) WHERE loaded_at IS NULL;
 CREATE INDEX flash_sales_to_remove ON flash_sales (coupon_id) WHERE archived_at IS NOT NULL AND removed_at IS NULL;

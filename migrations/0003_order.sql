@@ -26,7 +26,7 @@ CREATE TABLE orders (
     paid_at       timestamptz,
     redeemed_at   timestamptz,
     cancelled_at  timestamptz,
-    -- Words of the staff that has ended the time to pay.
+    -- Reason for which the staff has ended the time to pay.
     cancel_reason text,
     expired_at    timestamptz,
     refunding_at  timestamptz,
@@ -49,9 +49,12 @@ CREATE TABLE orders (
 -- One live order for each buyer of a flash coupon ...
 CREATE UNIQUE INDEX orders_flash_one_live ON orders (coupon_id, user_id)
     WHERE kind = 'flash' AND status IN ('unpaid', 'paid', 'redeemed', 'refunding');
--- ... and one unpaid order for each buyer of a regular one.
+-- ... one unpaid order for each buyer of a regular one ...
 CREATE UNIQUE INDEX orders_regular_one_unpaid ON orders (coupon_id, user_id)
     WHERE kind = 'regular' AND status = 'unpaid';
+-- ... and, of a regular one that costs nothing, one that isn't redeemed: a repeated claim must not take another.
+CREATE UNIQUE INDEX orders_regular_one_free ON orders (coupon_id, user_id)
+    WHERE kind = 'regular' AND status = 'paid' AND pay_cents = 0;
 -- "My orders", newest first.
 CREATE INDEX orders_of_user ON orders (user_id, id);
 -- What the expiry looks for.
@@ -60,9 +63,9 @@ CREATE INDEX orders_due ON orders (pay_by) WHERE status = 'unpaid';
 CREATE INDEX orders_of_coupon ON orders (coupon_id, status, id);
 CREATE INDEX orders_of_status ON orders (status, id);
 
--- Whether a user has so many closed orders of a coupon behind the given order id. Claims of one user on one coupon are
--- counted one after the other until the end of their transactions: each sees the orders of those before it, because a
--- query of a volatile function has a snapshot of its own.
+-- Whether a user has at least `most` closed orders of a coupon with ids greater than `behind`. A transaction that asks
+-- this makes others wait that ask for the same user and coupon, until it ends. So each sees the orders of those before
+-- it, because a query of a volatile function has a snapshot of its own.
 CREATE FUNCTION has_closed_orders(of_user bigint, of_coupon bigint, behind bigint, most bigint) RETURNS boolean
     LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -98,15 +101,15 @@ CREATE TABLE redemptions (
 -- closes the order, so neither can be without the other.
 CREATE TABLE stock_returns (
     order_id   bigint      NOT NULL,
-    -- 'unit': a unit comes back, and with it the buyer's place among unpaid orders.
-    -- 'place': only that place, because the order was paid.
+    -- 'unit': a unit comes back, and the order leaves its user's list of unpaid ones.
+    -- 'place': the order only leaves that list, because it was paid.
     what       text        NOT NULL DEFAULT 'unit' CHECK (what IN ('unit', 'place')),
     coupon_id  bigint      NOT NULL,
     user_id    bigint      NOT NULL,
     done_at    timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    -- An order gives back one unit in its life.
+    -- An order returns one unit in its life.
     CONSTRAINT stock_returns_once PRIMARY KEY (order_id, what),
     CONSTRAINT stock_returns_order FOREIGN KEY (order_id) REFERENCES orders (id)
 );

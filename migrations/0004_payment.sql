@@ -50,7 +50,7 @@ CREATE TABLE payments (
 CREATE UNIQUE INDEX payments_one_for_order ON payments (order_id)
     WHERE refund_reason IS NULL OR refund_reason = 'asked_for';
 CREATE INDEX payments_of_order ON payments (order_id);
--- What the pass over refunds looks for.
+-- What the job over refunds looks for.
 CREATE INDEX payments_refunding ON payments (refund_asked_at, id) WHERE status = 'refunding';
 CREATE INDEX payments_refunding_here ON payments (id) WHERE status = 'refunding' AND gateway = 'in_process';
 CREATE INDEX payments_to_look_at ON payments (next_look_at) WHERE status = 'held';
@@ -62,8 +62,8 @@ CREATE TABLE opened_payments (
     id                 bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id           bigint      NOT NULL,
     method             text        NOT NULL CHECK (method IN ('balance', 'alipay', 'wechat')),
-    -- A payment that the gateway has closed is opened anew for a payer who comes back: its number among those of the order
-    -- and method. The row names the payment that is open, or that will be.
+    -- Number of this payment among those of its order and method: if the gateway has closed a payment, another one is
+    -- opened for a payer who comes back. The row names the payment that is open, or that will be.
     number             integer     NOT NULL DEFAULT 1,
     amount_cents       bigint      NOT NULL CHECK (amount_cents >= 0),
     currency           text        NOT NULL,

@@ -12,8 +12,8 @@ CREATE TABLE lanes (
     -- Time and reason of the last closure.
     closed_at  timestamptz,
     reason     text,
-    -- The store that an operator believes in the next recovery. NULL: Redis is believed about promises, and Postgres about
-    -- what it has.
+    -- The store that an operator believes in the next recovery. NULL: Redis is believed about accepted claims, and
+    -- Postgres about what it has.
     trusts     text CHECK (trusts IN ('redis', 'postgres')),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
@@ -36,12 +36,12 @@ CREATE TABLE recoveries (
     buyers           bigint,
     -- Buyers that only Redis knew, and that became orders.
     harvested        bigint,
-    -- Promises of living processes that neither store had.
+    -- Claims that living processes had accepted and neither store had.
     receipts         bigint,
     -- Living processes that handed none in within the time: their number and names.
     absent           bigint,
     absent_processes text[],
-    -- Promises, at least, that neither a store nor a living process knew. None where that can't be known.
+    -- Accepted claims, at least, that neither a store nor a living process knew. None where that can't be known.
     unknown          bigint,
     -- Claims that can't be kept, by user and order: a list of objects.
     lost             jsonb       NOT NULL DEFAULT '[]',
@@ -57,12 +57,12 @@ CREATE INDEX recoveries_unsettled ON recoveries (id) WHERE settled_at IS NULL AN
 CREATE INDEX recoveries_unfinished ON recoveries (id) WHERE opened_at IS NULL;
 CREATE INDEX recoveries_settled ON recoveries (id) WHERE settled_at IS NOT NULL;
 
--- Processes that promise claims, for as long as they say that they live.
+-- Processes that accept claims, for as long as they say that they live.
 CREATE TABLE processes (
     process text        PRIMARY KEY,
     beat_at timestamptz NOT NULL DEFAULT now()
 );
--- What living processes have promised and Postgres doesn't have, handed in when a lane is closed.
+-- What living processes have accepted and Postgres doesn't have, handed in when a lane is closed.
 CREATE TABLE receipts (
     order_id   bigint      PRIMARY KEY,
     coupon_id  bigint      NOT NULL,
@@ -80,7 +80,7 @@ CREATE TABLE receipt_hand_ins (
 -- What each comparison of Redis with Postgres found.
 CREATE TABLE reconcile_runs (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    -- Who asked for it: the clock, an administrator over HTTP, or somebody at the command line.
+    -- Who asked for it: the clock, an operator over HTTP, or somebody at the command line.
     asked_by      text        NOT NULL CHECK (asked_by IN ('period', 'api', 'command_line')),
     started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- If its process died on the way, the time at which the next one began.

@@ -19,27 +19,27 @@ CREATE INDEX audit_at ON audit (at);
 CREATE INDEX audit_of_action ON audit (action, id);
 CREATE INDEX audit_of_subject ON audit (subject_id, id);
 
--- What a pass of the workers could not deal with, although both stores answered: put aside, so that everything else goes
+-- What a job of the workers could not deal with, although both stores answered: put aside, so that everything else goes
 -- on, and tried again less and less often. Kept here, so that all processes know of it.
 CREATE TABLE postponed (
     -- Names the row to an operator; newer rows have larger ones.
     id          bigint      GENERATED ALWAYS AS IDENTITY,
-    pass        text        NOT NULL,
+    job        text        NOT NULL,
     -- An order (expiry, openings), a payment (refunds), or a coupon (all others).
     item        bigint      NOT NULL CHECK (item > 0),
     -- When it failed first, and how often since.
     since       timestamptz NOT NULL DEFAULT now(),
     tries       bigint      NOT NULL DEFAULT 1 CHECK (tries > 0),
-    -- The pass leaves it alone until then.
+    -- The job leaves it alone until then.
     next_try_at timestamptz NOT NULL,
     -- What the last try came upon.
     error       text        NOT NULL,
     updated_at  timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT postponed_once PRIMARY KEY (pass, item),
+    CONSTRAINT postponed_once PRIMARY KEY (job, item),
     CONSTRAINT postponed_id UNIQUE (id)
 );
 -- What is due, the one that has waited longest first.
-CREATE INDEX postponed_due ON postponed (pass, next_try_at);
+CREATE INDEX postponed_due ON postponed (job, next_try_at);
 
 -- What waits for a person, in one shape. Within a kind, newer things have larger ids; `about` chooses the advice.
 CREATE VIEW waiting AS
@@ -79,7 +79,7 @@ CREATE VIEW waiting AS
     FROM payments WHERE status = 'refunding'
     UNION ALL
     SELECT 'postponed', id, since,
-           pass || ': ' || CASE
-               WHEN pass IN ('expiry', 'openings') THEN 'order ' WHEN pass = 'refunds' THEN 'payment '
-               ELSE 'coupon ' END || item || ' has failed ' || tries || ' times: ' || error, pass || ' ' || item
+           job || ': ' || CASE
+               WHEN job IN ('expiry', 'openings') THEN 'order ' WHEN job = 'refunds' THEN 'payment '
+               ELSE 'coupon ' END || item || ' has failed ' || tries || ' times: ' || error, job || ' ' || item
     FROM postponed;

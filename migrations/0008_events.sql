@@ -23,8 +23,8 @@ ALTER TABLE events ALTER claims SET STORAGE EXTERNAL;
 -- is the exception: it notes a batch, and the sales that it has sold out, in one statement (`events/mod.rs`). So no trigger
 -- stands at what it writes.
 
--- `move` grows along each way of an order: a reader drops what it has passed. An order that costs nothing is paid in the
--- transaction of its claim, which tells that by its price.
+-- `move` grows along each way of an order, so a reader can drop events that come late. An order that costs nothing is
+-- paid in the transaction of its claim. That payment has no event: the price in the claim's event tells of it.
 CREATE FUNCTION note_order() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.status <> OLD.status AND OLD.created_at <> now() THEN
@@ -36,7 +36,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- One condition: Postgres prepares each for each statement, for 5 microseconds.
+-- Only one condition: Postgres prepares each condition for each statement, which takes 5 microseconds.
 CREATE TRIGGER orders_note AFTER UPDATE OF status ON orders FOR EACH ROW
     WHEN (current_setting('flash_sale.events', true) = 'on') EXECUTE FUNCTION note_order();
 

@@ -44,61 +44,58 @@ use crate::operator::retention::Retention;
 use crate::order::closed::ClosedOrders;
 use crate::order::discard::DeadLetters;
 use crate::order::expiry::Expiry;
-use crate::order::give_back::pass::StockReturns;
 use crate::order::moves::OrderMoves;
+use crate::order::release::job::StockReturns;
 use crate::order::waiters::OrderWaiters;
 use crate::order::write::Orders;
 use crate::payment::Payments;
 use crate::payment::gateway::Checkout;
 use crate::recovery::apart;
-use crate::recovery::keeper::{self, Keeper};
+use crate::recovery::leader::{self, Leader};
 use crate::recovery::reconcile::gauges::Numbers;
-use crate::recovery::reconcile::pass::Reconciler;
+use crate::recovery::reconcile::job::Reconciler;
 use crate::recovery::retry::Retries;
 use crate::store::Stores;
 use crate::store::audit::Audit;
 use crate::store::durability::Durability;
 use crate::store::fleet::Fleet;
 use crate::store::installation;
+use crate::store::job::Job;
 use crate::store::locks::reentrant_locks;
-use crate::store::pass::Pass;
 use crate::store::postponed::Postponed;
 
-/// The service. Both doors hold it by `Arc`.
+/// The service. HTTP and the worker share it by `Arc`.
 pub struct App {
     /// Takes claims: the path that has to be fast.
     pub claims: Claims,
     /// Tells the outcome of claims.
     pub claim_statuses: ClaimStatuses,
-    /// Follows single claims: the API and the worker note what they did.
+    /// Steps of single claims, as the API and the worker have noted them.
     pub traces: Arc<Traces>,
-    /// Live states of sales.
     pub live: LiveSales,
-    /// All that an operator looks at.
+    /// Everything that an operator watches.
     pub board: Board,
-    /// Tells the board of all processes the counts of this one.
+    /// Reports the counts of this process to the boards of all processes.
     pub presence: Presence,
-    /// Storms of a demo.
     pub storms: Storms,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
-    /// Changes coupons.
     pub coupon_changes: Arc<CouponChanges>,
     /// Loads sales into Redis.
     pub loader: Arc<Loader>,
-    /// Level at which claims are confirmed.
+    /// Whether each Redis can keep the level at which claims are confirmed.
     pub durability: Fleet<Arc<Durability>>,
     /// Epochs of the lanes, and whether they are open.
     pub lanes: Arc<LaneStates>,
     /// Close and recover lanes.
-    pub keepers: Fleet<Keeper>,
-    /// Claims that this process has promised.
+    pub leaders: Fleet<Leader>,
+    /// Claims that this process has accepted and not yet seen in Postgres.
     pub receipts: Arc<ReceiptBook>,
-    /// Hands them in.
+    /// Hands in these receipts when a lane is closed.
     pub hand_in: HandIn,
     /// Removes sales that are over from Redis.
     pub archive: Archive,
-    /// Memories of sales.
+    /// What this process remembers of sales: which are sold out, and the orders of their buyers.
     pub memories: Fleet<Memories>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
@@ -106,23 +103,20 @@ pub struct App {
     pub order_moves: OrderMoves,
     /// Takes payments and refunds them.
     pub payments: Payments,
-    /// Expires orders.
     pub expiry: Expiry,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
-    /// Tries dead letters again.
+    /// Retries dead letters.
     pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
-    /// Changes that the staff has made.
     pub audit: Audit,
-    /// What other systems are told.
+    /// Events for other systems.
     pub feed: Feed,
     /// What waits for a person.
     pub operations: Operations,
     /// Deletes old records.
     pub retention: Retention,
-    /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
     pub locks: Fleet<ReentrantLocks>,
@@ -132,13 +126,11 @@ pub struct App {
     pub backlog: Arc<Backlog>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
-    /// Looks the operator's numbers up.
+    /// Reads the operator's numbers from both stores.
     pub numbers: Numbers,
     /// Compares the stores, and keeps the record.
     pub reconciler: Reconciler,
-    /// Tells the time.
     pub clock: Clock,
-    /// Counters of the service.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
     pub shutdown: Shutdown,
@@ -146,31 +138,32 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that follow the master of each Redis, watch the backlog, listen for units that come back, and keep the
-/// service's own memory in bounds.
+/// Starts the tasks that each process has, whatever its roles. They follow the master of each Redis, lead the lanes,
+/// hand in receipts, watch the backlog and the durability, report to the board, listen for units that come back, and
+/// keep the memory of the process in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { fleet, keys, .. } = &app.stores;
     for (server, redis) in fleet.each().enumerate() {
         redis.follow_master(&app.shutdown);
         let memories = app.memories.at(server).clone();
         listener::listen(redis.clone(), keys, memories, &app.shutdown);
-        let keep = move |app: Arc<App>| async move { app.keepers.at(server).tick().await };
-        repeat(app, keeper::TICK, keep);
+        let keep = move |app: Arc<App>| async move { app.leaders.at(server).tick().await };
+        repeat(app, leader::TICK, keep);
     }
-    repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
-    repeat(app, keeper::TICK, |app| async move { app.hand_in_pass().await });
+    repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_job().await });
+    repeat(app, leader::TICK, |app| async move { app.hand_in_job().await });
     repeat(app, limits::RECEIPT_LOOK_PERIOD, |app| async move { app.receipts_look().await });
-    repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
-    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_pass().await });
-    repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
+    repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_job().await });
+    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_job().await });
+    repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_job().await });
 }
 
-/// Runs a pass once a period until the service stops. A pass that still hangs in a store then is given up, as if the
-/// process had died in it.
+/// Runs a job again and again, `period` after its last run, until the service stops. A run that hangs in a store then
+/// is given up after [`limits::DOOR_DRAIN_MAX`], as if the process had died in it.
 pub fn repeat<F>(
     app: &Arc<App>,
     period: Duration,
-    pass: impl Fn(Arc<App>) -> F + Send + 'static,
+    job: impl Fn(Arc<App>) -> F + Send + 'static,
 ) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send,
@@ -184,7 +177,7 @@ where
             };
             tokio::select! {
                 () = drained => {}
-                () = pass(app.clone()) => {}
+                () = job(app.clone()) => {}
             }
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -196,27 +189,28 @@ where
 
 impl App {
     /// Counts the accepted claims that wait to be written. While Redis doesn't answer, the last count holds.
-    pub async fn backlog_pass(&self) {
+    pub async fn backlog_job(&self) {
         if let Ok(orders) = self.backlog.look().await {
             self.metrics.backlog.set(orders as f64);
         }
     }
 
-    /// Tells the board the counts of this process. While Redis doesn't answer, the board says that the process is silent.
-    pub async fn presence_pass(&self) {
-        if let Err(error) = self.presence.pass().await {
+    /// Reports the counts of this process to the board. While Redis doesn't answer, the board shows the process as
+    /// silent.
+    pub async fn presence_job(&self) {
+        if let Err(error) = self.presence.run_once().await {
             tracing::debug!(%error, "the counts of this process can't be told");
         }
     }
 
-    /// Hands in what this process has promised in lanes that were closed, and drops what is committed.
-    pub async fn receipts_pass(&self) {
-        self.hand_in_pass().await;
+    /// Hands in the receipts of this process for lanes that were closed, and drops those whose claims are committed.
+    pub async fn receipts_job(&self) {
+        self.hand_in_job().await;
         self.receipts_look().await;
     }
 
-    /// The first part, which waits for no Redis.
-    async fn hand_in_pass(&self) {
+    /// The first part, which needs no Redis.
+    async fn hand_in_job(&self) {
         if let Err(error) = self.hand_in.tick().await {
             tracing::debug!(%error, "the receipts can't be handed in yet");
         }
@@ -229,12 +223,12 @@ impl App {
         self.metrics.receipts_dropped.absolute(self.receipts.dropped());
     }
 
-    /// Hands in the last receipts of a process that has finished its requests, and tells the others that it ends: no
-    /// recovery waits for it, and another process keeps the lanes.
+    /// Hands in the last receipts of a process that has finished its requests, and tells the others that it ends. So no
+    /// recovery waits for it, and another process becomes the leader at once.
     pub async fn leave(&self) {
         let left = async {
-            self.hand_in_pass().await;
-            let given_up = join_all(self.keepers.each().map(Keeper::give_up));
+            self.hand_in_job().await;
+            let given_up = join_all(self.leaders.each().map(Leader::give_up));
             let (_, _, _) = tokio::join!(given_up, self.hand_in.leave(), self.presence.leave());
         };
         if tokio::time::timeout(limits::LEAVE_MAX, left).await.is_err() {
@@ -244,14 +238,14 @@ impl App {
         }
     }
 
-    /// Counts a run of a pass that broke off.
-    pub fn count_failure(&self, pass: Pass) {
-        self.metrics.count_pass_failures(pass.name(), 1);
+    /// Counts a run of a job that has failed.
+    pub fn count_failure(&self, job: Job) {
+        self.metrics.count_job_failures(job.name(), 1);
     }
 
-    /// Looks at what each Redis keeps, and tells by gauges what /readyz tells in words.
-    pub async fn durability_pass(&self) {
-        let looks = join_all(self.durability.each().map(|of_server| of_server.pass())).await;
+    /// Checks what each Redis can keep, and sets gauges to what /readyz says in words.
+    pub async fn durability_job(&self) {
+        let looks = join_all(self.durability.each().map(|of_server| of_server.run_once())).await;
         let is_good = |(of_server, looked): (&Arc<Durability>, &RedisResult<()>)| {
             looked.is_ok() && of_server.report().1.is_none() && of_server.server_fault().is_none()
         };
@@ -266,8 +260,9 @@ impl App {
         self.metrics.gauges.replace("durability", gauges);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, and forgets users without a claim in the last time.
-    pub async fn housekeeping_pass(&self) {
+    /// Folds the samples of histograms, learns of new lanes, and forgets sales that no claim has asked about for a
+    /// while.
+    pub async fn housekeeping_job(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
         self.memories.each().for_each(Memories::forget_idle);
@@ -277,7 +272,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer or isn't migrated: lanes and epoch stand only there.
+    /// When Postgres doesn't answer or isn't migrated: only Postgres has the lanes and their epochs.
     pub async fn assemble(
         config: &Config,
         stores: Stores,
@@ -285,7 +280,7 @@ impl App {
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
         let metrics =
-            Arc::new(Metrics::new(ClaimOutcome::codes(), Pass::ALL.into_iter().map(Pass::name))?);
+            Arc::new(Metrics::new(ClaimOutcome::codes(), Job::ALL.into_iter().map(Job::name))?);
         let lanes_now = raise_lanes(config, &stores).await?;
         let stores = installation::spread(stores).await?;
         let Stores { pool, fleet, keys } = stores.clone();
@@ -307,8 +302,8 @@ impl App {
             shutdown.clone(),
         ));
         let closed = ClosedOrders { most: config.closed_orders_max };
-        // A claim that waits for its row isn't confirmed by the script's reply.
-        let promised_memory = match durability.first().level() {
+        // At this level only its row confirms a claim, so orders that the script has named aren't remembered.
+        let accepted_memory = match durability.first().level() {
             Level::Postgres => Duration::ZERO,
             _ => config.sold_out_memory,
         };
@@ -322,7 +317,7 @@ impl App {
             ),
             order_moves: OrderMoves::new(pool, shutdown.clone(), closed),
             memories: fleet.map(|(_, redis)| {
-                let times = (config.sold_out_memory, promised_memory);
+                let times = (config.sold_out_memory, accepted_memory);
                 Memories::new(redis.clone(), stores.keys.clone(), times, shutdown.clone())
             }),
             stores,
@@ -342,7 +337,7 @@ impl App {
     }
 }
 
-/// Parts on which the other capabilities stand.
+/// Parts that the other capabilities are built on.
 struct Base<'a> {
     config: &'a Config,
     stores: Stores,
@@ -385,7 +380,7 @@ impl Base<'_> {
             live,
             presence: self.presence(),
             storms: Storms::new(stores, self.backlog.clone(), shutdown.clone()),
-            keepers: stores.fleet.map(|(server, _)| self.keeper(server)),
+            leaders: stores.fleet.map(|(server, _)| self.leader(server)),
             hand_in: HandIn::new(stores, lanes.clone(), receipts.clone(), process),
             receipts,
             archive: self.archive(),
@@ -435,11 +430,11 @@ impl Base<'_> {
         }
     }
 
-    fn keeper(&self, server: usize) -> Keeper {
+    fn leader(&self, server: usize) -> Leader {
         let (metrics, postponed) = (self.metrics.clone(), self.postponed.clone());
         let measured = (metrics, postponed, self.config.unpaid_orders_max);
         let of = (&self.stores, server);
-        Keeper::new(of, self.lanes.clone(), self.orders.clone(), measured)
+        Leader::new(of, self.lanes.clone(), self.orders.clone(), measured)
     }
 
     fn archive(&self) -> Archive {
@@ -495,7 +490,7 @@ impl Base<'_> {
     }
 }
 
-/// Raises the number of lanes to the setting. Returns the number that holds now.
+/// Raises the number of lanes to the setting, and to at least one for each server. Returns the number that holds now.
 async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
     let asked = config.lanes.unwrap_or(1).max(stores.fleet.lanes_min());
     let lanes = installation::raise_lanes(&stores.pool, asked).await?;

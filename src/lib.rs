@@ -9,10 +9,10 @@
 /// The command line: the only place where things are put together.
 pub mod cli;
 
-/// The door for requests: HTTP in, one call, one reply.
+/// HTTP: a handler takes a request, makes one call, and replies.
 pub mod http;
 
-/// The door for the order log: accepted claims leave Redis and become orders in Postgres.
+/// The worker: accepted claims leave the log in Redis and become orders in Postgres.
 pub mod worker;
 
 /// The assembled service: one field for each capability.
@@ -21,7 +21,7 @@ pub mod app;
 /// The board of an operator, and storms of a demo.
 pub mod demo;
 
-/// The life of an installation: archive, retention, and all that waits for a person.
+/// Upkeep of an installation: archive, retention, and everything that waits for a person.
 pub mod operator;
 
 /// A closed lane is compared with Postgres, built anew where it differs, and opened.
@@ -30,16 +30,16 @@ pub mod recovery;
 /// Payments, refunds and the gateway.
 pub mod payment;
 
-/// Claims: from a request to the script's decision. No Postgres in sight.
+/// Claims: from a request to the script's decision. A claim on a loaded sale touches no Postgres.
 pub mod claim;
 
 /// Orders: from an entry of the log to the end of their life.
 pub mod order;
 
-/// Coupons and their sales: creation, changes, the load into Redis, and its buyers there.
+/// Coupons and their sales: creation, changes, the load into Redis, and the buyers there.
 pub mod coupon;
 
-/// Epochs of the lanes, which are open or recovering; and receipts of what was promised.
+/// Epochs of the lanes, which are open or recovering, and receipts of accepted claims.
 pub mod fence;
 
 /// The order log: accepted claims on their way to Postgres.

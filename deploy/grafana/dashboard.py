@@ -35,8 +35,8 @@ ROWS = [
          [("count(min by (coupon) (flash_sale_conserved) == 0) or vector(0)", "sales")]),
         ("Open dead letters", "none", "Accepted claims that could not become orders.",
          [("max(flash_sale_dead_letters_open)", "letters")]),
-        ("Postponed items", "none", "Orders, payments and coupons that a pass tries again.",
-         [("sum(max by (pass) (flash_sale_postponed_items)) or vector(0)", "items")]),
+        ("Postponed items", "none", "Orders, payments and coupons that a job tries again.",
+         [("sum(max by (job) (flash_sale_postponed_items)) or vector(0)", "items")]),
         ("Payments without an order", "none", "Money that no order can take.",
          [('max(flash_sale_payments_owed{status="held"})', "payments")]),
     ]),
@@ -53,7 +53,7 @@ ROWS = [
     ]),
     ("From claim to row", [
         ("Waiting claims", "short", "Accepted claims that are no rows yet.",
-         [("max(flash_sale_backlog_entries)", "waiting"), ("max(flash_sale_log_pending_entries)", "held by workers"),
+         [("max(flash_sale_backlog_claims)", "waiting"), ("max(flash_sale_log_pending_entries)", "held by workers"),
           ("max(flash_sale_log_unread_entries)", "unread")]),
         ("Age of the oldest", "s", "Grows when no worker writes.",
          [("max(flash_sale_log_oldest_entry_seconds)", "oldest")]),
@@ -85,8 +85,8 @@ ROWS = [
          [(quantile(0.5, "flash_sale_lane_closed_seconds_bucket"), "half")]),
         ("Claims of recoveries", "short", "Orders that only a process or only Redis knew, and claims that could not be kept.",
          [("sum by (outcome) (flash_sale_recovered_claims_total)", "{{outcome}}")]),
-        ("Failures of passes", "cps", "A store that was away, or an item that fails.",
-         [(f"sum by (pass) (rate(flash_sale_pass_failures_total[{RANGE}]))", "{{pass}}")]),
+        ("Failures of jobs", "cps", "A store that was away, or an item that fails.",
+         [(f"sum by (job) (rate(flash_sale_job_failures_total[{RANGE}]))", "{{job}}")]),
     ]),
 ]
 

@@ -4,7 +4,7 @@
 import { html, nothing } from '../vendor/lit-html.js';
 import { chip, deed, icon, panel, table } from './parts.js';
 
-/** Of each problem: its section in docs/alarms.md, and commands that show or mend it. */
+/** Of each problem: its row in docs/operate.md, and commands that show or mend it. */
 const GUIDES = {
   lost: ['ProcessDown', 'flash-sale doctor'],
   stale: ['ProcessDown', 'flash-sale doctor'],
@@ -53,7 +53,7 @@ function problem(one, words, does) {
       <p>${words.of(`cause.${about}`)}</p>
       <p><b>${words.of('problems.do')}</b> ${words.of(words.has(`remedy.${about}`) ? `remedy.${about}` : 'remedy')}</p>
       ${commands.map((command) => html`<p class="command"><code>${command}</code>${navigator.clipboard ? html`<button class="other small" type="button" @click=${() => does.copy(command)}>${words.of('do.copy')}</button>` : nothing}</p>`)}
-      <p><a href=${guide('alarms.md', `## ${section}`)} target="_blank">${words.of('problems.more')}<span class="unseen">: ${section}</span></a></p>
+      <p><a href=${guide('operate.md', `<a id="${section.toLowerCase()}"></a>`)} target="_blank">${words.of('problems.more')}<span class="unseen">: ${section}</span></a></p>
     </li>`;
 }
 

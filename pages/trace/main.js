@@ -15,7 +15,7 @@ const LOOK_MS = 400;
 /** Questions after the row is there, for 5 s: a worker of the process has noted its batch by then, if it is to note it at
  * all. One whose time was over during the commit notes its next try. */
 const LATE_LOOKS = 12;
-/** Pause before the question is repeated after a refusal that passes, such as `unavailable`. */
+/** Pause before the question is repeated after a refusal that jobs, such as `unavailable`. */
 const AGAIN_MS = 3000;
 const AGAIN = ['unavailable', 'rate_limited', 'recovering', 'overloaded'];
 
@@ -57,7 +57,7 @@ async function ask() {
 
 async function follow() {
   const reply = await ask();
-  const passes = AGAIN.includes(reply.code);
+  const jobs = AGAIN.includes(reply.code);
   state.line = reply.code === 'unavailable' ? 'lost' : 'live';
   state.refused = reply.ok ? null : reply.code;
   if (reply.ok) state.trace = reply.body;
@@ -65,8 +65,8 @@ async function follow() {
   const isKnown = reply.ok && reply.body.steps.every((step) => step.took_us !== null);
   if (reply.ok && reply.body.written_at !== null) late += 1;
   if (isKnown || late > LATE_LOOKS) return say(isKnown ? 'said.known' : 'unknown');
-  if (!reply.ok && !passes) return say(words.has(`refused.${reply.code}`) ? `refused.${reply.code}` : 'refused.other');
-  setTimeout(follow, passes ? AGAIN_MS : LOOK_MS);
+  if (!reply.ok && !jobs) return say(words.has(`refused.${reply.code}`) ? `refused.${reply.code}` : 'refused.other');
+  setTimeout(follow, jobs ? AGAIN_MS : LOOK_MS);
 }
 
 useTheme();

@@ -27,7 +27,7 @@ export default {
   "step.unknown": ["not known to this process", "本进程未测得"],
   "kind.waits": ["waits", "等待"],
   "kind.keeps": ["is kept from here on", "自此不会丢失"],
-  "kind.passes": ["passes on", "经过"],
+  "kind.jobs": ["jobs on", "经过"],
   "fact.order": ["order", "订单号"],
   "fact.call": ["script call", "脚本调用"],
   "fact.claims": ["claims", "次抢购"],

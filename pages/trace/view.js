@@ -62,7 +62,7 @@ function when({ steps, written_at: writtenAt }, trip, words) {
         ${way === null ? nothing : row({ name: 'way', file: SERVER, took_us: way.took, approximate: true }, [way.there, way.back], end, writtenAt, words)}
         ${steps.map((step) => row(step, spans(step), end, writtenAt, words))}</ol>
       ${isMissing ? html`<p class="aside">${words.of('unknown')}</p>` : nothing}
-      <ul class="legend" aria-hidden="true">${['waits', 'keeps', 'passes'].map((kind) => html`<li><svg viewBox="0 0 10 10"><rect class=${kind} width="10" height="10" rx="2"/></svg>${words.of(`kind.${kind}`)}</li>`)}</ul>
+      <ul class="legend" aria-hidden="true">${['waits', 'keeps', 'jobs'].map((kind) => html`<li><svg viewBox="0 0 10 10"><rect class=${kind} width="10" height="10" rx="2"/></svg>${words.of(`kind.${kind}`)}</li>`)}</ul>
     </section>`;
 }
 
@@ -112,7 +112,7 @@ function why({ steps }, trip, words) {
 }
 
 function kindOf(name) {
-  return WAITS.includes(name) ? 'waits' : KEEPS.includes(name) ? 'keeps' : 'passes';
+  return WAITS.includes(name) ? 'waits' : KEEPS.includes(name) ? 'keeps' : 'jobs';
 }
 
 /** A duration in ms with three digits; a sign before one that lies between two clocks. */

@@ -1,4 +1,5 @@
-//! The clock: the only place that reads the system's time. The clock is passed in, so tests can hold it still.
+//! The clock. It is passed in, so that tests can hold it still. Only the verification of tokens reads the system's time
+//! elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,10 +8,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 /// Tells the time, from the system or from a test.
 ///
-/// Ids and the expiry of tokens go by this clock; times that must be the same for all instances go by Redis's.
+/// It is used for signatures, for the expiry of tokens that are issued here, and for times that are shown. Times that
+/// must be the same for all processes, such as windows and order ids, come from Redis or Postgres.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The system's clock.
     System,
     /// Milliseconds since 1970-01-01T00:00:00Z, moved by hand.
     Manual(Arc<AtomicI64>),
@@ -22,7 +23,6 @@ impl Clock {
         Self::Manual(Arc::new(AtomicI64::new(now.timestamp_millis())))
     }
 
-    /// The time now, in UTC.
     pub fn now(&self) -> DateTime<Utc> {
         match self {
             Self::System => system_now(),
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// Difference of another clock, read between `before` and `after` of this one.
+/// How far another clock is ahead of this one. The other was read between `before` and `after` of this one.
 pub fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> TimeDelta {
     read - read.clamp(before, after.max(before))
 }

@@ -1,26 +1,25 @@
-//! Durability levels: how much has to break before a confirmed write can be lost (docs/durability.md).
+//! Durability levels: how much has to fail before a confirmed write can be lost (docs/guarantees.md).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Durability level of confirmed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// A write is confirmed once Redis has it in memory.
     Memory,
     /// A write is confirmed once Redis has it on disk (`appendfsync always`).
     Fsync,
-    /// A write is confirmed once so many replicas have it, too.
+    /// A write is confirmed once this many replicas have it, too.
     Replica(u32),
     /// A write is confirmed once Postgres has committed it.
     Postgres,
 }
 
-/// Replicas that a level may ask for, at most.
+/// Most replicas that a level may require.
 const REPLICAS_MAX: u32 = 9;
 
 impl Level {
-    /// Replicas that have to have a write before it is confirmed.
+    /// Number of replicas that must have a write before it is confirmed.
     pub fn replicas(self) -> u32 {
         match self {
             Self::Replica(replicas) => replicas,
@@ -29,7 +28,7 @@ impl Level {
     }
 }
 
-/// As the setting has it: `memory`, `fsync`, `replica`, `replica:2`, `postgres`.
+/// As in the setting: `memory`, `fsync`, `replica`, `replica:2`, `postgres`.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

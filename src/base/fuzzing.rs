@@ -1,21 +1,20 @@
-//! Inputs of tests: seeds, and each seed with one change at each place.
+//! Inputs for tests: seeds, and each seed with one change at each position.
 
-/// A target, with texts that its inputs are made of.
 pub struct Fuzz {
-    /// Name of the target.
     pub target: &'static str,
-    /// Inputs to begin with.
+    /// Valid inputs, which are then changed.
     pub seeds: Vec<Vec<u8>>,
-    /// Texts that are put into inputs.
+    /// Texts that replace single bytes.
     pub words: &'static [&'static str],
 }
 
 impl Fuzz {
-    /// Runs `check` on all seeds and on changed ones: at each place a byte is left out, turned, or gives way to a word.
+    /// Runs `check` on all seeds and on changed ones: at each position a byte is dropped, flipped, or replaced by a
+    /// word.
     ///
     /// # Panics
     ///
-    /// When `check` does.
+    /// When `check` panics.
     pub fn run(self, check: impl Fn(&[u8])) {
         let mut tried = 0;
         for seed in &self.seeds {

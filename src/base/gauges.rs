@@ -1,43 +1,40 @@
-//! Gauges that a pass looks up now and then, all of one look together.
+//! Gauges that jobs compute now and then. A job replaces all of its gauges together.
 //!
 //! The metrics crate keeps a gauge for as long as the process runs. A gauge that is labelled with an id has to vanish
-//! with the id, so these are kept as the last look found them, and written behind the others on the page.
+//! with the id. So these gauges are kept as the last run of the job found them, and written to the page after the
+//! others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
 
-/// One number, with its labels.
+/// One gauge: a number with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gauge {
-    /// Name of the gauge.
     pub name: &'static str,
-    /// Names and values; no value may hold a quote, a backslash or a line break.
+    /// Names and values. A value must not have a quote, a backslash or a line break.
     pub labels: Vec<(&'static str, String)>,
-    /// The number.
     pub value: f64,
 }
 
-/// The gauges of the last looks, by the name of the look.
+/// The latest gauges, by the name of what computes them.
 #[derive(Debug, Default)]
 pub struct Gauges {
     looks: Mutex<BTreeMap<&'static str, Vec<Gauge>>>,
 }
 
 impl Gauge {
-    /// A gauge without labels.
     pub fn plain(name: &'static str, value: f64) -> Self {
         Self { name, labels: Vec::new(), value }
     }
 
-    /// A gauge with one label.
     pub fn labelled(name: &'static str, label: &'static str, of: &str, value: f64) -> Self {
         Self { name, labels: vec![(label, of.to_owned())], value }
     }
 }
 
 impl Gauges {
-    /// Replaces the last gauges of `looker`. A name belongs to one looker, and its gauges stand together.
+    /// Replaces the gauges of `looker`. A gauge's name belongs to one looker, and its values follow each other.
     pub fn replace(&self, looker: &'static str, gauges: Vec<Gauge>) {
         if let Ok(mut looks) = self.looks.lock() {
             looks.insert(looker, gauges);

@@ -1,14 +1,12 @@
-//! A host and a port, as settings name a server.
+//! A host and a port, as in settings that name a server.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Place of a server: a name or an IP address, and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
-    /// Name, or IP address without brackets.
+    /// A name, or an IP address without brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
 }
 

@@ -1,13 +1,12 @@
-//! The base of all modules: settings, limits, the clock, telemetry and shutdown. Nothing here knows what is being
-//! sold.
+//! The base of all modules: settings, limits, the clock, telemetry and shutdown. Nothing here knows what is sold.
 
 // Settings: flags and environment variables.
 pub mod config;
 
-// Secrets of settings, in place or in files.
+// Secrets in settings, in place or in files.
 pub mod secret;
 
-// Hosts and ports of settings.
+// Hosts and ports in settings.
 pub mod host_port;
 
 // Durability levels of confirmed writes.
@@ -16,27 +15,27 @@ pub mod durability;
 // Metrics and log lines.
 pub mod telemetry;
 
-// Text of others, as a terminal may show it.
+// Escapes text of others for terminals and logs.
 pub mod plain_text;
 
-// Gauges as Prometheus reads them.
+// Gauges for Prometheus that can vanish.
 pub mod gauges;
 
-// Counts and times that the process can read again.
+// Counts and times that the process can read back.
 pub mod tally;
 
-// Time and memory that this process has used.
+// Processor time and memory of this process.
 pub mod usage;
 
 // The stop of a process, and the owner of its tasks.
 pub mod shutdown;
 
-// The clock, passed in.
+// The clock, which is passed in.
 pub mod clock;
 
-// Inputs of tests, changed at random.
+// Inputs for tests: seeds with one change each.
 #[cfg(test)]
 pub mod fuzzing;
 
-// Bounds of everything, and their relations.
+// Limits of everything, and their relations.
 pub mod limits;

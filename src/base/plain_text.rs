@@ -1,21 +1,21 @@
-//! Text of others, as a terminal and a log may show it. A control character can move the cursor, colour what follows or
-//! forge a line; a character that turns the direction of text can show another text than the one that is there.
+//! Makes text of others safe for a terminal and a log. A control character can move the cursor, colour what follows or
+//! forge a line. A character that changes the direction of text can make other text appear than is there.
 
 use std::io::{self, Write};
 
-/// Whether the character does something instead of being shown. The end of a line and a tab count, too.
+/// Whether the character acts instead of being shown. Line breaks and tabs count, too.
 pub fn acts(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}')
         || turns_direction(character)
 }
 
-/// Whether the character turns the direction of the text around it (property Bidi_Control of Unicode).
+/// Whether the character changes the direction of the text around it (Unicode property Bidi_Control).
 pub fn turns_direction(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with what acts written as JSON writes it, `\u001b`; ends of lines stay.
+/// Escapes acting characters as JSON does, `\u001b`. Line breaks and tabs stay.
 pub fn escaped(text: &str) -> String {
     let stays = |character| character == '\n' || character == '\t';
     text.chars().map(|one| if stays(one) { one.into() } else { shown(one) }).collect()
@@ -28,8 +28,8 @@ fn shown(character: char) -> String {
     }
 }
 
-/// Writes lines of a log, each by one call, so that what acts in one is shown, and each is one line. The colours of the
-/// log itself begin with ESC; what writes the lines escapes that one in the words of others.
+/// Writes log lines, one per call. Escapes acting characters, so that each entry stays on one line. ESC stays, because
+/// the colours of the log begin with it; the caller escapes ESC in the text of others.
 pub struct LogLines<W>(pub W);
 
 impl<W: Write> Write for LogLines<W> {

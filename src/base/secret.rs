@@ -1,4 +1,4 @@
-//! Secrets among the settings: given as they are, or as `@/path`, a file that is read again while the service runs.
+//! Secrets in settings: given in place, or as `@/path`, a file that is read again while the service runs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use secrecy::{ExposeSecret, SecretString};
 
-/// A secret, and the file that it stands in, if it does.
+/// A secret, and the file that it comes from, if any.
 #[derive(Clone, Debug)]
 pub struct Secret {
     text: SecretString,
@@ -15,7 +15,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// The secret of a setting with this value.
+    /// The secret of a setting with this value, or in the file that the value names.
     ///
     /// # Errors
     ///
@@ -32,11 +32,11 @@ impl Secret {
         Ok(Self { text: text.trim_end_matches(['\r', '\n']).into(), file: Some(file) })
     }
 
-    /// Reads the file again, if there is one. True if it has another text now.
+    /// Reads the file again, if there is one. True if the secret has changed.
     ///
     /// # Errors
     ///
-    /// As [`of`](Self::of); then the last text stays.
+    /// As [`of`](Self::of); the last secret then stays.
     pub fn read_again(&mut self) -> Result<bool, String> {
         let Some(file) = &self.file else { return Ok(false) };
         let now = Self::in_file(file.clone())?;
@@ -64,11 +64,11 @@ impl From<String> for Secret {
     }
 }
 
-/// Text of a file whose writer is trusted.
+/// Text of a file that only trusted users may change.
 ///
 /// # Errors
 ///
-/// When the file can't be read, or another user than root and this one may change it.
+/// When the file can't be read, or a user other than root and the process's own may change it.
 pub fn text_of(file: &Path) -> Result<String, String> {
     let found = || Ok((fs::metadata(file)?, fs::read_to_string(file)?));
     let (about, text) = found()

@@ -1,8 +1,8 @@
-//! One stop token and one task tracker for the whole process: every task has an owner. Stopping means cancelling the
-//! token and waiting for the tasks.
+//! One stop token and one task tracker for the whole process, so every task has an owner. To stop, the process cancels
+//! the token and waits for the tasks.
 //!
-//! A process that is about to stop may announce that ([`Shutdown::announce`]) and go on for a while, so that its
-//! balancer can look elsewhere.
+//! A process may announce its stop ([`Shutdown::announce`]) and go on for a while, so that its balancer can send
+//! requests elsewhere.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,14 +12,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Hands out the stop token and keeps track of the tasks. Clones share both.
+/// Hands out the stop token, and tracks the tasks. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    /// Cancelled first, as soon as a stop is known to come.
+    /// Cancelled as soon as a stop is known to come.
     announced: CancellationToken,
-    /// Cancelled once, when the service has to stop.
     stop: CancellationToken,
-    /// Every task of the service; none is spawned outside of it.
+    /// Every task of the service. None is spawned outside it.
     tasks: TaskTracker,
 }
 
@@ -29,7 +28,7 @@ impl Shutdown {
         &self.stop
     }
 
-    /// The tracker, for a library that starts tasks of its own.
+    /// For a library that starts its own tasks.
     pub fn tracker(&self) -> &TaskTracker {
         &self.tasks
     }
@@ -39,7 +38,7 @@ impl Shutdown {
         self.announced.cancel();
     }
 
-    /// Whether the service is stopping or will soon: then it takes no new work.
+    /// Whether the service is stopping, or will stop soon and takes no new work.
     pub fn is_announced(&self) -> bool {
         self.announced.is_cancelled()
     }
@@ -61,8 +60,8 @@ impl Shutdown {
     }
 }
 
-/// The requests to stop: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal is gone; not under `nohup`). One listener for the life of the process: a signal that arrives
-/// while no task waits is kept for the next wait.
+/// Signals that request a stop: SIGINT (Ctrl-C), SIGTERM, and SIGHUP (the terminal is gone; not under `nohup`). One
+/// listener serves the whole process. A signal that arrives while no task waits is kept for the next wait.
 pub struct StopRequests {
     interrupt: Signal,
     terminate: Signal,
@@ -70,7 +69,7 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// Listens from now on; the signals no longer end the process by themselves.
+    /// Listens from now on. The signals no longer end the process by themselves.
     ///
     /// # Errors
     ///
@@ -82,7 +81,7 @@ impl StopRequests {
         Ok(Self { interrupt, terminate, hang_up })
     }
 
-    /// The name of the next signal.
+    /// Waits for the next signal, and returns its name.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -92,7 +91,8 @@ impl StopRequests {
     }
 }
 
-/// Whether who started this process has it ignore SIGHUP, as `nohup` does. Asked of Linux; elsewhere it is a request.
+/// Whether the process was started with SIGHUP ignored, as by `nohup`. Reads Linux's `/proc`; elsewhere SIGHUP is a
+/// request to stop.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,50 +1,47 @@
-//! Counts and times that this process can read again, for the board. The handles of the metrics crate can only be written.
+//! Counts and times that this process can read back, for the board. The handles of the metrics crate can only be
+//! written.
 //!
-//! A time is counted in one of four buckets for each power of two of microseconds, so a quantile is at most a quarter too
+//! A time is counted in one of four buckets per power of two of microseconds, so a quantile is at most a quarter too
 //! large.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets of times; the last one has all that take longer than half an hour.
+/// Buckets of times. The last one has all times of more than half an hour.
 const BUCKETS: usize = 116;
 
 /// Counts of a process since its start.
 #[derive(Default)]
 pub struct Tally {
-    /// Requests that were answered, of all routes.
+    /// Answered requests, of all routes.
     pub requests: Count,
-    /// Connections that were opened, and those that were closed.
+    /// Opened connections, and closed connections.
     pub connections: (Count, Count),
-    /// Rows written by the worker.
+    /// Rows that the worker has written.
     pub rows: Count,
-    /// Times of replies, from head to head, of the busiest route.
+    /// Times from request head to reply head, of the busiest route.
     pub answers: Times,
-    /// Times from a reply to the row that it promised.
+    /// Times from a reply that accepted a claim to its row.
     pub to_rows: Times,
 }
 
-/// A number that only grows.
 #[derive(Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds so many.
     pub fn add(&self, more: usize) {
         self.0.fetch_add(more as u64, Ordering::Relaxed);
     }
 
-    /// All that were added since the start.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Times, counted by bucket.
 pub struct Times([Count; BUCKETS]);
 
-/// Counts by bucket; buckets without any are left out.
+/// Counts by bucket, without empty buckets.
 pub type Counts = BTreeMap<usize, u64>;
 
 impl Default for Times {
@@ -54,20 +51,19 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Counts so many things that have taken this long.
+    /// Counts `count` events that took this long.
     pub fn record(&self, took: Duration, count: usize) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.0[bucket(micros)].add(count);
     }
 
-    /// All counts since the start.
     pub fn counts(&self) -> Counts {
         let counts = self.0.iter().map(Count::get).enumerate();
         counts.filter(|(_, count)| *count > 0).collect()
     }
 }
 
-/// Time in ms within which this share of the counted things were done; `None` without any.
+/// Time in ms within which this share of the events were done; `None` without events.
 pub fn quantile_ms(counts: &Counts, share: f64) -> Option<f64> {
     let wanted = counts.values().sum::<u64>() as f64 * share;
     let mut below = 0;

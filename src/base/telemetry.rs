@@ -30,19 +30,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sends log lines to standard error. `filter` is in the syntax of
+/// Sends log lines to standard error. `filter` has the syntax of
 /// [`EnvFilter`](https://docs.rs/tracing-subscriber/0.3/tracing_subscriber/filter/struct.EnvFilter.html).
 ///
 /// # Errors
 ///
-/// When `filter` can't be parsed, or a subscriber has been installed before.
+/// When `filter` can't be parsed, or another subscriber is installed.
 pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    // sqlx logs each new connection that we refuse, as often as it tries. The refusal is logged where it is made.
+    // sqlx logs each new connection that we refuse, at every try. The refusal is logged where it is made.
     let filter = EnvFilter::try_new(filter)?.add_directive("sqlx_core::pool::inner=off".parse()?);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| LogLines(std::io::stderr()))
-        // Without a reader, standard error is broken: the subscriber would write its complaint there, and panic.
+        // If standard error has no reader, the subscriber would write its complaint there, and panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
@@ -52,8 +52,7 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!(error))
 }
 
-/// Names requests. The random part is drawn once for each process, because that costs a system call; a counter
-/// follows.
+/// Makes request ids. The random part is drawn once per process, because that costs a system call; a counter follows.
 #[derive(Debug)]
 pub struct RequestIds {
     key: SipHasher13,
@@ -61,7 +60,7 @@ pub struct RequestIds {
 }
 
 impl RequestIds {
-    /// A name that no other request has, in any process, and that tells nothing of the others.
+    /// An id that no other request in any process has, and from which no other id can be guessed.
     pub fn next(&self) -> Uuid {
         let mut name = self.key;
         name.write_u64(self.next.fetch_add(1, Ordering::Relaxed));
@@ -76,14 +75,14 @@ impl Default for RequestIds {
     }
 }
 
-/// Lets one line through now and then, so that lasting trouble doesn't fill the disk.
+/// Lets a line through now and then, so that lasting trouble doesn't fill the disk.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
     last: Option<Instant>,
 }
 
 impl LogThrottle {
-    /// Whether a line may be written now: at most one in [`limits::LOG_LINE_PAUSE`].
+    /// Whether a line may be written now: at most one per [`limits::LOG_LINE_PAUSE`].
     pub fn allows(&mut self) -> bool {
         let now = Instant::now();
         let allowed = self.last.is_none_or(|last| now - last >= limits::LOG_LINE_PAUSE);
@@ -94,14 +93,14 @@ impl LogThrottle {
     }
 }
 
-/// Reason for which the service closes a connection before its client does.
+/// Why the service closes a connection before its client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionEnd {
-    /// Nothing moved on it for too long.
+    /// There was no traffic for too long.
     Idle,
-    /// A reply was not read.
+    /// The client didn't read a reply.
     Unread,
-    /// The connection had been idle for the longest time when a new one needed its place.
+    /// A new connection needed the place, and this one had been idle for longest.
     Room,
 }
 
@@ -110,20 +109,20 @@ impl ConnectionEnd {
         [(Self::Idle, "idle"), (Self::Unread, "unread"), (Self::Room, "room")];
 }
 
-/// Fate of a claim that a recovery found in neither store, or without a unit.
+/// What became of a claim that a recovery found in neither store, or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecoveryFate {
-    /// A process knew it, and it became an order.
+    /// A process had its receipt, and it became an order.
     Receipt,
-    /// Only Redis knew it, and it became an order.
+    /// Only Redis had it, and it became an order.
     Harvested,
     /// Its user has a newer order.
     Superseded,
-    /// There is no unit for it.
+    /// There was no unit for it.
     WithoutUnit,
-    /// Postgres takes neither an order nor a dead letter of it.
+    /// Postgres takes it neither as an order nor as a dead letter.
     Refused,
-    /// Nothing tells whose it was.
+    /// Nothing says whose it was.
     Unknown,
 }
 
@@ -132,26 +131,24 @@ impl RecoveryFate {
         (Self::Receipt, "receipt"),
         (Self::Harvested, "harvested"),
         (Self::Superseded, "superseded"),
-        (Self::WithoutUnit, "promised_without_unit"),
+        (Self::WithoutUnit, "accepted_without_unit"),
         (Self::Refused, "refused"),
         (Self::Unknown, "unknown"),
     ];
 }
 
-/// Metrics of recoveries.
 pub struct RecoveryMetrics {
-    /// Closures of lanes, until Redis has been compared with Postgres.
+    /// How often lanes were closed to be compared with Postgres.
     pub lanes_closed: Counter,
-    /// Lanes that are closed now, as this process knows them.
+    /// Lanes that this process knows to be closed.
     pub lanes_recovering: Gauge,
-    /// Time for which a lane was closed.
+    /// How long a lane was closed.
     pub lane_closed_seconds: Histogram,
-    /// Claims that recoveries dealt with, by fate.
     claims: HashMap<RecoveryFate, Counter>,
 }
 
 impl RecoveryMetrics {
-    /// Belongs to the recorder of the calling thread.
+    /// Registers with the recorder of the calling thread.
     fn new() -> Self {
         let claims = |(fate, name): (RecoveryFate, &'static str)| {
             (fate, counter!("flash_sale_recovered_claims_total", "outcome" => name))
@@ -164,7 +161,6 @@ impl RecoveryMetrics {
         }
     }
 
-    /// Counts claims that a recovery dealt with.
     pub fn count(&self, fate: RecoveryFate, claims: u64) {
         self.claims[&fate].increment(claims);
     }
@@ -172,55 +168,51 @@ impl RecoveryMetrics {
 
 /// The metrics of one service. Handles are made once, so that counting costs one atomic addition.
 ///
-/// There is no process-wide recorder: two services in one process (as in tests) count apart.
+/// There is no process-wide recorder: two services in one process (as in tests) have separate counts.
 pub struct Metrics {
     page: PrometheusHandle,
-    /// Gauges that passes have looked up.
+    /// Gauges that jobs have computed.
     pub gauges: Gauges,
-    /// Counts that this process can read again.
+    /// Counts that this process can read back.
     pub tally: Tally,
-    /// Makes metrics whose labels become known while the service runs.
+    /// Makes metrics whose labels become known only while the service runs.
     recorder: Arc<PrometheusRecorder>,
-    /// Requests that were refused for want of an identity (401) or of a right (403).
+    /// Requests refused for lack of an identity (401) or a right (403).
     unauthenticated: Counter,
     forbidden: Counter,
     /// Requests that failed because of a fault of the service.
     pub requests_failed: Counter,
-    /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
+    /// Time from a claim to its row in `orders`, by the clocks of Redis and the worker.
     pub claim_to_row_seconds: Histogram,
-    /// Connections that are open.
     pub connections: Gauge,
-    /// Connections that the service closed, by reason.
     connections_closed: HashMap<ConnectionEnd, Counter>,
-    /// Claims by outcome.
     claims: HashMap<&'static str, (Counter, Count)>,
-    /// Failures by pass: runs that broke off, and items that were postponed.
-    pass_failures: HashMap<&'static str, Counter>,
-    /// Requests refused unseen, because their client had asked too often, by the name of the bound.
+    /// Failures by job: runs that were aborted, and items that were postponed.
+    job_failures: HashMap<&'static str, Counter>,
+    /// Requests refused unread because their client had asked too often, by the name of the limit.
     rate_limited: HashMap<&'static str, Counter>,
-    /// Entries that wait to be written, over all lanes; counted every few seconds.
+    /// Accepted claims that wait to be written, in all lanes; read every [`limits::BACKLOG_PERIOD`].
     pub backlog: Gauge,
-    /// Looks for orders that requests wait for; one query each.
+    /// Queries for orders that requests wait for.
     pub order_looks: Counter,
-    /// Rows written to `orders` by the worker.
+    /// Rows that the worker has written to `orders`.
     pub orders_written: Counter,
-    /// Entries that were in Postgres already when they were read again.
+    /// Claims that were read again and already had a row.
     pub orders_repeated: Counter,
-    /// Entries left pending because their buyer's lock was held elsewhere.
+    /// Claims left pending because their buyer's lock was held elsewhere.
     pub lock_contended: Counter,
-    /// Entries put into `dead_letters`.
+    /// Dead letters that the worker has written.
     pub dead_letters: Counter,
-    /// Losses of data that were found in Redis. Any value but 0 needs an operator.
+    /// Losses of data that were found in Redis. Any value above 0 needs an operator.
     pub data_lost: Counter,
-    /// Recoveries of lanes.
     pub recovery: RecoveryMetrics,
-    /// Receipts that were dropped before their claims were seen to be committed.
+    /// Receipts that were dropped before their claims were known to be committed.
     pub receipts_dropped: Counter,
-    /// Comparisons of the stores that broke off, because one of them didn't answer.
+    /// Comparisons of the stores that were aborted because a store didn't answer.
     pub reconcile_failed: Counter,
-    /// Looks at the public keys of an issuer that found none.
+    /// Reads of an issuer's public keys that failed.
     pub key_set_failures: Counter,
-    /// Old orders that were deleted.
+    /// Old orders that the retention job deleted.
     pub orders_deleted: Counter,
 }
 
@@ -233,15 +225,15 @@ fn recorder() -> Result<PrometheusRecorder, BuildError> {
 }
 
 impl Metrics {
-    /// Registers every metric, so that each is on the page from the start. `claim_outcomes` and `passes` are the
-    /// values of the labels of the counters of claims and of failed passes.
+    /// Registers every metric, so that each is on the page from the start. `claim_outcomes` and `jobs` are the label
+    /// values of the counters of claims and of failed jobs.
     ///
     /// # Errors
     ///
-    /// Only when the buckets below are wrong.
+    /// Only if the buckets below are wrong.
     pub fn new(
         claim_outcomes: impl Iterator<Item = &'static str>,
-        passes: impl Iterator<Item = &'static str>,
+        jobs: impl Iterator<Item = &'static str>,
     ) -> Result<Self, BuildError> {
         let recorder = Arc::new(recorder()?);
         let total = |name: &'static str| counter!(format!("flash_sale_{name}_total"));
@@ -256,8 +248,8 @@ impl Metrics {
         let rate_limited = |bound: &'static str| {
             (bound, counter!("flash_sale_rate_limited_total", "bound" => bound))
         };
-        let pass_failures =
-            |pass: &'static str| (pass, counter!("flash_sale_pass_failures_total", "pass" => pass));
+        let job_failures =
+            |job: &'static str| (job, counter!("flash_sale_job_failures_total", "job" => job));
         Ok(metrics::with_local_recorder(&*recorder, || Self {
             unauthenticated: refused("401"),
             forbidden: refused("403"),
@@ -265,10 +257,10 @@ impl Metrics {
             connections: gauge!("flash_sale_connections"),
             connections_closed: ConnectionEnd::NAMES.map(closed).into(),
             claims: claim_outcomes.map(claims).collect(),
-            pass_failures: passes.map(pass_failures).collect(),
+            job_failures: jobs.map(job_failures).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: RATE_LIMITS.map(rate_limited).into(),
-            backlog: gauge!("flash_sale_backlog_entries"),
+            backlog: gauge!("flash_sale_backlog_claims"),
             order_looks: total("order_looks"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
@@ -287,8 +279,7 @@ impl Metrics {
         }))
     }
 
-    /// Times of the replies of a route, from the head of a request to the head of its reply. `class` is the first digit
-    /// of their status.
+    /// Time from the head of a request to the head of its reply, for a route. `class` is the first digit of the status.
     pub fn http_seconds(&self, route: &str, class: usize) -> Histogram {
         metrics::with_local_recorder(&*self.recorder, || {
             histogram!(
@@ -298,7 +289,7 @@ impl Metrics {
         })
     }
 
-    /// Counts a reply that refuses for want of an identity or of a right.
+    /// Counts a 401 or a 403; ignores other statuses.
     pub fn count_refused(&self, status: u16) {
         match status {
             401 => self.unauthenticated.increment(1),
@@ -307,19 +298,17 @@ impl Metrics {
         }
     }
 
-    /// Counts a connection that the service closes.
     pub fn count_closed_connection(&self, reason: ConnectionEnd) {
         self.connections_closed[&reason].increment(1);
     }
 
-    /// Counts a request that a bound refused.
+    /// Counts a request that a limit refused.
     pub fn count_rate_limited(&self, bound: &'static str) {
         if let Some(counter) = self.rate_limited.get(bound) {
             counter.increment(1);
         }
     }
 
-    /// Counts one claim under its outcome.
     pub fn count_claim(&self, outcome: &'static str) {
         if let Some((counter, count)) = self.claims.get(outcome) {
             counter.increment(1);
@@ -332,35 +321,34 @@ impl Metrics {
         self.claims.iter().map(|(outcome, (_, count))| (*outcome, count.get()))
     }
 
-    /// Counts failures of this pass.
-    pub fn count_pass_failures(&self, pass: &'static str, failures: usize) {
-        if let Some(counter) = self.pass_failures.get(pass) {
+    pub fn count_job_failures(&self, job: &'static str, failures: usize) {
+        if let Some(counter) = self.job_failures.get(job) {
             counter.increment(failures as u64);
         }
     }
 
-    /// Folds the samples of histograms into their buckets; otherwise they pile up until a server reads the page.
+    /// Folds the samples of histograms into their buckets. Otherwise they pile up until a server reads the page.
     pub fn fold_samples(&self) {
         self.page.run_upkeep();
     }
 
-    /// The page that a Prometheus server reads.
+    /// The page for a Prometheus server.
     pub fn page(&self) -> String {
         self.fold_samples();
         self.page.render() + &self.gauges.page()
     }
 }
 
-/// Names of the bounds on how often one client may ask.
+/// Names of the limits on how often a client may ask.
 pub const RATE_LIMITS: [&str; 3] = ["user-claims", "user-requests", "anonymous-requests"];
 
-/// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
+/// Upper bounds of the buckets of durations: a claim takes less than a millisecond, a wait up to ten seconds.
 const SECONDS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
 
 const CLAIM_TO_ROW: &str = "flash_sale_claim_to_row_seconds";
 const LANE_CLOSED: &str = "flash_sale_lane_closed_seconds";
 
-/// Upper bounds of the buckets of waiting times: some milliseconds, or as long as Postgres is away.
+/// Upper bounds of the buckets of waiting times: some milliseconds, or as long as Postgres is down.
 const SECONDS_OF_WAITING: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];

@@ -1,4 +1,4 @@
-//! Time of the processor and memory that this process has used.
+//! Processor time and memory that this process has used.
 
 use std::fs;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// Time of the processor that this process has used since its start, on all of them together.
+/// Processor time of this process since its start, over all processors.
 pub fn cpu_time() -> Option<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
     let micros = (usage.user_time() + usage.system_time()).num_microseconds();
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
-/// Bytes of this process that are in memory now; `None` where the system has no `/proc`.
+/// Resident memory of this process, in bytes; `None` on a system without `/proc`.
 pub fn memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

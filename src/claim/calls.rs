@@ -3,25 +3,24 @@
 //! # Model
 //!
 //! Each coupon has a queue. A claim that finds fewer than [`limits::CLAIM_CALLS_MAX`] calls under way for its coupon
-//! begins one at once, so at low load no claim waits for another. Otherwise it queues. A call that ends is followed
-//! by one for the claims that have queued meanwhile, up to [`limits::CLAIM_CALL_CLAIMS`], or, when thousands wait, a
-//! quarter of them, up to [`limits::CLAIM_CALL_CLAIMS_MAX`]. So more claims share a call the busier Redis is.
+//! begins one at once, so at low load no claim waits for another. Otherwise it queues. When a call ends, the next one
+//! takes the claims that have queued meanwhile: up to [`limits::CLAIM_CALL_CLAIMS`], or a quarter of those that wait if
+//! that is more, up to [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims share a call.
 //!
 //! When claims come faster than they can be carried out, a claim that is still in the queue after `--claim-wait-ms`
 //! leaves it and is told `overloaded`: it has certainly not been carried out.
 //!
 //! # What each failure does
 //!
-//! * A call fails: each of its claims is told so, which means *unknown, ask again*; the next call is independent of
-//!   it.
-//! * A client disconnects: calls are tasks of their own, so its claim is carried out all the same, like one whose
-//!   reply is lost; no other claim notices.
+//! * A call fails: each of its claims is told so, which means *unknown, ask again*. The next call doesn't depend on it.
+//! * A client disconnects: a claim that is still in the queue is dropped. A claim in a call is carried out all the
+//!   same, like one whose reply is lost, because calls are tasks of their own. No other claim notices.
 //! * Redis hangs: a claim waits `--redis-timeout-ms` in all, in the queue and in the call, and up to
 //!   [`limits::CLAIM_LOOK_PERIOD`] more. A claim that has left the queue without a call is not carried out.
 //!
 //! # What is not promised
 //!
-//! Claims are decided in the order in which they came only within a call.
+//! Claims are decided in the order of their arrival only within a call.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -61,16 +60,16 @@ struct Shared {
     redis: Redis,
     keys: Keys,
     script: VariadicScript,
-    /// Shards of each sale by the script's last reply; a guess for other sales. The script compares them.
+    /// Shards of each sale by the script's last reply; the script compares them. For other sales, a guess is sent.
     shards: KnownShards,
     bounds: Bounds,
     /// Epoch of each lane, and whether it is open.
     lanes: Arc<LaneStates>,
-    /// How far a claim has to be before it is confirmed.
+    /// How durable a claim has to be before it is confirmed.
     durability: Arc<Durability>,
-    /// Promises of this process that aren't committed yet.
+    /// Claims that this process has accepted and that aren't committed yet.
     receipts: Arc<ReceiptBook>,
-    /// Memories of sales, which are told each reply.
+    /// They learn from each reply.
     memories: Memories,
     queues: Queues,
     /// Owner of the calls.
@@ -79,16 +78,15 @@ struct Shared {
 
 /// Bounds on claims, beside the stock.
 pub struct Bounds {
-    /// Backlog, with the bound on it; only its last look is read.
+    /// Backlog, with the bound on it; claims read only its last count.
     pub backlog: Arc<Backlog>,
     /// Unpaid orders that a user may hold in a lane; 0 for no bound.
     pub unpaid_orders_max: u32,
-    /// Waiting time after which a claim without a call is refused.
+    /// Time after which a claim that still waits for a call is refused.
     pub claim_wait: Duration,
 }
 
 impl Bounds {
-    /// The bounds of the settings.
     pub fn of(config: &Config, backlog: Arc<Backlog>) -> Self {
         let unpaid_orders_max = config.unpaid_orders_max;
         Self { backlog, unpaid_orders_max, claim_wait: config.claim_wait() }
@@ -96,7 +94,6 @@ impl Bounds {
 }
 
 impl ClaimScript {
-    /// Calls over this connection, with the memories that the script's replies change.
     pub fn new(
         (redis, keys): (Redis, Keys),
         bounds: Bounds,
@@ -119,7 +116,7 @@ impl ClaimScript {
         }))
     }
 
-    /// Asks the script about one claim, in one call with others of the same moment. A probe is told the times.
+    /// Asks the script about one claim, in one call with others of the same moment. A probe notes the times.
     ///
     /// # Errors
     ///
@@ -151,7 +148,7 @@ impl Calling {
     async fn run(mut self) {
         while let Some(mut claims) = self.shared.queues.next_call(self.coupon) {
             let users: Vec<UserId> = claims.iter().map(|claim| claim.user).collect();
-            // A call of claims that are not measured reads no clock.
+            // A call without measured claims reads no clock.
             let probed_at = claims.iter().any(Waiting::is_probed).then(Instant::now);
             match self.call(&users, &mut claims).await {
                 Ok(replies) => {
@@ -174,8 +171,8 @@ impl Calling {
         self.over = true;
     }
 
-    /// Calls the script. Claims that have waited too long meanwhile are refused from here: a clock for each claim
-    /// would slow down all of them.
+    /// Calls the script, and refuses claims that wait too long meanwhile: a timer for each claim would slow down all of
+    /// them.
     async fn call(&self, users: &[UserId], claims: &mut [Waiting]) -> Result<Vec<Reply>, Failure> {
         let mut call = pin!(self.shared.call(self.coupon, users));
         loop {
@@ -203,7 +200,7 @@ impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let shards = self.shards.of(coupon).unwrap_or(Shards::ONE);
         let mut asked = self.ask(coupon, shards, users).await?;
-        // This reply is one to all claims, and carried none out.
+        // All claims get this reply, and none was carried out.
         if let Some(&Reply::Resharded(shards)) = asked.reply.claims.first() {
             self.shards.note(coupon, shards);
             asked = self.ask(coupon, shards, users).await?;
@@ -228,8 +225,8 @@ impl Shared {
         Ok(Asked { link, epoch, reply, replicas, asked_at })
     }
 
-    /// The replies, if all that they promise is kept: receipts are noted, the lane has still the epoch of the call, and
-    /// the claims are where they have to be.
+    /// The replies, if users may be told: the receipts are noted, the lane still has the epoch of the call, and the
+    /// claims are as durable as they have to be.
     fn confirm(
         &self,
         coupon: CouponId,
@@ -240,7 +237,7 @@ impl Shared {
             asked;
         let told = users.iter().zip(&claims);
         self.receipts.note(coupon, told.filter_map(|(user, reply)| Some((*user, reply.order()?))));
-        // The receipts may have been handed in a moment ago, without these: then the promise is none.
+        // A recovery may have collected the receipts just before these were noted: then nothing may be confirmed.
         if self.lanes.admit(coupon.lane())? != epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
@@ -295,7 +292,7 @@ struct Asked {
     link: Arc<Link>,
     epoch: i64,
     reply: CallReply,
-    /// Replicas that have the effects of the call, if it waited for any.
+    /// Replicas that have the effects of the call; 0 if it waited for none.
     replicas: u32,
     asked_at: Instant,
 }
@@ -303,14 +300,13 @@ struct Asked {
 /// Reply of the script to a call.
 #[derive(Debug)]
 struct CallReply {
-    /// For each claim.
     claims: Vec<Reply>,
-    /// Count of additions of units; `None` if the sale isn't open, or the call was refused as a whole.
+    /// How often units were added; `None` before the sale opens, or if the call was refused as a whole.
     additions: Option<i64>,
 }
 
-/// Reads the reply to so many claims: a letter for each, a number, the order id of the first one that was accepted, and
-/// the order ids of those that had been carried out before. `None` if it isn't such a reply.
+/// Reads the reply to this number of claims: a letter for each, a number, the order id of the first accepted claim, and
+/// the order ids of repeats. `None` if it isn't such a reply.
 fn decode(reply: &[String], claims: usize) -> Option<CallReply> {
     let (letters, number, first, orders) = match reply {
         [letters, number, first, orders @ ..] if letters.len() == claims => {
@@ -439,7 +435,8 @@ mod tests {
         }
     }
 
-    /// A reply is read as a whole or not at all: one answer for each claim, and ids of accepted claims rise one by one.
+    /// A reply is read as a whole or not at all: one answer for each claim, and the ids of accepted claims rise one by
+    /// one.
     #[test]
     fn fuzz_replies() {
         let seeds = [

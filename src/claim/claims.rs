@@ -1,7 +1,7 @@
-//! One claim, one outcome. No Postgres in sight.
+//! One claim, one outcome. A claim on a loaded sale in an open lane never asks Postgres.
 //!
-//! The script (`lua/claim.lua`) decides; `claim/calls.rs` asks it. This file gives its replies their meaning,
-//! and asks further stores when the script doesn't know the coupon.
+//! The script (`lua/claim.lua`) decides; `claim/calls.rs` calls it. This file interprets its replies, and asks other
+//! stores if the script can't answer.
 
 use std::sync::Arc;
 
@@ -18,25 +18,22 @@ use crate::store::Failure;
 use crate::store::fleet::Fleet;
 use crate::store::ids::{CouponId, UserId};
 
-/// Takes claims.
 pub struct Claims {
-    /// Looked at first: most claims of a crowd come after the last unit, or again.
+    /// Asked first: most claims of a crowd are repeats, or come after the last unit.
     memories: Fleet<Memories>,
     script: Fleet<ClaimScript>,
-    /// Asked only when the script doesn't know the coupon.
+    /// Asked only when the script can't answer.
     loader: Arc<Loader>,
-    /// Read anew only when the script says that a lane has changed.
+    /// Read anew only when the script replies that a lane has changed.
     lanes: Arc<LaneStates>,
     /// Raised when Redis has lost a sale.
     loss: Arc<LossAlarm>,
-    /// Asked only for regular coupons.
     regular: RegularClaims,
     /// Asked only for archived sales.
     orders: Orders,
 }
 
 impl Claims {
-    /// Claims with these parts.
     pub fn new(
         memories: Fleet<Memories>,
         script: Fleet<ClaimScript>,
@@ -57,7 +54,7 @@ impl Claims {
         self.claim_probed(coupon, user, None).await
     }
 
-    /// As [`claim`](Self::claim); a probe is told the times of the script's call, if there is one.
+    /// As [`claim`](Self::claim); a probe notes the times of the script's call, if there is one.
     ///
     /// # Errors
     ///
@@ -72,20 +69,18 @@ impl Claims {
         if memories.sold_out.refuses(coupon, user) {
             return Ok(ClaimOutcome::SoldOut);
         }
-        if let Some(order) = memories.promised.order_of(coupon, user) {
+        if let Some(order) = memories.accepted.order_of(coupon, user) {
             return Ok(ClaimOutcome::AlreadyClaimed(order));
         }
         match self.ask(coupon, user, probe).await? {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
-            // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
-            // waits.
+            // Boxed, because it is rare, and twenty times as large as the memory that every claim needs while it waits.
             reply => Box::pin(self.ask_further(coupon, user, probe, reply)).await,
         }
     }
 
-    /// Deals with a reply that decides nothing: the store that knows more is asked, and then perhaps the script
-    /// again.
+    /// Deals with a reply that decides nothing: asks the store that knows more, and then perhaps the script again.
     async fn ask_further(
         &self,
         coupon: CouponId,
@@ -122,7 +117,8 @@ impl Claims {
             Reply::Lost => Err(self.loss.raise(coupon)),
             Reply::Recovering => Err(self.lanes.suspect(coupon.lane())),
             Reply::Stale | Reply::Resharded(_) => {
-                // No recovery takes an archived sale over that a Redis which went back has again.
+                // A Redis that went back in time may have an archived sale again. No recovery builds it, so it keeps
+                // its old epoch.
                 if self.loader.resolve(coupon).await? == Resolution::Archived {
                     return self.claim_archived(coupon, user).await;
                 }
@@ -132,8 +128,8 @@ impl Claims {
         }
     }
 
-    /// Asks the script. A lane that isn't known to be open is a reply like the script's own. A sale that the script can't
-    /// read is looked at.
+    /// Asks the script. If this process doesn't know the lane to be open, the reply is [`Reply::Recovering`]. If the
+    /// script can't read the sale, the leader checks it.
     async fn ask(
         &self,
         coupon: CouponId,
@@ -150,7 +146,7 @@ impl Claims {
         }
     }
 
-    /// Asks the script once more, with the states of the lanes as Postgres has them.
+    /// Reads the states of the lanes from Postgres, and asks the script once more.
     async fn open_after_all(
         &self,
         coupon: CouponId,
@@ -161,7 +157,7 @@ impl Claims {
         self.ask(coupon, user, probe).await
     }
 
-    /// Claims on a coupon of a closed lane, if the claim needs no lane.
+    /// Claims on a coupon of a closed lane, if the lane isn't needed for that.
     async fn claim_elsewhere(
         &self,
         coupon: CouponId,
@@ -185,7 +181,7 @@ impl Claims {
         })
     }
 
-    /// A repeat finds its order also after the sale has left Redis.
+    /// A repeat finds its order even after the sale has left Redis.
     async fn claim_archived(
         &self,
         coupon: CouponId,

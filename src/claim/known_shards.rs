@@ -1,7 +1,7 @@
-//! Shards of sales, as the script's replies have told them to this process.
+//! Shards of sales, as this process has learned them from the script's replies.
 //!
-//! Each call begins with the shards of its sale. So a look costs a lock that is shared, and no more. Forgotten shards
-//! cost one more round trip.
+//! Each call looks up the shards of its sale first, so a look-up takes no more than a shared lock. Shards that were
+//! forgotten cost one more round trip.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -10,17 +10,15 @@ use crate::base::limits;
 use crate::coupon::buyers::shards::Shards;
 use crate::store::ids::CouponId;
 
-/// Shards by sale.
 #[derive(Default)]
 pub struct KnownShards(RwLock<HashMap<CouponId, Shards>>);
 
 impl KnownShards {
-    /// The shards of a sale, if they have been told.
     pub fn of(&self, coupon: CouponId) -> Option<Shards> {
         self.0.read().expect("no holder of this lock panics").get(&coupon).copied()
     }
 
-    /// Notes the shards of a sale. Where there are too many sales, all are forgotten.
+    /// Notes the shards of a sale. If there are too many sales, all others are forgotten.
     pub fn note(&self, coupon: CouponId, shards: Shards) {
         let mut known = self.0.write().expect("no holder of this lock panics");
         if known.len() >= limits::SHARDS_MEMORY_COUPONS_MAX {

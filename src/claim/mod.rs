@@ -1,9 +1,10 @@
-//! Claims: one call of a script decides on each. No Postgres in sight.
+//! Claims. One call of a script decides on each, without Postgres; only claims on regular coupons, and rare replies,
+//! need it.
 
 // Takes claims.
 pub mod claims;
 
-// Calls of the claim script, one at a time for each coupon.
+// Calls of the claim script, each for many claims on one coupon.
 pub mod calls;
 
 // Claims that wait for the next call.
@@ -12,7 +13,7 @@ pub mod queue;
 // Shards of sales, as calls have learned them.
 pub mod known_shards;
 
-// Claims of regular coupons.
+// Claims on regular coupons.
 pub mod regular;
 
 // Status of a claim.
@@ -21,7 +22,7 @@ pub mod status;
 // Whether a process can take claims.
 pub mod readiness;
 
-// Memories of a process about sales.
+// What a process remembers of sales.
 pub mod memory;
 
 // Replies of the script, and answers to users.

@@ -9,19 +9,17 @@ use crate::store::ids::OrderId;
 /// Reply of the script about one claim.
 #[derive(Debug)]
 pub enum Reply {
-    /// This is the user's answer.
     Decided(ClaimOutcome),
-    /// No unit is left.
     SoldOut,
-    /// The sale isn't in Redis.
+    /// The sale isn't in Redis, or is still being loaded.
     NotLoaded,
     /// The lane or the sale has another epoch than the caller's.
     Stale,
-    /// The lane is closed until Redis has been compared with Postgres.
+    /// The lane isn't open on this server (see `V` in `lua/claim.lua`).
     Recovering,
     /// The sale has these shards, and the call has named others.
     Resharded(Shards),
-    /// Redis has lost the user's shard.
+    /// Redis has lost the user's shard, or the sale's stock.
     Lost,
 }
 
@@ -37,37 +35,35 @@ impl Reply {
     }
 }
 
-/// Answer to a user about a claim. Each is an ordinary answer; 99 of 100 are refusals.
+/// Answer to a user about a claim. All are ordinary answers; 99 of 100 are refusals.
 #[derive(Debug)]
 pub enum ClaimOutcome {
     /// The user has a unit, and the order is in the log.
     Accepted(OrderId),
-    /// The order of a regular coupon; it is in Postgres.
+    /// The order is in Postgres: it is for a regular coupon, or the claim on a sale has waited for its row.
     Created(Box<Order>),
-    /// The user has claimed before, by this order; a repeat never takes a second unit.
+    /// The user has claimed before, by this order. A repeat never takes a second unit.
     AlreadyClaimed(OrderId),
     /// The window opens after this time.
     NotStarted(Duration),
     /// Claims are suspended.
     Paused,
-    /// The window has closed.
+    /// The coupon has ended, or the window has closed.
     Ended,
-    /// No unit is left.
     SoldOut,
-    /// There is a unit, but the user holds as many unpaid orders as they may.
+    /// A unit is left, but the user holds as many unpaid orders as allowed.
     TooManyUnpaid,
-    /// The user has closed as many orders of this regular coupon as may be; the next claim is possible after this time.
+    /// The user has closed as many orders of this regular coupon as allowed; the next claim is possible after this
+    /// time.
     TooManyClosed(Duration),
     /// Too many claims wait to be carried out, or too many accepted ones to be written. This one was not carried out.
     Overloaded,
-    /// There is no such coupon.
     NotFound,
 }
 
-/// Form of an outcome for the user.
+/// How an outcome is told to the user.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Status {
-    /// HTTP status.
     pub http: u16,
     /// `code` of the problem body, and label of the metric.
     pub code: &'static str,
@@ -89,7 +85,7 @@ const NOT_FOUND: Status = Status { http: 404, code: "coupon_not_found" };
 pub const UNAVAILABLE: &str = "unavailable";
 
 impl ClaimOutcome {
-    /// Each code that a claim can be answered with, failures included.
+    /// The labels of the claims metric: the code of each outcome, and [`UNAVAILABLE`].
     pub fn codes() -> impl Iterator<Item = &'static str> {
         let statuses = [
             ACCEPTED,
@@ -107,7 +103,6 @@ impl ClaimOutcome {
         statuses.into_iter().map(|status| status.code).chain([UNAVAILABLE])
     }
 
-    /// Form of this outcome for the user.
     pub fn status(&self) -> Status {
         match self {
             Self::Accepted(_) => ACCEPTED,

@@ -1,7 +1,7 @@
-//! Claims that wait for a call of the claim script, coupon by coupon.
+//! Claims that wait for a call of the claim script, by coupon.
 //!
-//! A coupon has a queue while a call is under way for it. The first claim in it has waited longest, so claims that
-//! have waited too long are found without looking at the others: in an overload there are thousands.
+//! A coupon has a queue while a call is under way for it. The first claim in it has waited longest, so claims that have
+//! waited too long are found without looking at the others: in an overload there are thousands.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,18 +19,16 @@ use crate::store::ids::{CouponId, UserId};
 
 /// A claim without an answer yet.
 pub struct Waiting {
-    /// User of the claim.
     pub user: UserId,
-    /// Time of its arrival.
     pub since: Instant,
-    /// Way of the reply; `None` once it has been given up.
+    /// Takes the reply; `None` once the claim has been given up.
     tell: Option<oneshot::Sender<Result<Reply, Failure>>>,
     /// Measures the claim, if its client has asked for that.
     probe: Option<Arc<Probe>>,
 }
 
 impl Waiting {
-    /// A claim that comes now, and the receiver of its reply. Without a reply, the outcome is unknown.
+    /// A claim that arrives now, and the receiver of its reply. Without a reply, the outcome is unknown.
     pub fn new(
         user: UserId,
         probe: Option<Arc<Probe>>,
@@ -39,12 +37,11 @@ impl Waiting {
         (Self { user, since: Instant::now(), tell: Some(tell), probe }, told)
     }
 
-    /// Whether the claim is measured.
     pub fn is_probed(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Notes the call that has the reply, and that so many claims have shared.
+    /// Notes the call that brought the reply, and the number of claims that shared it.
     pub fn note(&self, called_at: Instant, claims: usize, reply: &Reply) {
         let Some(probe) = &self.probe else { return };
         let accepted = match reply {
@@ -70,15 +67,14 @@ impl Waiting {
     }
 }
 
-/// The queues of all coupons.
 pub struct Queues {
     /// Held for a few instructions, never across an await.
     queues: Mutex<HashMap<CouponId, Queue>>,
-    /// Waiting time after which a claim leaves its queue.
+    /// Time after which a claim leaves its queue.
     wait_max: Duration,
 }
 
-/// The claims on one coupon that wait for a call; it exists while there is a call under way.
+/// The claims on one coupon that wait for a call. Exists while a call is under way.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -86,12 +82,11 @@ struct Queue {
 }
 
 impl Queues {
-    /// Queues that a claim leaves after `wait_max` at the latest.
     pub fn new(wait_max: Duration) -> Self {
         Self { queues: Mutex::default(), wait_max }
     }
 
-    /// True if the caller has to begin a call.
+    /// Queues a claim. True if the caller has to begin a call.
     pub fn push(&self, coupon: CouponId, claim: Waiting) -> bool {
         let mut queues = self.lock();
         let queue = queues.entry(coupon).or_default();
@@ -101,8 +96,8 @@ impl Queues {
         begin
     }
 
-    /// The claims of the next call, without those that have been given up. When there are none, the call has ended in
-    /// the same step, so that the next claim begins one.
+    /// The claims of the next call, without those that have been given up. If there are none, the call ends in the same
+    /// step, so that the next claim begins one.
     pub fn next_call(&self, coupon: CouponId) -> Option<Vec<Waiting>> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&coupon)?;
@@ -131,7 +126,7 @@ impl Queues {
         }
     }
 
-    /// Ends a call without another to follow it. May be called in the middle of a panic.
+    /// Ends a call that no other one follows. May be called during a panic.
     pub fn end_call(&self, coupon: CouponId) {
         if let Ok(mut queues) = self.queues.lock() {
             end_call(&mut queues, coupon);
@@ -154,7 +149,7 @@ impl Queue {
     }
 }
 
-/// The queue goes with the last call, and each claim in it is told that there is no reply.
+/// Removes the queue with its last call. Each claim in it is told that there is no reply.
 fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
     if let Some(queue) = queues.get_mut(&coupon) {
         queue.calls -= 1;
@@ -164,8 +159,8 @@ fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
     }
 }
 
-/// Number of claims that share a call when so many wait. In an overload it grows, because each call for which Redis
-/// syncs its file has to answer more; otherwise it stays, because the service would be idle for longer.
+/// Number of claims that share a call when so many wait. It grows in an overload, because each call for which Redis
+/// syncs its file then has to answer more. It doesn't grow sooner, because the service would be idle for longer.
 fn call_size(waiting: usize) -> usize {
     (waiting / 4).clamp(limits::CLAIM_CALL_CLAIMS, limits::CLAIM_CALL_CLAIMS_MAX)
 }

@@ -20,7 +20,6 @@ use crate::store::installation;
 use crate::store::postgres;
 use crate::store::redis;
 
-/// Asks the stores.
 pub struct Readiness {
     pool: PgPool,
     fleet: Fleet,
@@ -30,7 +29,7 @@ pub struct Readiness {
     shutdown: Shutdown,
 }
 
-/// What is said of a server; a fault in words.
+/// Findings about one server; each fault in words.
 struct Server {
     /// Why it takes no claims at all.
     fault: Option<String>,
@@ -45,37 +44,36 @@ struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyStatus {
-    /// All checks are good.
+    /// All checks have passed.
     Ready,
-    /// Claims are taken; another check fails.
+    /// Claims are taken, but another check fails.
     Degraded,
     /// No claim can be taken.
     Unavailable,
 }
 
-/// The answer, check by check: `ok`, or the fault.
+/// The result of each check: `ok`, or the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReadyReport {
     /// All checks together.
     pub status: ReadyStatus,
-    /// Redis takes the claims, so there are none without it.
+    /// Redis takes the claims: without it there are none.
     pub redis: String,
     /// Postgres keeps the orders; claims go on without it for a while.
     pub postgres: String,
-    /// Accepted claims that wait to be written, over all lanes; too many, and no more are accepted.
+    /// Accepted claims that wait to be written, over all lanes; if there are too many, no more are accepted.
     pub backlog: String,
-    /// Whether all lanes are open; a lane that is recovering takes no claims, and the others go on.
+    /// Whether all lanes are open. A lane that is recovering takes no claims; the others go on.
     pub lanes: String,
-    /// Whether claims are confirmed at the level of `--durability`; while they can't be, none is.
+    /// Whether claims are confirmed at the level of `--durability`. While they can't be, none is.
     pub durability: String,
-    /// Whether Redis's clock, which opens and closes sales, agrees with this process's, which judges tokens.
+    /// Whether Redis's clock, which opens and closes sales, agrees with the clock of this process, which judges tokens.
     pub clock: String,
-    /// Whether the process goes on; a stopping one finishes its requests and takes no new ones.
+    /// Whether the process keeps running. A stopping one finishes its requests and takes no new ones.
     pub process: String,
 }
 
 impl Readiness {
-    /// Checks of these stores.
     pub fn new(
         stores: &Stores,
         backlog: &Arc<Backlog>,
@@ -93,10 +91,10 @@ impl Readiness {
         }
     }
 
-    /// Asks the stores now.
     pub async fn check(&self) -> ReadyReport {
         let servers = (0..self.fleet.each().len()).map(|server| self.check_server(server));
-        // A replica can be read, but the check ends the connection to it.
+        // The servers are checked before the backlog is read: a replica can be read, but the check ends the connection
+        // to it.
         let look = async { (join_all(servers).await, self.backlog.look().await) };
         let (postgres, (servers, looked)) = tokio::join!(self.learn_lanes(), look);
         let ok = || "ok".to_owned();
@@ -154,7 +152,6 @@ impl Readiness {
         ReadyReport { status, redis, postgres, backlog, lanes, durability, clock, process }
     }
 
-    /// Whether a server takes claims.
     async fn check_server(&self, number: usize) -> Server {
         let durability = self.durability.at(number);
         let fault = match self.fleet.at(number).check().await {
@@ -186,7 +183,7 @@ impl Readiness {
     }
 }
 
-/// Words about a clock that is so far ahead, if it is too far, and whether claims can be taken by it.
+/// Describes a clock that is too far `ahead` or behind, and tells whether claims can be taken by it all the same.
 fn clock(ahead: TimeDelta) -> (Option<String>, bool) {
     let apart = ahead.abs().to_std().unwrap_or_default();
     if apart <= limits::CLOCKS_APART_MAX {

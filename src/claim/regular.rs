@@ -21,17 +21,15 @@ use crate::store::{Failure, Stores, repeated};
 pub enum RegularOutcome {
     /// The new order: unpaid, or paid if it costs nothing.
     Created(Order),
-    /// The user has an unpaid order, which has to be paid, cancelled or expired first.
+    /// The user has an order that is unpaid, or that cost nothing and isn't redeemed.
     AlreadyClaimed(OrderId),
-    /// The user has closed as many orders of this coupon as may be; the next claim is possible after this time.
+    /// The user has closed as many orders of this coupon as allowed; the next claim is possible after this time.
     TooManyClosed(Duration),
-    /// The coupon is not on offer for now.
     Paused,
     /// The coupon is no longer on offer.
     Ended,
 }
 
-/// Takes claims on regular coupons.
 pub struct RegularClaims {
     pool: PgPool,
     keys: Keys,
@@ -41,7 +39,6 @@ pub struct RegularClaims {
 }
 
 impl RegularClaims {
-    /// Claims over these stores, with this bound on closed orders.
     pub fn new(
         stores: &Stores,
         locks: Fleet<ReentrantLocks>,
@@ -52,7 +49,7 @@ impl RegularClaims {
         Self { pool, keys, locks, orders, closed }
     }
 
-    /// Creates an unpaid order, under the lock that every order creation of this user takes.
+    /// Creates an order, under the lock that every order creation of this user in this lane takes.
     ///
     /// # Errors
     ///
@@ -66,15 +63,15 @@ impl RegularClaims {
             return Err(Failure::LockBusy);
         };
         let outcome = self.create(coupon, user).await;
-        // The answer doesn't wait for the release, whose result changes nothing: see below.
+        // The answer doesn't wait for the release of the lock, whose result changes nothing: see below.
         drop(guard);
         outcome
     }
 
     async fn create(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
-        // Twice: the unpaid order that stood in the way may have been closed before the look at it.
+        // Twice: the order that stood in the way of the first insert may be closed before it is looked up.
         for _ in 0..2 {
-            // One statement, settled by constraints. So a lost lock does no harm here.
+            // One statement, whose races are settled by constraints. So a lost lock does no harm here.
             let insert = || self.orders.insert_regular(coupon, user, self.closed);
             if let Some(id) = repeated(insert).await? {
                 let order = self.orders.get(user, id).await?;

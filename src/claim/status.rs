@@ -1,4 +1,4 @@
-//! Statuses of claims: the answer behind the Location of a 202.
+//! Statuses of claims: what the `Location` of a 202 answers.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub enum ClaimStatus {
 /// A claim and its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClaimState {
-    /// The order that the claim is or will be.
+    /// The order that the claim has become, or will become.
     pub order_id: OrderId,
     /// Status of the claim.
     pub status: ClaimStatus,
@@ -51,15 +51,11 @@ pub struct ClaimState {
 /// The answer to a question about a user's claim.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inquiry {
-    /// There is a claim.
     Claimed(ClaimState),
-    /// This user hasn't claimed this coupon.
     NotClaimed,
-    /// There is no such coupon.
     NoCoupon,
 }
 
-/// Answers questions about claims.
 pub struct ClaimStatuses {
     stores: Stores,
     orders: Orders,
@@ -68,7 +64,6 @@ pub struct ClaimStatuses {
 }
 
 impl ClaimStatuses {
-    /// Statuses from these stores.
     pub fn new(
         stores: &Stores,
         orders: &Orders,
@@ -83,8 +78,8 @@ impl ClaimStatuses {
         }
     }
 
-    /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest. In a lane that isn't open, and
-    /// of a Redis that isn't approved, only Postgres is believed.
+    /// Tells what has become of a user's claim. Redis knows a live claim from the moment it is accepted, and Postgres
+    /// knows the rest. If the lane isn't open, or Redis isn't the approved one, only Postgres is believed.
     ///
     /// # Errors
     ///
@@ -99,7 +94,7 @@ impl ClaimStatuses {
             (Err(failure), None) if failure.is_of_item() => None,
             (Err(failure), _) => return Err(failure),
         };
-        // Asked after the read, too: the lane may have been closed, and Redis gone back, in between.
+        // Asked after the read, too: in between, the lane may have been closed, and Redis may have gone back in time.
         let Some(approved) = self.still(approved, coupon.lane()).await? else {
             return self.inquire_of_postgres(coupon, user, held).await;
         };
@@ -115,7 +110,7 @@ impl ClaimStatuses {
             let status = ClaimStatus::InReview;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
-        // "Never" is a promise; only an approved Redis that still has the sale can make it.
+        // "Not claimed" has to be certain: only an approved Redis that still has the sale can tell.
         match self.loader.resolve(coupon).await? {
             Resolution::Unknown => return Ok(Inquiry::NoCoupon),
             Resolution::Regular | Resolution::Archived => {}
@@ -150,7 +145,7 @@ impl ClaimStatuses {
         Ok(is_same.then_some(epoch))
     }
 
-    /// The newest claim that Postgres has, for a lane that isn't open. A newer one that Redis names is on its way, or
+    /// The newest claim that Postgres has, for a lane that isn't open. If Redis names a newer one, it is on its way or
     /// lost: only the end of the recovery tells.
     async fn inquire_of_postgres(
         &self,
@@ -176,7 +171,8 @@ impl ClaimStatuses {
         }
     }
 
-    /// A row under this id counts only if it is of this claim: another claim's row makes this one a dead letter.
+    /// A row with this id counts only if it is this claim's. If it is another claim's, this claim becomes a dead
+    /// letter.
     async fn status_of(
         &self,
         coupon: CouponId,

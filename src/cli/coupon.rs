@@ -1,4 +1,4 @@
-//! `flash-sale coupon create`: a coupon for a first sale. All else that is done with coupons is done over HTTP.
+//! `flash-sale coupon create`: creates a coupon for a first sale. Everything else about coupons is done over HTTP.
 
 use std::sync::Arc;
 

@@ -29,13 +29,13 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         let message = "--roles leaves out api, so nothing would answer the demo's lines; leave --roles away, or use `serve`";
         return Err(InvalidConfig::new(message).into());
     }
-    // The demo takes no money, and its orders can be paid all the same.
     let pages =
         if config.pages.is_empty() { vec![Page::Shop, Page::Board] } else { config.pages.clone() };
     let [board_code, storm_code] = [code(), code()];
     let codes = vec![board_code.clone(), storm_code.clone()];
-    // Tokens that are given away are for this machine alone.
+    // Tokens are given away on this machine alone.
     let demo = config.listen.ip().is_loopback().then_some(Demo { codes });
+    // No money moves in a demo, and yet its orders can be paid.
     let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
@@ -86,8 +86,8 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     }
 }
 
-/// Lines with the links of the board and the storm. Each lets one browser tab in as the administrator, once; there are none
-/// where other machines could use them.
+/// Lines with the links to the board and the storm. Each link lets one browser tab in as the administrator, once. Empty
+/// if other machines could use them.
 fn links(config: &Config, addresses: Addresses, [board, storm]: [&SecretString; 2]) -> String {
     let administration = url(addresses.operations.or(addresses.api));
     let line = |name, url: &str, code: &SecretString| {
@@ -108,7 +108,7 @@ fn links(config: &Config, addresses: Addresses, [board, storm]: [&SecretString; 
 /// the brackets of an IPv6 address for a pattern.
 fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses, links: &str) {
     let now = Clock::System.now();
-    // Each start has another user, so that the commands below always claim a unit.
+    // Each start uses another user, so that the commands below always claim a unit.
     let user = now.timestamp();
     let token = |grants| tokens.issue(grants, now + TimeDelta::days(1));
     let user_token = token(Grants::user(user));
@@ -147,8 +147,7 @@ Ctrl-C stops everything; the data stays, and the next start goes on with it.
     );
 }
 
-/// Host and port by which a client on this machine reaches a listener. A listener on every address has none to
-/// connect to.
+/// URL by which a client on this machine reaches a listener. A listener on every address is reached by loopback.
 fn url(address: Option<SocketAddr>) -> String {
     let Some(address) = address else {
         return String::new();
@@ -156,7 +155,7 @@ fn url(address: Option<SocketAddr>) -> String {
     let port = address.port();
     match address.ip().to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
-        // This listener may or may not take IPv4 as well; clients try both meanings of the name.
+        // This listener may or may not take IPv4 as well; clients try both addresses of the name.
         IpAddr::V6(ip) if ip.is_unspecified() => format!("http://localhost:{port}"),
         _ => format!("http://{address}"),
     }

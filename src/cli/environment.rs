@@ -1,5 +1,5 @@
-//! Rules of the environment, for all settings at once: an empty variable counts as none, and a secret may stand in the
-//! file that the variable with `_FILE` behind its name tells, as programs in containers have it.
+//! Rules for environment variables, applied to all settings at once. An empty variable counts as none. A secret may
+//! stand in a file, whose path is in the variable with `_FILE` behind its name, as is usual in containers.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use clap::builder::Resettable;
 use clap::{Arg, Command};
 
-/// The command line by these rules.
+/// The command line with these rules applied.
 pub fn applied(command: Command) -> Command {
     command.mut_args(by_rules).mut_subcommands(applied)
 }
@@ -18,20 +18,20 @@ fn by_rules(argument: Arg) -> Arg {
         return argument;
     }
     let is_secret = argument.is_hide_env_values_set();
-    // Without its empty variable.
+    // Clap would take the empty variable for a value.
     let argument = match env::var_os(&name) {
         Some(_) => argument.env(Resettable::Reset),
         None => argument,
     };
     let file = is_secret.then(|| given(&joined(&name, OsStr::new("_FILE")))).flatten();
     let Some(path) = file else { return argument };
-    // Settings read a value that begins so as a file (`base/secret.rs`). The parser keeps default values for the life of
-    // the process.
+    // Settings read a value that begins with `@` as a file (`base/secret.rs`). The parser keeps default values for the
+    // life of the process.
     let value: &'static OsStr = Box::leak(joined(OsStr::new("@"), &path).into_boxed_os_str());
     argument.default_value(value).hide_default_value(true)
 }
 
-/// Whether the log is to be JSON, as far as that can be told of a command line that can't be understood.
+/// Whether the log is to be JSON, guessed from a command line that can't be parsed.
 pub fn asks_for_json() -> bool {
     let mut words = env::args().skip_while(|word| !word.starts_with("--log-format"));
     let flag = words

@@ -1,4 +1,4 @@
-//! What `serve` says at its start and `doctor` on request, each finding in one wording.
+//! What `serve` logs at its start and `doctor` prints on request, with one wording for each finding.
 
 use std::fmt;
 
@@ -17,7 +17,6 @@ pub enum Finding {
 use Finding::{Failure, Good, Warning};
 
 impl Finding {
-    /// Tells it in the log.
     pub fn log(&self) {
         match self {
             Good(text) => tracing::info!("{text}"),
@@ -36,7 +35,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Worth of a 202 by the way in which Redis keeps its data: good if accepted claims survive a kill of Redis and a power
+/// What a 202 is worth, given how Redis persists its data: good if accepted claims survive a kill of Redis and a power
 /// cut, a failure if a restart of Redis alone can lose all claims that are not in Postgres yet.
 pub fn persistence(facts: &ServerFacts) -> Finding {
     let settings = facts.settings.as_ref();
@@ -77,10 +76,10 @@ pub fn persistence(facts: &ServerFacts) -> Finding {
     finding(format!("Redis persistence: {words}"))
 }
 
-/// Message about a master that sentinels may replace, and that would not notice.
+/// Message about a master that sentinels may replace without its noticing.
 pub const KEEPS_ACCEPTING: &str = "Redis min-replicas-to-write is 0: a master that the sentinels replace while it is paused or cut off goes on accepting claims, until it is told that it is a replica, and then loses all of them. Set min-replicas-to-write 1 and min-replicas-max-lag 2, on each server that may become the master";
 
-/// The price of a level that waits for each replica that there is, if it is this one.
+/// A warning if `--durability` waits for every replica that is connected: without one of them, no claim is confirmed.
 pub fn without_spare(level: Option<Level>, facts: &ServerFacts) -> Option<Finding> {
     let needed = level.map_or(0, Level::replicas);
     (needed > 0 && facts.replicas <= needed).then(|| {
@@ -91,7 +90,7 @@ pub fn without_spare(level: Option<Level>, facts: &ServerFacts) -> Option<Findin
     })
 }
 
-/// Effect of the settings of payments.
+/// What the settings mean for payments.
 pub fn payments(checkout: Checkout) -> Finding {
     match checkout {
         Checkout::Opened => Good(

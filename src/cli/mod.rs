@@ -3,19 +3,19 @@
 // The service with a coupon on sale, and lines to paste.
 mod demo;
 
-// The service: doors, worker and stop.
+// The service: start, listeners, worker and stop.
 mod serve;
 
 // Coupons, for operators.
 mod coupon;
 
-// Recoveries on an operator's word.
+// Recoveries that an operator asks for.
 mod recover;
 
 // Comparison of the stores.
 mod reconcile;
 
-// Checks of machine and stores before the service starts.
+// Checks of the configuration and of the servers.
 mod doctor;
 
 // Findings of `serve` and `doctor`.
@@ -36,13 +36,13 @@ mod stores;
 // Secrets in files, read again.
 mod secrets;
 
-// Remedies for words that name none.
+// Remedies for messages that name none.
 mod remedies;
 
-// Words on standard output.
+// Standard output.
 mod terminal;
 
-// Rules for all settings of the environment.
+// Rules for environment variables.
 mod environment;
 
 use std::process::ExitCode;
@@ -148,7 +148,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The reason of the end, in the form of the log.
+/// Prints why the command failed, in the format of the log.
 fn tell_end(format: LogFormat, words: &str) {
     match format {
         LogFormat::Text => eprintln!("flash-sale: {}", escaped(words)),

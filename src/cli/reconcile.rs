@@ -8,7 +8,7 @@ use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::cli::terminal::say;
 use crate::recovery::reconcile::Report;
-use crate::recovery::reconcile::pass::{run_and_record, take_turn};
+use crate::recovery::reconcile::job::{run_and_record, take_turn};
 use crate::recovery::reconcile::runs::{self, AskedBy};
 use crate::store::Stores;
 

@@ -1,4 +1,4 @@
-//! `flash-sale recover`: has lanes recovered on an operator's word.
+//! `flash-sale recover`: closes lanes, so that the running service recovers them.
 
 use anyhow::bail;
 use clap::Args;

@@ -1,6 +1,6 @@
-//! Remedies for failures whose words come from a store, a library or a system, and name none.
+//! Remedies for messages that come from a store, a library or the system and name no remedy.
 
-/// A part of the words, and the remedy.
+/// A part of the message, and the remedy.
 const REMEDIES: [(&str, &str); 8] = [
     (
         "permission denied for schema",
@@ -18,7 +18,7 @@ const REMEDIES: [(&str, &str); 8] = [
     ("WRONGPASS", "user or password are wrong: redis://user:password@host:6379"),
     (
         "NOPERM",
-        "the user of Redis may not do that; docs/durability.md#rights-in-redis has the rights that it needs",
+        "the user of Redis may not do that; docs/guarantees.md#rights-in-redis has the rights that it needs",
     ),
     ("password authentication failed", "user or password of --database-url are wrong"),
     (
@@ -27,13 +27,13 @@ const REMEDIES: [(&str, &str); 8] = [
     ),
 ];
 
-/// What a password in a URL needs.
+/// How to write a password in a URL.
 pub const IN_URLS: &str =
     "in a user name or a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25";
 
-/// The words, with the remedy if there is one.
+/// The message, with the remedy if there is one.
 pub fn with_remedy(words: &str) -> String {
-    // NoPerm, No Permissions: the driver has words of its own.
+    // The driver writes some codes of Redis in its own way: NoPerm, No Permissions.
     let has = |part: &str| words.to_lowercase().contains(&part.to_lowercase());
     match REMEDIES.iter().find(|(part, _)| has(part)) {
         Some((_, remedy)) => format!("{words} ({remedy})"),

@@ -1,4 +1,4 @@
-//! Secrets in files, read again while the service runs: a new one counts without a restart.
+//! Secrets in files are read again while the service runs, so a new one takes effect without a restart.
 
 use std::future::ready;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::http::state::HttpState;
 use crate::store::Stores;
 use crate::store::postgres;
 
-/// Reads the files of secrets again in each period. Connections to stores that are open stay.
+/// Reads the files of secrets again in each [`limits::SECRETS_PERIOD`]. Open connections to the stores stay open.
 pub fn follow(config: &Config, app: &Arc<App>, http: &HttpState) {
     let (http, seen) = (http.clone(), Mutex::new((config.clone(), None)));
     app::repeat(app, limits::SECRETS_PERIOD, move |app| {
@@ -50,7 +50,7 @@ fn change_urls(config: &StoreConfig, stores: &Stores) {
     let database =
         database.map(|url| postgres::change_url(&stores.pool, url.expose_secret()).is_ok());
     if [redis, database].contains(&Some(false)) {
-        // The words of the error would quote the URL, which may have a password.
+        // The error would quote the URL, which may have a password.
         tracing::warn!(
             "the URL of a store can't be understood, as its file has it now; the last one stays"
         );

@@ -28,7 +28,7 @@ use crate::kit::open_files;
 use crate::payment::gateway::Checkout;
 use crate::worker;
 
-/// Addresses of a service, as they were really bound.
+/// Addresses of a service, as they were actually bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// Address of the API; none without the role `api`.
@@ -104,8 +104,8 @@ pub async fn run(
     served.and(closed)
 }
 
-/// Allows trouble in storms on these servers, which are the demo's own. A worker that is killed leaves its work as it is, and
-/// another one starts after a while.
+/// Allows trouble in storms on these servers, which are the demo's own. A worker that is killed leaves its work as it
+/// is; another one starts after [`limits::STORM_WORKER_AWAY`].
 fn let_the_worker_be_killed(app: &Arc<App>, config: &Config, tasks: Vec<JoinHandle<()>>) {
     let (killed, stop) = (app.storms.allow_trouble(), app.shutdown.stop_token().clone());
     let (app, config, mut tasks) = (app.clone(), config.clone(), tasks);
@@ -123,11 +123,12 @@ fn let_the_worker_be_killed(app: &Arc<App>, config: &Config, tasks: Vec<JoinHand
     });
 }
 
-/// Says what a 202 is worth with this Redis.
+/// Logs what a 202 is worth with this Redis.
 ///
 /// # Errors
 ///
-/// When Redis can't keep what the configuration asks for, or would go on alone once its sentinels have replaced it.
+/// When Redis can't keep the level that is configured, or when a master that its sentinels have replaced would go on
+/// accepting claims.
 fn judge(config: &Config, stores: &OpenStores) -> anyhow::Result<()> {
     for facts in &stores.redis_facts {
         let persistence = persistence(facts);
@@ -177,7 +178,7 @@ async fn fetch_keys(config: &Config, tokens: &mut Tokens) {
     }
     let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
     let keys = Arc::new(keys);
-    // The outcome is logged there.
+    // `look` logs the outcome.
     let _: Result<(), String> = keys.look().await;
     tokens.accept(keys);
 }
@@ -203,7 +204,7 @@ async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests, delay: Dura
     }
 }
 
-/// Addresses of this process, bound before any other step of the start.
+/// The listeners of this process, bound before the stores are opened.
 struct Listeners {
     api: Option<TcpListener>,
     operations: Option<TcpListener>,
@@ -263,7 +264,7 @@ impl Listeners {
     }
 }
 
-/// One listener for all: people who can reach the API can reach the rest.
+/// Logs that one listener serves everything: whoever can reach the API can reach the rest.
 fn tell_what_is_public(listener: &TcpListener) {
     let public = "the administrators' operations (with an administrator's token), /docs, /metrics and /readyz are answered where the API is";
     let remedy = "--admin-listen gives all of these an address of their own";

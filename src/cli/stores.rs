@@ -33,7 +33,7 @@ pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is m
 
 const POSTGRES_UNUSABLE: &str = "Postgres (--database-url) can't be used";
 
-/// Flags that lead around a failure of private servers.
+/// Flags by which a user can do without the private servers.
 pub const WAYS_OUT: &str = "--data-dir names another folder for private servers, --redis-url and --database-url name servers of your own";
 
 /// Stores that have been checked, and the private servers behind them, if any.
@@ -44,18 +44,18 @@ pub struct OpenStores {
     servers: Option<PrivateServers>,
 }
 
-/// Use of the data folder by a process that opens private servers.
+/// How a process uses the data folder of private servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum As {
     /// A service: the data folder is for this process alone.
     Service,
-    /// A short command: the servers of a running service are used, if there are any.
+    /// A short command: uses the servers of a running service, if there are any.
     Guest,
 }
 
 impl OpenStores {
     /// Starts private servers if no others are named, and refuses stores that the service can't work with. A short
-    /// command works with a Redis that a service refuses.
+    /// command accepts a Redis that a service refuses.
     pub async fn open(config: &StoreConfig, r#as: As) -> anyhow::Result<Self> {
         let Some((redis_url, database_url)) = urls(config)? else {
             let servers = start_private(&config.data_dir, r#as).await?;
@@ -84,7 +84,7 @@ impl OpenStores {
         Ok(Self { stores, redis_facts, servers: None })
     }
 
-    /// Whether the servers are private ones of this process: nobody else needs them.
+    /// Whether the servers are private ones that this process has started, so that nobody else needs them.
     pub fn are_own(&self) -> bool {
         self.servers.as_ref().is_some_and(|servers| !servers.is_guest())
     }
@@ -99,7 +99,8 @@ impl OpenStores {
     }
 }
 
-/// Does something on the stores of a running service, if there is one, and closes them.
+/// Opens the stores for a short command, acts on them, and closes them. Uses the private servers of a running service,
+/// if there is one.
 pub async fn as_guest<T>(
     config: &StoreConfig,
     act: impl AsyncFnOnce(&Stores) -> anyhow::Result<T>,
@@ -124,7 +125,7 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The secret that signs tokens. With private servers one is made and kept in the data folder.
+/// The secret that signs tokens. With private servers and no secret given, one is made and kept in the data folder.
 pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
     config.validate_tokens()?;
     if let Some(secret) = &config.token_secret {
@@ -137,7 +138,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
     kept_secret(&config.data_dir, "token-secret", "delete it for a new one")
 }
 
-/// The secret that a data folder keeps in this file; made if the file is missing. The remedy is for a damaged one.
+/// The secret that a data folder keeps in this file; made if the file is missing. `remedy` is for a damaged file.
 fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretString> {
     make_private(dir)?;
     let path = dir.join(name);
@@ -162,8 +163,8 @@ fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretStr
     Ok(secret)
 }
 
-/// Writes the secret under another name first, so that no process reads half of it, and then links it: of several
-/// processes, the first one's secret stays.
+/// Writes the secret under another name first, so that no process reads half of it, and then links it. Of several
+/// processes that do this at a time, the first one's secret stays.
 fn make_secret(dir: &Path, path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let draft = path.with_extension(Uuid::new_v4().simple().to_string());
@@ -200,12 +201,12 @@ async fn start_private(dir: &Path, r#as: As) -> anyhow::Result<PrivateServers> {
     PrivateServers::start(dir, &settings(Sync::Durable)).await.map_err(with_ways_out)
 }
 
-/// A failure of private servers, with the flags that lead around it.
+/// Adds [`WAYS_OUT`] to a failure of private servers.
 pub fn with_ways_out(error: PrivateServersError) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("private servers can't be used ({WAYS_OUT})"))
 }
 
-/// Names the servers; connects to none.
+/// Makes the clients of the servers. Connects to none yet.
 pub fn connect(
     redis_url: &str,
     database_url: &str,
@@ -264,8 +265,8 @@ fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfi
     })
 }
 
-/// Why a service can't work with this database, with the remedy, if so: it lacks migrations, has had others, or denies
-/// rights.
+/// Why a service can't work with this database, and the remedy: migrations are missing or unknown, or rights are
+/// missing. `None` if it can.
 pub async fn unfit(pool: &PgPool) -> anyhow::Result<Option<String>> {
     let fitness = schema::fitness(pool).await.context(POSTGRES_UNUSABLE)?;
     if let Fitness::Older(missing) = &fitness {
@@ -284,7 +285,7 @@ pub async fn unfit(pool: &PgPool) -> anyhow::Result<Option<String>> {
     }))
 }
 
-/// Brings a database up to date, unless a newer binary has upgraded it, or one from before 1.0 has made it.
+/// Brings a database up to date, unless a newer version has upgraded it, or a version before 1.0 has made it.
 async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
     postgres::check_connection(pool).await.context(POSTGRES_UNUSABLE)?;
     if let Some(why) = unknown(&schema::fitness(pool).await.context(POSTGRES_UNUSABLE)?) {
@@ -293,7 +294,7 @@ async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
     schema::migrate(pool).await.context("the database could not be migrated")
 }
 
-/// What is said of a database that this version can't read.
+/// The message about a database that this version can't read.
 fn unknown(fitness: &Fitness) -> Option<String> {
     match fitness {
         Fitness::Newer(unknown) => Some(format!(
@@ -307,8 +308,8 @@ fn unknown(fitness: &Fitness) -> Option<String> {
     }
 }
 
-/// The stores, if Redis can be used and isn't another installation's. Of several servers, one that answers is enough: the
-/// others may come back.
+/// The stores, if Redis can be used and isn't another installation's. Of several servers, one that answers is enough:
+/// the others may come back.
 async fn checked(
     fleet: Fleet,
     pool: PgPool,
@@ -372,7 +373,7 @@ async fn check_redis(
         let missing = rights::missing(redis, keys).await?;
         if !missing.is_empty() {
             bail!(
-                "Redis refuses to its user what the service needs ({}); docs/durability.md has the rights",
+                "Redis refuses to its user what the service needs ({}); docs/guarantees.md has the rights",
                 missing.join("; ")
             );
         }

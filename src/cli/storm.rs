@@ -1,5 +1,4 @@
-//! `flash-sale storm`: a crowd of shoppers, through the front door of a service on this machine, and the verdict on what it
-//! was told.
+//! `flash-sale storm`: sends a crowd of shoppers to a service on this machine, and judges what the service told them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub struct StormArguments {
     pub stores: StoreConfig,
 }
 
-/// Prints the states of a storm, one JSON object a line. Fails unless every promise was kept.
+/// Prints the states of a storm, one JSON object per line. Fails unless the verdict is [`Word::Kept`].
 pub async fn run(arguments: &StormArguments) -> anyhow::Result<()> {
     let service = on_this_machine(&arguments.url)?;
     let tokens = Tokens::configured(&arguments.stores, &token_secret(&arguments.stores)?);
@@ -64,7 +63,7 @@ async fn storm(
     Ok(storm.run(&CancellationToken::new(), &Shutdown::default()).await)
 }
 
-/// Host and port of a service on this machine: a crowd is no way to attack others.
+/// Host and port of a service on this machine. Refuses others, so that a crowd can't be used to attack them.
 fn on_this_machine(url: &Uri) -> Result<Authority, InvalidConfig> {
     let is_loopback = |host: &str| {
         let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

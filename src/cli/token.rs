@@ -34,7 +34,6 @@ pub struct TokenArguments {
     pub stores: StoreConfig,
 }
 
-/// Prints the tokens.
 pub fn run(arguments: &TokenArguments) -> anyhow::Result<()> {
     let first = arguments.user.get();
     let last = first.checked_add(i64::from(arguments.count) - 1).ok_or_else(|| {

@@ -1,11 +1,11 @@
-//! Coupons as shoppers read them, kept in the memory of the process for [`limits::LEFT_SHOWN_MAX`]: so a sale costs each
-//! store at most five questions a second, however many read it. Whoever finds nothing asks, and the others wait for the
-//! answer, or are told the failure. An id without a coupon is remembered like one with a coupon.
+//! Coupons as shoppers read them, kept in the memory of the process for [`limits::LEFT_SHOWN_MAX`]. So a process asks
+//! each store about a sale at most some five times a second, however many users read it. The first reader who finds
+//! nothing asks, and the others wait for the answer or its failure. An id without a coupon is remembered, too.
 //!
 //! # What is not promised
 //!
-//! A change, and a claim, is seen that much later, also by who has made it if another reader has just asked. Edits name a
-//! revision, which Postgres compares.
+//! A change or a claim is seen up to that much later, even by the user who made it. Edits name a revision, which
+//! Postgres compares.
 
 use moka::future::Cache;
 
@@ -15,7 +15,7 @@ use crate::kit::tagged::TaggedJson;
 use crate::store::Failure;
 use crate::store::ids::CouponId;
 
-/// Keeps coupons. Clones share them.
+/// Clones share the coupons.
 #[derive(Clone)]
 pub struct CouponCache {
     stored: CouponReader,
@@ -23,7 +23,6 @@ pub struct CouponCache {
 }
 
 impl CouponCache {
-    /// Knows nothing yet.
     pub fn new(stored: CouponReader) -> Self {
         let bodies = Cache::builder()
             .max_capacity(limits::COUPONS_SHOWN_MAX)
@@ -32,7 +31,7 @@ impl CouponCache {
         Self { stored, bodies }
     }
 
-    /// The coupon, in JSON; `None` if there is none.
+    /// The coupon, in JSON; `None` if there is no such coupon.
     pub async fn show(&self, coupon: CouponId) -> Result<Option<TaggedJson>, Failure> {
         let asked = async {
             let coupon = self.stored.get(coupon).await?;

@@ -2,28 +2,28 @@
 //!
 //! # Model
 //!
-//! Postgres decides: one transaction changes the coupon and raises its `revision` by one. Then `apply_coupon.lua`
-//! gives Redis the values of the newest revision (window, total, state; all of them, and absolute) if Redis has an
-//! older one, and Postgres notes the revision that Redis has (`applied_revision`).
+//! Postgres decides: one transaction changes the coupon and raises its `revision` by one. Then `apply_coupon.lua` gives
+//! Redis the values of the newest revision if Redis has an older one. It gives all of them (window, total, state), as
+//! absolute values. Postgres notes the revision that Redis has (`applied_revision`).
 //!
 //! # Authority
 //!
-//! The revision decides. A process that applies reads the newest one first, and an older one never replaces a newer
-//! one, so revisions may be applied by any process, any number of times, in any order. Redis sells within a total
-//! that Postgres has had before it, because the total only grows.
+//! The revision decides. A process that applies a change reads the newest revision first, and an older one never
+//! replaces a newer one. So any process may apply revisions, any number of times, in any order. Redis sells within a
+//! total that Postgres has had before it, because the total only grows.
 //!
 //! # What each failure does
 //!
-//! * A process that dies between the two stores leaves a coupon whose `applied_revision` is behind;
-//!   [`CouponChanges::pass`] finds it and applies it.
-//! * Redis goes back in time, and has an older revision than Postgres noted: its lanes are closed, and the recovery builds
-//!   such a sale anew (`recovery`).
-//! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
+//! * A process dies between the two stores: the `applied_revision` of the coupon is behind, and
+//!   [`CouponChanges::run_once`] finds and applies the change.
+//! * Redis goes back in time, and has an older revision than Postgres has noted: its lanes are closed, and the recovery
+//!   builds such a sale anew (`recovery`).
+//! * Redis is away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
-//! * The sale can't be changed in Redis (a field that is no number): it is postponed
-//!   (`store/postponed.rs`), and the changes of other coupons are applied in the same pass.
-//! * A change between the steps of loading the sale: the loaded values are one whole revision. Loading notes nothing
-//!   as applied, so the pass looks at every sale once after it has been opened.
+//! * The sale can't be changed in Redis (a field is no number): it is postponed (`store/postponed.rs`), and the same
+//!   run applies the changes of other coupons.
+//! * A change comes between the steps of loading the sale: the loaded values are one whole revision. Loading notes
+//!   nothing as applied, so the job checks every sale once after it has been opened.
 //!
 //! # What is not promised
 //!
@@ -45,25 +45,23 @@ use crate::fence::LaneStates;
 use crate::store::audit::{self, Actor, Event};
 use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
+use crate::store::job::Job;
 use crate::store::keys::Keys;
-use crate::store::pass::Pass;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
 use crate::store::script::Script;
 use crate::store::{Failure, Stores};
 
-/// Outcome of a change.
 #[derive(Debug)]
 pub enum ChangeOutcome {
-    /// The change holds, now or from before, and this is the coupon.
+    /// The change is in force, from now or from before.
     Changed(Coupon),
     /// The change is decided, and Redis hasn't been told yet; it will be.
     Decided(Coupon),
-    /// The change was refused, and nothing has changed.
+    /// Nothing has changed.
     Refused(Refusal),
 }
 
-/// Changes coupons.
 pub struct CouponChanges {
     pool: PgPool,
     fleet: Fleet,
@@ -78,7 +76,6 @@ pub struct CouponChanges {
 }
 
 impl CouponChanges {
-    /// Changes over these stores.
     pub fn new(
         stores: &Stores,
         coupons: Arc<Coupons>,
@@ -96,8 +93,8 @@ impl CouponChanges {
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer, the outcome is unknown. With [`Failure::DataLost`] it is decided, but Redis
-    /// has lost the sale.
+    /// When Postgres doesn't answer: the outcome is unknown. [`Failure::DataLost`] when the change is decided, but
+    /// Redis has lost the sale.
     pub async fn change(
         &self,
         coupon: CouponId,
@@ -115,7 +112,7 @@ impl CouponChanges {
                 false
             }
         };
-        // The units left may be others now.
+        // The number of units left may have changed.
         self.coupons.cache.forget(coupon).await;
         let coupon = self.coupons.get(coupon).await?.ok_or(sqlx::Error::RowNotFound)?;
         Ok(match applied {
@@ -124,7 +121,7 @@ impl CouponChanges {
         })
     }
 
-    /// The first half: Postgres decides. A change by the staff is entered in the book of changes.
+    /// The first half: Postgres decides. A change by the staff goes into the audit log.
     pub async fn decide(
         &self,
         coupon: CouponId,
@@ -140,7 +137,7 @@ impl CouponChanges {
             match decided {
                 Ok(Ok(())) => {
                     let committed = tx.commit().await;
-                    // Also if the answer got lost: the change may hold.
+                    // Also if the answer was lost: the change may hold.
                     cache.forget(coupon).await;
                     committed?;
                 }
@@ -155,7 +152,7 @@ impl CouponChanges {
     ///
     /// # Errors
     ///
-    /// [`Failure::DataLost`] when the sale has been in Redis and isn't any more; otherwise when a store doesn't
+    /// [`Failure::DataLost`] when the sale has been in Redis and isn't there any more; otherwise when a store doesn't
     /// answer.
     pub async fn apply(&self, coupon: CouponId) -> Result<bool, Failure> {
         let sale = match stock::find(&self.pool, coupon).await? {
@@ -166,13 +163,13 @@ impl CouponChanges {
         if sale.stage != Stage::Unloaded && self.apply_values(coupon, &sale).await? {
             return Ok(true);
         }
-        // Perhaps the sale isn't open yet: whatever is missing of its load is done first.
+        // Perhaps the sale isn't open yet: the rest of its load is done first.
         match self.loader.resolve_now(coupon).await? {
             Resolution::Loaded => {}
             // Postgres alone answers for these coupons.
             Resolution::Regular | Resolution::Archived | Resolution::Unknown => return Ok(true),
         }
-        // Read after the sale was loaded, perhaps with older values by another process.
+        // Read again after the load, which another process may have done with older values.
         match stock::find(&self.pool, coupon).await? {
             Some(StoredCoupon::Flash(newest)) => self.apply_values(coupon, &newest).await,
             Some(StoredCoupon::Regular(_)) | None => Ok(true),
@@ -219,10 +216,10 @@ impl CouponChanges {
         }
     }
 
-    /// Applies decided changes that Redis doesn't have. Returns the number of coupons. A coupon whose change can't be
-    /// applied is postponed.
-    pub async fn pass(&self) -> Result<usize, Failure> {
-        let mut tries = self.postponed.begin(Pass::Changes).await?;
+    /// Applies decided changes that Redis doesn't have, and returns the number of coupons. A coupon whose change can't
+    /// be applied is postponed.
+    pub async fn run_once(&self) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Job::Changes).await?;
         let mut applied = 0;
         for coupon in stock::unapplied(&self.pool).await? {
             let tried = self.apply(coupon).await;
@@ -278,8 +275,8 @@ async fn decide_in(
     Ok(Ok(()))
 }
 
-/// Locks the coupon against other changes until the transaction ends. Its orders go on being written meanwhile: they
-/// refer to its id only, and this lock leaves that to them.
+/// Locks the coupon against other changes until the transaction ends. Its orders can still be written: they only refer
+/// to its id, which this lock leaves free.
 async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<CouponRow>> {
     sqlx::query_as!(
         CouponRow,

@@ -19,24 +19,22 @@ use crate::store::installation;
 use crate::store::postgres;
 use crate::store::{Failure, Stores};
 
-/// Creates and reads coupons.
 pub struct Coupons {
     pool: PgPool,
     stored: CouponReader,
-    /// Coupons as shoppers read them.
     pub cache: CouponCache,
     loader: Arc<Loader>,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
-/// Answer to the creation of a coupon.
+/// Outcome of the creation of a coupon.
 #[derive(Debug, thiserror::Error)]
 pub enum Creation {
-    /// The coupon is there.
+    /// The coupon exists: created now, or before under the same key.
     #[error("the coupon is there")]
     Created(Box<Coupon>),
-    /// The key has created another coupon, by another body; nothing was created.
+    /// The key has created another coupon, from another body; nothing was created.
     #[error(
         "this key has created a coupon by another body; give another creation a key of its own"
     )]
@@ -47,7 +45,6 @@ pub enum Creation {
 }
 
 impl Coupons {
-    /// Coupons over these stores.
     pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
         let pool = stores.pool.clone();
         let stored = CouponReader::new(stores);
@@ -55,8 +52,9 @@ impl Coupons {
         Self { pool, stored, cache, loader, shutdown }
     }
 
-    /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
-    /// same, and its first claim loads it. Under a key once: a repeat gets the coupon that is there.
+    /// Creates a valid coupon and loads its sale, if it has one. While Redis is away, the coupon is created all the
+    /// same, and a job or the first claim loads its sale later. A repeat under the same key gets the coupon that is
+    /// there.
     pub async fn create(
         &self,
         new: NewCoupon,
@@ -116,7 +114,7 @@ impl Coupons {
         self.stored.get(coupon).await
     }
 
-    /// Coupons, newest first, from before the given one on.
+    /// Coupons below `before`, newest first.
     pub async fn list(
         &self,
         filter: CouponFilter,
@@ -126,14 +124,14 @@ impl Coupons {
         self.stored.list(filter, before, limit).await
     }
 
-    /// The newest sales that haven't been ended, and behind them the newest others; as Postgres has them: Redis isn't asked
-    /// for the units left.
+    /// The newest sales that are not over, and then the newest others, as Postgres has them: Redis isn't asked for the
+    /// units left.
     pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
         self.stored.newest_sales(now, limit).await
     }
 }
 
-/// The new coupon, or the former creation under its key.
+/// Creates the coupon, or returns the former creation under its key.
 async fn insert(
     pool: &PgPool,
     new: &NewCoupon,

@@ -1,8 +1,8 @@
-//! Keys of creations (draft-ietf-httpapi-idempotency-key-header): a creation that is asked for again under its key is the
+//! Keys of creations (draft-ietf-httpapi-idempotency-key-header): a creation that is repeated under its key gets the
 //! same coupon.
 //!
 //! A key is noted in the transaction that creates the coupon. So a process that dies in between leaves both or neither,
-//! and of two requests at once one waits for the other and finds its coupon.
+//! and of two requests at the same time one waits for the other and finds its coupon.
 
 use aws_lc_rs::digest;
 use sqlx::{PgConnection, PgPool};
@@ -10,7 +10,6 @@ use sqlx::{PgConnection, PgPool};
 use crate::store::ids::CouponId;
 use crate::store::postgres;
 
-/// Key of one creation.
 #[derive(Clone, Debug)]
 pub struct CreationKey {
     administrator: i64,
@@ -21,9 +20,9 @@ pub struct CreationKey {
 /// An earlier creation under a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Former {
-    /// By the same body.
+    /// From the same body.
     Same(CouponId),
-    /// By another body.
+    /// From another body.
     Other,
 }
 
@@ -34,7 +33,6 @@ impl CreationKey {
     }
 }
 
-/// The earlier creation under this key.
 pub async fn former(pool: &PgPool, key: &CreationKey) -> sqlx::Result<Option<Former>> {
     let row = sqlx::query!(
         r#"SELECT coupon_id AS "coupon: CouponId", fingerprint FROM creation_keys
@@ -50,7 +48,7 @@ pub async fn former(pool: &PgPool, key: &CreationKey) -> sqlx::Result<Option<For
     }))
 }
 
-/// Notes the key, and forgets some of those that are older than a day. False if another creation has noted it.
+/// Notes the key, and deletes some keys that are older than a day. False if another creation has noted it.
 pub async fn note(
     transaction: &mut PgConnection,
     key: &CreationKey,

@@ -1,4 +1,4 @@
-//! Bodies of administrators' requests: a coupon to be created, an edit, a restock; and the limits of each.
+//! Bodies of administrators' requests, with their limits: a new coupon, an edit, a restock.
 
 use chrono::{DateTime, SubsecRound, Utc};
 use garde::Validate;
@@ -69,7 +69,7 @@ pub struct NewSale {
     pub closes_at: DateTime<Utc>,
 }
 
-/// Changes to a coupon. A field that is left out stays as it is.
+/// Changes to a coupon. Fields that are left out stay as they are.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct CouponEdit {
@@ -93,7 +93,7 @@ pub struct CouponEdit {
     #[schema(value_type = Option<Terms>, nullable = false)]
     #[garde(length(chars, max = 4_000), inner(custom(lines)))]
     pub rules: Option<String>,
-    /// Price, in minor units, of claims from now on: an order keeps the price of its claim.
+    /// Price of claims from now on, in minor units: an order keeps the price of its claim.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(value_type = Option<Cents>, nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
@@ -103,18 +103,18 @@ pub struct CouponEdit {
     #[schema(value_type = Option<Cents>, nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub value_cents: Option<i64>,
-    /// Changes to its sale; flash coupons only.
+    /// Changes to the coupon's sale; flash coupons only.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     #[garde(dive)]
     pub sale: Option<SaleEdit>,
 }
 
-/// Changes to a sale. A field that is left out stays as it is.
+/// Changes to a sale. Fields that are left out stay as they are.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct SaleEdit {
-    /// Units on offer; never fewer than there are.
+    /// Units on offer; never fewer than now.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false, minimum = 1, maximum = 100_000_000)]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
@@ -146,7 +146,7 @@ pub struct Move {
 #[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Restock {
-    /// Name of this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
+    /// Name of this restock of this coupon, 1 to 100 characters, chosen by the client. A repeat adds nothing.
     #[schema(value_type = RestockKey)]
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     pub key: String,
@@ -157,7 +157,6 @@ pub struct Restock {
 }
 
 impl CouponEdit {
-    /// The coupon with these changes.
     pub fn of(&self, row: &CouponRow) -> CouponRow {
         CouponRow {
             title: self.title.as_ref().unwrap_or(&row.title).clone(),
@@ -172,7 +171,6 @@ impl CouponEdit {
 }
 
 impl SaleEdit {
-    /// The sale with these changes.
     pub fn of(&self, terms: &SaleTerms) -> SaleTerms {
         // Postgres counts microseconds: a repeat has to find the stored value.
         let stored = |time: DateTime<Utc>| time.trunc_subsecs(6);
@@ -184,7 +182,7 @@ impl SaleEdit {
     }
 }
 
-/// A member that is there has a value: a client leaves it out for "no change".
+/// Refuses null: a client leaves a member out for "no change".
 fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
@@ -211,7 +209,6 @@ fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde:
     }
 }
 
-/// The currency of a coupon that names none.
 fn cny() -> String {
     "CNY".to_owned()
 }

@@ -1,26 +1,26 @@
-//! The load of a sale into Redis, which the claim script asks for by NOT_LOADED.
+//! The load of a sale into Redis. It begins when the claim script replies NOT_LOADED.
 //!
 //! # Why no sale is loaded twice
 //!
-//! A sale that is loaded a second time would sell its sold units again. So Postgres notes (`loaded_at`) that Redis
-//! has had it, and a sale with that note is never loaded:
+//! A sale that is loaded a second time would sell its sold units again. So Postgres notes (`loaded_at`) that Redis has
+//! had the sale, and a sale with that note is never loaded:
 //!
 //! 1. `load_sale.lua` writes the sale in state `loading`, with an id of its own for this load; claims are still told
 //!    NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call: all of them, even if
 //!    another caller has made some for the same load.
 //! 2. Postgres notes the load and its id; of several, the first.
-//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the noted load,
-//!    and claims begin. Changes since the read in step 1 are applied like any others (`changes.rs`).
+//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if the sale is the noted load's. From
+//!    then on claims are decided. Changes since the read in step 1 are applied like any others (`changes.rs`).
 //!
-//! If a process dies between steps, the next caller resumes: each step does nothing when it has been done. No claim
-//! is possible before the note, so "noted and missing" always means that Redis has lost data. A sale by another load
-//! means the same: a process has written it that slept through the first one's life. Then claims are answered 503,
-//! and the sale is not loaded anew, because accepted claims may still be on their way to Postgres.
+//! If a process dies between steps, the next caller resumes: a step that has been done does nothing. No claim is
+//! possible before the note, so "noted and missing" always means that Redis has lost data. A sale of another load means
+//! the same: it was written by a process that slept while the noted load was sold and lost. Then claims are answered
+//! 503, and the sale is not loaded anew, because accepted claims may still be on their way to Postgres.
 //!
 //! # Load
 //!
-//! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is remembered for
-//! [`limits::LOADER_MEMORY`], even for a coupon that doesn't exist.
+//! Claims on a loaded sale never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
+//! remembered for [`limits::LOADER_MEMORY`], even for a coupon that doesn't exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ use crate::fence::loss::LossAlarm;
 use crate::fence::{self, LaneStates};
 use crate::store::fleet::Fleet;
 use crate::store::ids::CouponId;
+use crate::store::job::Job;
 use crate::store::keys::Keys;
-use crate::store::pass::Pass;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
 use crate::store::script::{Script, VariadicScript};
@@ -53,11 +53,9 @@ pub enum Resolution {
     Regular,
     /// A sale that is over and settled; Postgres answers for it.
     Archived,
-    /// No such coupon.
     Unknown,
 }
 
-/// Resolves coupons that Redis doesn't hold.
 pub struct Loader {
     pool: PgPool,
     fleet: Fleet,
@@ -66,14 +64,13 @@ pub struct Loader {
     make_shards: VariadicScript,
     open: Script<2>,
     lanes: Arc<LaneStates>,
-    /// Coalesces callers that ask about the same coupon, and remembers the answer for a moment.
+    /// Merges callers that ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     loss: Arc<LossAlarm>,
     postponed: Postponed,
 }
 
 impl Loader {
-    /// A loader that remembers no coupon yet.
     pub fn new(
         stores: &Stores,
         lanes: Arc<LaneStates>,
@@ -102,12 +99,13 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// [`Failure::DataLost`] when the sale has been loaded before; otherwise when a store doesn't answer.
+    /// [`Failure::DataLost`] when the sale has been loaded before, and is missing; otherwise when a store doesn't
+    /// answer.
     pub async fn resolve(&self, coupon: CouponId) -> Result<Resolution, Failure> {
         Ok(self.resolved.try_get_with(coupon, self.resolve_now(coupon)).await?)
     }
 
-    /// [`resolve`](Self::resolve) without memory: for a coupon that has just been created.
+    /// [`resolve`](Self::resolve) without the memory: for a coupon that has just been created or changed, and for jobs.
     ///
     /// # Errors
     ///
@@ -130,10 +128,10 @@ impl Loader {
         self.open(coupon, &load_id).await
     }
 
-    /// Loads the sales that open within `ahead` and have never been loaded. Returns their number. A sale that can't
-    /// be loaded is postponed.
-    pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
-        let mut tries = self.postponed.begin(Pass::Load).await?;
+    /// Loads the sales that open within `ahead` and have never been loaded. Returns their number. A sale that can't be
+    /// loaded is postponed.
+    pub async fn run_once(&self, ahead: Duration) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Job::Load).await?;
         let mut loaded = 0;
         for coupon in stock::to_load(&self.pool, ahead).await? {
             let tried = self.resolve_now(coupon).await;
@@ -143,8 +141,8 @@ impl Loader {
         Ok(loaded)
     }
 
-    /// Tells why a sale isn't in Redis that was there by Postgres: it has been archived since Postgres was asked, or
-    /// it is lost.
+    /// Tells why Redis lacks a sale that Postgres has noted as loaded: the sale has been archived since Postgres was
+    /// asked, or it is lost.
     ///
     /// # Errors
     ///
@@ -156,8 +154,8 @@ impl Loader {
         }
     }
 
-    /// Notes the load that holds, if the lane still has the epoch that the load began in: a load that has been lost in
-    /// between is begun anew.
+    /// Notes the load, and returns the one that holds. Only if the lane still has the epoch that the load began in: a
+    /// load that was lost in between is begun anew.
     async fn note_load(
         &self,
         coupon: CouponId,
@@ -174,7 +172,7 @@ impl Loader {
         Ok(load_id)
     }
 
-    /// Writes the sale with all of its shards, unless it is there; returns the id of the load that wrote it.
+    /// Writes the sale with all of its shards, unless it is there. Returns the id of the load that wrote it.
     async fn load(
         &self,
         coupon: CouponId,
@@ -210,7 +208,7 @@ impl Loader {
         Ok(load_id)
     }
 
-    /// The load that another caller has noted since Postgres was asked. Without one, the sale in Redis is none of ours.
+    /// The load that another caller has noted since Postgres was asked. If there is none, the sale in Redis isn't ours.
     async fn opened_meanwhile(&self, coupon: CouponId) -> Result<String, Failure> {
         match stock::find(&self.pool, coupon).await? {
             Some(StoredCoupon::Flash(StoredSale {
@@ -221,7 +219,7 @@ impl Loader {
         }
     }
 
-    /// Each call looks again whether the sale is still this load's, and not open yet.
+    /// Each call checks again that the sale is still this load's, and not open yet.
     async fn make_shards(
         &self,
         coupon: CouponId,

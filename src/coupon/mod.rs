@@ -16,10 +16,10 @@ pub mod cache;
 // Reads coupons from the stores.
 pub mod read;
 
-// Keys of creations.
+// Idempotency keys of creations.
 pub mod creation_keys;
 
-// Keys of restocks.
+// Idempotency keys of restocks.
 pub mod restocks;
 
 // Loads sales into Redis.

@@ -20,10 +20,8 @@ pub enum CouponKind {
 }
 
 impl CouponKind {
-    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Regular, Self::Flash];
 
-    /// Name of the kind in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Regular => "regular",
@@ -48,10 +46,8 @@ pub enum CouponState {
 }
 
 impl CouponState {
-    /// All states.
     pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::Ended];
 
-    /// Name of the state in Postgres, Redis and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -61,12 +57,10 @@ impl CouponState {
     }
 }
 
-/// Coupons that are listed; each part narrows them down.
+/// Coupons to list; each field narrows them down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CouponFilter {
-    /// Of this kind.
     pub kind: Option<CouponKind>,
-    /// In this state.
     pub state: Option<CouponState>,
 }
 
@@ -78,7 +72,7 @@ pub struct Coupon {
     /// Its words, prices and state.
     #[serde(flatten)]
     pub row: CouponRow,
-    /// The sale of the coupon; flash coupons only.
+    /// The sale of the coupon; only flash coupons have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub sale: Option<Sale>,
@@ -98,7 +92,6 @@ pub struct Sale {
 }
 
 impl Sale {
-    /// The sale with these terms, of which so many units are left.
     pub fn new(terms: SaleTerms, left: Option<i64>) -> Self {
         let SaleTerms { total, opens_at, closes_at } = terms;
         Self { total, left, opens_at, closes_at }
@@ -131,15 +124,13 @@ pub struct CouponRow {
 /// Fields of a sale that can be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SaleTerms {
-    /// Units on offer.
     pub total: i64,
-    /// Start of the window.
     pub opens_at: DateTime<Utc>,
-    /// End of the window; not part of it.
+    /// Not part of the window.
     pub closes_at: DateTime<Utc>,
 }
 
-/// A coupon and its sale, as the book of changes has them.
+/// A coupon and its sale, as the audit log has them.
 #[derive(Serialize)]
 pub(super) struct Values<'a> {
     #[serde(flatten)]
@@ -149,7 +140,6 @@ pub(super) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// These values.
     pub(super) fn new(row: &'a CouponRow, sale: Option<&'a SaleTerms>) -> Self {
         Self { row, sale }
     }

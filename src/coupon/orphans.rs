@@ -1,4 +1,5 @@
-//! Sales that only Redis has: Postgres has noted no load of them, or another one. Postgres went back in time, or is a copy.
+//! Sales that only Redis has: Postgres has noted no load of them, or another one. Then Postgres went back in time, or
+//! is a copy.
 
 use futures_util::future::join_all;
 use redis::RedisResult;
@@ -10,7 +11,7 @@ use crate::store::keys::Keys;
 use crate::store::redis::{Redis, is_data_error};
 use crate::store::{Failure, Stores};
 
-/// Keys that Redis looks at in one step.
+/// Keys that one step of SCAN looks at.
 const KEYS_AT_A_TIME: usize = 1_000;
 
 /// The orphans. A sale that is being loaded isn't one: Postgres notes its load a moment later.
@@ -59,14 +60,14 @@ pub async fn remove_all(stores: &Stores) -> Result<usize, Failure> {
         if let Some(shards) = shards {
             buyers::unlink(redis, keys, *coupon, shards).await?;
         }
-        // Last: it names the others.
+        // Last, because it names the shards.
         redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(*coupon))).await?;
     }
     Ok(orphans.len())
 }
 
-/// Number in the sequence of the newest coupon of which a server has a sale; 0 without any. A server that doesn't answer
-/// holds up no decision: what it has is found by the look at its lanes, once it is back.
+/// Sequence number of the newest coupon whose sale is in Redis; 0 without any. A server that doesn't answer holds up no
+/// decision: its sales are found by the check of its lanes, once it is back.
 ///
 /// # Errors
 ///
@@ -98,7 +99,8 @@ pub async fn raise_sequence(connection: &mut PgConnection, number: i64) -> sqlx:
     Ok(())
 }
 
-/// All sales in Redis, each where its lane is: another list of servers may have left older ones elsewhere.
+/// All sales in Redis that are on the server of their lane: older ones may be left elsewhere, from another list of
+/// servers.
 async fn sales(stores: &Stores) -> RedisResult<Vec<CouponId>> {
     let mut found = Vec::new();
     for (number, redis) in stores.fleet.each().enumerate() {

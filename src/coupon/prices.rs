@@ -1,7 +1,7 @@
 //! Prices of coupons by revision: an order costs what its coupon cost at the claim.
 //!
-//! A row of `coupon_prices` never changes, and no row comes between two revisions that are there. So what has been
-//! looked up stays true, and is remembered.
+//! A row of `coupon_prices` never changes, and no row is inserted between two revisions that exist. So a price that has
+//! been looked up stays true, and is remembered.
 
 use chrono::{DateTime, Utc};
 use moka::future::Cache;
@@ -13,9 +13,9 @@ use crate::store::ids::CouponId;
 /// Price of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Price {
-    /// The amount, in minor units.
+    /// In minor units.
     pub pay_cents: i64,
-    /// Its currency (ISO 4217).
+    /// ISO 4217.
     pub currency: String,
 }
 
@@ -32,7 +32,7 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// The price of this coupon at this revision. None if there is no such coupon.
+    /// The price of this coupon at this revision; `None` if there is no such coupon.
     pub async fn at(
         &self,
         connection: &mut PgConnection,
@@ -59,7 +59,8 @@ impl Prices {
     }
 }
 
-/// The price of this coupon at this time, or its first one if that is later: clocks differ. None if there is no such coupon.
+/// The price of this coupon at this time, or its first price if that is later, because clocks differ; `None` if there
+/// is no such coupon.
 pub async fn at_time(
     connection: &mut PgConnection,
     coupon: CouponId,

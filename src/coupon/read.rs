@@ -16,7 +16,6 @@ use crate::store::keys::Keys;
 use crate::store::redis::is_data_error;
 use crate::store::{Failure, Stores};
 
-/// Reads coupons.
 #[derive(Clone)]
 pub struct CouponReader {
     pool: PgPool,
@@ -25,19 +24,17 @@ pub struct CouponReader {
 }
 
 impl CouponReader {
-    /// A reader of these stores.
     pub fn new(stores: &Stores) -> Self {
         let Stores { pool, fleet, keys } = stores.clone();
         Self { pool, fleet, keys }
     }
 
-    /// One coupon.
     pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
         let row = self.row(coupon).await?;
         Ok(self.with_left(row.into_iter().collect()).await.pop())
     }
 
-    /// Coupons, newest first, from before the given one on.
+    /// Coupons below `before`, newest first.
     pub async fn list(
         &self,
         filter: CouponFilter,
@@ -48,8 +45,8 @@ impl CouponReader {
         Ok(self.with_left(rows).await)
     }
 
-    /// The newest sales that haven't been ended, and behind them the newest others; as Postgres has them: Redis isn't asked
-    /// for the units left.
+    /// The newest sales that are not over, and then the newest others, as Postgres has them: Redis isn't asked for the
+    /// units left.
     pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
         let flash = |state| CouponFilter { kind: Some(CouponKind::Flash), state: Some(state) };
         let mut not_ended = self.rows(flash(CouponState::Active), None, limits::PAGE_MAX).await?;
@@ -64,7 +61,6 @@ impl CouponReader {
         Ok(sales.into_iter().map(|row| row.coupon(None)).collect())
     }
 
-    /// One coupon as Postgres has it.
     async fn row(&self, coupon: CouponId) -> sqlx::Result<Option<StoredRow>> {
         sqlx::query_as!(
             StoredRow,
@@ -130,8 +126,8 @@ impl CouponReader {
         rows.into_iter().map(coupon).collect()
     }
 
-    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. A server that
-    /// doesn't answer is asked once: asking for one coupon after the other would take far too long then.
+    /// Units left of each of these sales, from Redis, which sells them; no entry for a sale that can't be read. A
+    /// server that doesn't answer is asked only once: to ask it for one coupon after the other would take far too long.
     async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
         let (mut left, mut silent) = (HashMap::new(), HashSet::new());
         for coupon in coupons {
@@ -173,7 +169,7 @@ struct StoredRow {
 }
 
 impl StoredRow {
-    /// The coupon, with the units left by Redis. They count only while Redis has to hold the sale.
+    /// The coupon, with the units left as Redis has them. They count only while Redis has to hold the sale.
     fn coupon(self, left_in_redis: Option<i64>) -> Coupon {
         let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
             (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {

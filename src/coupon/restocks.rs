@@ -1,7 +1,7 @@
 //! Keys of restocks, as rows of the table `restocks`: a repeat under its key adds nothing.
 //!
-//! An ended coupon takes no restock and never opens again. So the keys of its restocks may go, and no repeat adds a unit
-//! afterwards: it is told that the coupon has ended.
+//! An ended coupon takes no restock and never opens again. So the keys of its restocks may be deleted: a repeat is told
+//! that the coupon has ended, and adds no unit.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
@@ -25,7 +25,6 @@ pub(super) async fn before(
     .await
 }
 
-/// Notes a restock under its key.
 pub(super) async fn note(
     tx: &mut PgConnection,
     coupon: CouponId,

@@ -1,5 +1,5 @@
-//! Rules of changes: which are allowed, and why others are refused. No store in sight: `changes.rs` brings the values
-//! and writes the results.
+//! Rules of changes: which ones are allowed, and why others are refused. No store is used here: `changes.rs` brings the
+//! values and writes the results.
 
 use chrono::{DateTime, Utc};
 
@@ -9,21 +9,19 @@ use crate::coupon::model::SaleTerms;
 use crate::coupon::model::{CouponKind, CouponRow, CouponState};
 use crate::store::audit::Action;
 
-/// A requested change.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Other words, prices, window or stock.
+    /// Other words, prices, window or total.
     Edit(CouponEdit),
     /// Pause, resume or end; with a revision, only if the coupon still has that one.
     Move(CouponState, Option<i64>),
-    /// More units.
     Restock(Restock),
     /// The end, if the window still ends at this time, which has passed.
     EndClosed(DateTime<Utc>),
 }
 
 impl Change {
-    /// The action, as the book of changes calls it.
+    /// The action, as the audit log calls it.
     pub(super) fn action(&self) -> Action {
         match self {
             Self::Edit(_) => Action::EditCoupon,
@@ -38,10 +36,9 @@ impl Change {
 /// Refusal of a change, in words for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such coupon.
     #[error("there is no coupon with this id")]
     NotFound,
-    /// No way leads from this state to that one.
+    /// The coupon can't go from this state to that one.
     #[error("the coupon is {}, and from there it can't become {}", from.as_str(), to.as_str())]
     InvalidTransition {
         /// Present state.
@@ -57,19 +54,18 @@ pub enum Refusal {
         "the coupon has been changed and has revision {revision} by now: read it, and edit that"
     )]
     RevisionConflict {
-        /// Revision of the coupon.
+        /// Present revision.
         revision: i64,
     },
-    /// A regular coupon has no sale.
     #[error("a regular coupon has no `sale`")]
     NoSale,
-    /// Fewer units than are on offer.
+    /// The edit has fewer units than are on offer.
     #[error("{total} units are on offer, and there can only be more; end the coupon to sell fewer")]
     StockOnlyGrows {
         /// Units on offer.
         total: i64,
     },
-    /// More units than a sale can have.
+    /// The sale would have more than [`limits::TOTAL_MAX`] units.
     #[error("a sale has at most {} units", limits::TOTAL_MAX)]
     StockTooLarge,
     /// The window would end before it opens.
@@ -81,7 +77,7 @@ pub enum Refusal {
     /// The key belongs to a restock with another number of units.
     #[error("this key has added {units} units before; give another restock a key of its own")]
     RestockKeyUsed {
-        /// Units that the key added.
+        /// Units that the key has added.
         units: i64,
     },
 }
@@ -89,7 +85,7 @@ pub enum Refusal {
 /// A coupon and its sale, if it has one.
 type Values = (CouponRow, Option<SaleTerms>);
 
-/// The coupon in this state. A repeat, which changes nothing, is never refused for the effects of its first time.
+/// The coupon in this state. A repeat, which changes nothing, is never refused for what its first time has changed.
 pub(super) fn moved(
     row: &CouponRow,
     to: CouponState,
@@ -104,7 +100,8 @@ pub(super) fn moved(
     Ok(CouponRow { state: to, ..row.clone() })
 }
 
-/// The coupon, edited at this time. A repeat, which changes nothing, is never refused for the effects of its first time.
+/// The coupon, edited at this time. A repeat, which changes nothing, is never refused for what its first time has
+/// changed.
 pub(super) fn edited(
     row: &CouponRow,
     terms: Option<&SaleTerms>,
@@ -142,7 +139,6 @@ pub(super) fn edited(
     Ok((new_row, new_terms))
 }
 
-/// The coupon with more units.
 pub(super) fn restocked(
     row: &CouponRow,
     terms: Option<&SaleTerms>,

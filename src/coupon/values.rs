@@ -1,6 +1,6 @@
 //! Values in bodies of administrators' requests: the schema of each, and the checks of texts.
 //!
-//! A schema takes literals only; the tests below hold them to the limits.
+//! A schema takes literals only; the tests below compare them with the limits.
 
 use chrono::{DateTime, Utc};
 use utoipa::ToSchema;
@@ -59,8 +59,8 @@ pub struct Currency(pub String);
 #[schema(minimum = 1, maximum = 100_000_000)]
 pub struct Units(pub i64);
 
-/// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text
-/// around them (property Bidi_Control of Unicode).
+/// A line that shows as it is written: at least one character that can be seen, no control characters, and none that
+/// turn the direction of the text around them (property Bidi_Control of Unicode).
 pub fn headline(text: &str, _: &()) -> garde::Result {
     if text.chars().all(is_unseen) {
         return Err(garde::Error::new("a title has at least one character that can be seen"));
@@ -68,7 +68,7 @@ pub fn headline(text: &str, _: &()) -> garde::Result {
     one_line(text, &())
 }
 
-/// The same, or nothing.
+/// The same, but may be empty or blank.
 pub fn one_line(text: &str, _: &()) -> garde::Result {
     match text.contains(char::is_control) || text.contains(turns_direction) {
         true => Err(garde::Error::new(NO_CONTROLS)),
@@ -76,12 +76,11 @@ pub fn one_line(text: &str, _: &()) -> garde::Result {
     }
 }
 
-/// The same in several lines.
+/// The same in several lines, with tabs.
 pub fn lines(text: &str, _: &()) -> garde::Result {
     one_line(&text.replace(['\n', '\r', '\t'], " "), &())
 }
 
-/// The form of a currency's code.
 pub fn iso_4217(code: &str, _: &()) -> garde::Result {
     if code.len() == 3 && code.bytes().all(|letter| letter.is_ascii_uppercase()) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! What a demo shows: the board over all processes, and storms with a verdict.
+//! What a demo shows: the board, and storms with a verdict.
 
-// The board: all that an operator looks at, over all processes.
+// The board: everything that an operator watches, for all processes.
 pub mod board;
 
-// Storms of a demo: a crowd, and the verdict on what it was told.
+// Storms: a crowd of shoppers, and a verdict on what it was told.
 pub mod storm;

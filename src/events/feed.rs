@@ -1,9 +1,10 @@
-//! The feed: events in order, from behind the last one that a reader has had.
+//! The feed: events in order, after the last one that a reader has processed.
 //!
-//! The id of an event is its place, and the time of its transaction. A reader keeps the id of the last event that it has
-//! dealt with, and nothing else. That event has to be there still: it is not where Postgres has gone back in time
-//! (another event may have taken its place by now, with another time), where the reader was away for longer than events
-//! are kept, and in the database of another cluster. Then the reader is told so, in place of events with a gap.
+//! The id of an event is its place in the feed, and the time of its transaction. A reader keeps the id of the last
+//! event that it has processed, and nothing else. That event has to be there still. It isn't if Postgres has gone back
+//! in time (another event may have its place by now, with another time), if the reader was away for longer than events
+//! are kept, or if the database is that of another cluster. The reader is then told so, instead of being given events
+//! with a gap.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::store::postgres;
 
-/// Id of an event: transaction, number and microsecond, as `4711-12-1796054400000000`. To be kept as it is.
+/// Id of an event: transaction, number and microsecond, as `4711-12-1796054400000000`. Readers keep it as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct EventId {
@@ -50,22 +51,22 @@ impl TryFrom<String> for EventId {
 pub struct CloudEvent {
     /// `1.0`, the version of CloudEvents.
     specversion: &'static str,
-    /// Names the event, and its place in the feed; never given to another one.
+    /// Id of the event, and its place in the feed. No other event ever gets it.
     #[schema(value_type = String)]
     pub id: EventId,
     /// The installation, as `urn:uuid:...`.
     source: String,
-    /// Kind of the event: `order.paid`, for example.
+    /// Kind of the event, such as `order.paid`.
     #[serde(rename = "type")]
     kind: String,
-    /// The order or coupon that it is about: `orders/123`.
+    /// The order or coupon that it is about, such as `orders/123`.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     /// When its transaction began.
     time: DateTime<Utc>,
     /// `application/json`, the form of `data`.
     datacontenttype: &'static str,
-    /// What there is to know of it (docs/events.md).
+    /// Details of the event (docs/events.md).
     #[schema(value_type = Object)]
     data: Value,
 }
@@ -90,12 +91,13 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// The feed of this database.
+    /// The feed of this database; `is_on` if events are written to it.
     pub fn new(pool: PgPool, shutdown: Shutdown, is_on: bool) -> Self {
         Self { pool, shutdown, is_on }
     }
 
-    /// The events behind this one, oldest first; from the oldest on without one. Waits so long for the first of them.
+    /// The events after this one, oldest first; without one, from the oldest event on. Waits up to `wait` for the
+    /// first.
     pub async fn read(
         &self,
         after: Option<EventId>,
@@ -118,8 +120,8 @@ impl Feed {
     }
 
     async fn page(&self, after: Option<EventId>, limit: u32) -> sqlx::Result<Told> {
-        // From the reader's event on, so that the same look tells whether it is there. While there are rows of another
-        // cluster, which are about to be deleted, nothing is.
+        // Begins with the reader's own event, so the same query tells whether it is there. Finds nothing while there
+        // are rows of another cluster, which are about to be deleted.
         let mut tx = postgres::begin_by_index(&self.pool).await?;
         let rows = sqlx::query_as!(
             Row,

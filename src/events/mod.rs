@@ -2,16 +2,19 @@
 //!
 //! # Model
 //!
-//! A row is written in the transaction of what it tells, so neither is there without the other: by triggers
-//! (`migrations/0008_events.sql`), and for a batch of claims by `note_claims`. Without `--events` nothing is written.
+//! A row is written in the transaction of the change that it reports, so neither is there without the other. Triggers
+//! write it (`migrations/0008_events.sql`), and `note_claims` for a batch of claims. Without `--events` nothing is
+//! written.
 //!
-//! Rows are read in the order (transaction id, id), and only rows of transactions older than each one under way
-//! (`feed.rs`). A transaction that stays open for long holds up the feed and nothing else; `stalled` names its session.
+//! Rows are read in the order (transaction id, id), and only rows of transactions that are older than each one under
+//! way (`feed.rs`). A transaction that stays open for long holds up the feed and nothing else; `stalled` names its
+//! session.
 //!
 //! # What is not promised
 //!
-//! Two transactions that move the same order wait for each other, and may have taken their ids before: their events can
-//! stand in the other order. So each move of an order has a number that only grows.
+//! The order of the events of one order. Two transactions that move the same order wait for each other, but may have
+//! got their ids before, so their events can stand in the wrong order. So each move of an order has a number that only
+//! grows.
 
 // The feed, as its readers see it.
 pub mod feed;
@@ -23,8 +26,8 @@ use crate::base::gauges::Gauge;
 use crate::store::ids::CouponId;
 use crate::store::postgres;
 
-/// Notes a batch of claims that have become orders (order, coupon, user and price of each, one behind the other), and which
-/// of these sales have no unit left.
+/// Notes a batch of claims that have become orders (order, coupon, user and price of each, one after the other), and
+/// which of these sales have no unit left.
 pub async fn note_claims(
     tx: &mut PgConnection,
     claims: &[i64],
@@ -46,11 +49,11 @@ pub async fn note_claims(
     Ok(())
 }
 
-/// Deletes events, oldest first. Returns their number. An event goes once the *next* one is from before this time: so a
-/// reader that comes as often as that always finds the event where it stopped.
+/// Deletes events, oldest first. Returns their number. An event goes once the *next* one is older than this time, so a
+/// reader that comes at least that often always finds the event where it stopped.
 ///
-/// All events go where some are of another cluster (a dump restored into a new one): transaction ids begin anew there, and
-/// the order of the rows means nothing.
+/// If some events are of another cluster (a dump restored into a new one), all events go: transaction ids begin anew
+/// there, and the order of the rows means nothing.
 pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
     let mut tx = postgres::begin_by_index(pool).await?;
     let gone = sqlx::query!(
@@ -68,8 +71,8 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     Ok(deleted)
 }
 
-/// The time for which the oldest event that can't be read yet has waited, and the session whose transaction it waits for;
-/// 0 without such an event.
+/// How long the oldest event that can't be read yet has waited, and the session whose transaction it waits for; 0
+/// without such an event.
 pub async fn stalled(pool: &PgPool) -> sqlx::Result<Gauge> {
     let mut tx = postgres::begin_by_index(pool).await?;
     // Each transaction that writes holds a lock on its own id, which all roles may see.

@@ -1,4 +1,4 @@
-//! What Redis says of the lanes, in one round trip.
+//! What Redis knows of the lanes, read in one round trip.
 
 use chrono::{DateTime, Utc};
 use redis::{InfoDict, RedisResult, Value, from_redis_value};
@@ -10,22 +10,23 @@ use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::redis::{Redis, is_data_error};
 
-/// A lane as Redis has it. A lane that is missing or can't be read has epoch 0, which none has.
+/// A lane as Redis has it. If it is missing or can't be read, the epoch is 0, which no lane has.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Its epoch.
     pub epoch: i64,
     /// `open`, `recovering`, or `lost`: a worker has missed its log.
     pub state: String,
-    /// True if the server is the one that the lane was opened for.
+    /// Whether the lane was opened for this server.
     pub is_approved: bool,
-    /// Orders that were ever promised, and those of acknowledged entries.
-    pub promised: i64,
+    /// Orders ever accepted.
+    pub accepted: i64,
+    /// Orders of acknowledged entries.
     pub written: i64,
-    /// Whether the log is there, or may be missing.
+    /// False if the log is missing although orders were accepted, or its key has another type.
     pub has_log: bool,
-    /// The installation that the lane belongs to, and the life of its Postgres.
+    /// The installation that the lane belongs to.
     pub installation: Option<String>,
+    /// The incarnation of its Postgres.
     pub life: Option<String>,
     /// The order that was acknowledged last, and its coupon; 0 for none.
     pub last: (i64, i64),
@@ -37,7 +38,7 @@ const FIELDS: [&str; 11] = [
     "epoch",
     "state",
     "replid",
-    "promised",
+    "accepted",
     "written",
     "installation",
     "postgres",
@@ -51,14 +52,14 @@ impl Seen {
     fn of(fields: Vec<Option<String>>, log: &str, replid: &str) -> Self {
         let text = |at: usize| fields.get(at).cloned().flatten();
         let number = |at: usize| text(at).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let promised = number(3);
+        let accepted = number(3);
         Self {
             epoch: number(0),
             state: text(1).unwrap_or_default(),
             is_approved: text(2).as_deref() == Some(replid),
-            promised,
+            accepted,
             written: number(4),
-            has_log: log == "stream" || (log == "none" && promised == 0),
+            has_log: log == "stream" || (log == "none" && accepted == 0),
             installation: text(5),
             life: text(6),
             last: (number(7), number(8)),
@@ -66,27 +67,27 @@ impl Seen {
         }
     }
 
-    /// Whether claims are taken under this epoch.
+    /// Whether Redis takes claims under this epoch.
     pub fn is_open(&self, epoch: i64) -> bool {
         (self.epoch, self.state.as_str(), self.is_approved) == (epoch, "open", true)
     }
 
-    /// The reason to close this lane, which Postgres has open, if there is one. A newer epoch is none: then Postgres went
-    /// back in time.
+    /// The reason to close this lane, which is open in Postgres, if there is one. A newer epoch is none: it means that
+    /// Postgres went back in time (`recovery/apart.rs`).
     pub fn fault(&self, stored: &StoredLane) -> Option<ClosureReason> {
         Some(match self {
             Self { epoch: 0, .. } => ClosureReason::DataLost,
             Self { is_approved: false, .. } => ClosureReason::OtherReplicationId,
             Self { epoch, .. } if *epoch < stored.epoch => ClosureReason::OlderEpoch,
             Self { state, has_log, .. } if state == "lost" || !has_log => ClosureReason::LogLost,
-            // Postgres has opened the lane, and its process died before Redis was told.
+            // Postgres has opened the lane, and the process died before it told Redis.
             Self { state, .. } if state != "open" => ClosureReason::CutOff,
             _ => return None,
         })
     }
 }
 
-/// Looks at these lanes of a server. Returns its time, too.
+/// Reads these lanes of a server. Returns the server's time, too.
 ///
 /// # Errors
 ///
@@ -121,7 +122,7 @@ pub async fn look(
     Ok((now, seen))
 }
 
-/// Looks at one lane.
+/// Reads one lane.
 ///
 /// # Errors
 ///

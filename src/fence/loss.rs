@@ -7,17 +7,15 @@ use crate::fence::LaneStates;
 use crate::store::Failure;
 use crate::store::ids::CouponId;
 
-/// Counts and logs lost sales.
 pub struct LossAlarm {
     metrics: Arc<Metrics>,
-    /// Told of the sale, so that its lane is looked at.
+    /// Has the sale's lane checked at once.
     lanes: Arc<LaneStates>,
     /// Each claim on a lost sale raises the alarm; an operator needs one line, not one for each claim.
     throttle: Mutex<LogThrottle>,
 }
 
 impl LossAlarm {
-    /// An alarm that counts in these metrics, and has the lane of the sale looked at.
     pub fn new(metrics: Arc<Metrics>, lanes: Arc<LaneStates>) -> Self {
         Self { metrics, lanes, throttle: Mutex::default() }
     }

@@ -2,40 +2,40 @@
 //!
 //! # Model
 //!
-//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch. The lane's hash in Redis
-//! holds epoch, state and the replication ID of the server that the lane was opened for. Every script that sells, returns,
-//! admits, changes or loads reads it, and refuses a caller with another epoch, and any caller while the lane is closed or
-//! has no hash, or while the server has another replication ID.
+//! Redis sells, and Postgres approves the Redis that sells. Each approval of a lane is numbered by an epoch. The lane's
+//! hash in Redis holds the epoch, the state, and the replication ID of the server that the lane was opened for. Every
+//! script that sells, releases, admits, changes or loads reads this hash. It refuses a caller with another epoch. It
+//! refuses all callers while the lane is closed, its hash is missing, or the server has another replication ID.
 //!
 //! # Authority
 //!
 //! Postgres decides, and epochs only go up. Raising the epoch is one statement, which waits for the transactions that
-//! write orders under the old one; Redis is told after that. A lane is opened by the process that raised its epoch
-//! last, and by no other.
+//! write orders under the old one; Redis is told after that. Only the process that raised the epoch of a lane last may
+//! open the lane.
 //!
 //! # What each failure does
 //!
-//! * Redis is started anew, or a replica is promoted, or a server is synchronised anew: another replication ID, and the
-//!   scripts refuse in the same moment.
-//! * Redis loses everything: the hash is missing, and the scripts refuse in the same moment.
-//! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
-//!   lane is looked at once more.
+//! * Redis restarts or resynchronises, or a replica is promoted: the replication ID is another one, and the scripts
+//!   refuse at once.
+//! * Redis loses everything: the hash is missing, and the scripts refuse at once.
+//! * A process dies between raising the epoch and telling Redis, or between opening the lane in Postgres and in Redis:
+//!   the leader finds that the two differ, and closes the lane once more.
 //!
 //! # What is not promised
 //!
-//! A Redis whose memory goes back (a snapshot of a running machine) keeps its replication ID. The next comparison of the
-//! stores finds that, and closes the lane.
+//! A Redis whose memory goes back in time (a snapshot of a running machine) keeps its replication ID. The next
+//! comparison of the stores finds that, and closes the lane.
 
-// Receipts: claims that this process has promised, until they are committed.
+// Receipts: claims that this process has accepted, until they are committed.
 pub mod receipts;
 
-// Alarm for a sale that Redis has lost.
+// The alarm for a sale that Redis has lost.
 pub mod loss;
 
 // The approved states, as this process knows them.
 pub mod states;
 
-// What Redis says of the lanes.
+// What Redis knows of the lanes.
 pub mod look;
 
 // Scripts of the fence.
@@ -44,7 +44,7 @@ pub mod scripts;
 // The approved states, as Postgres has them.
 pub mod table;
 
-// Reasons for which lanes are closed.
+// Why lanes are closed.
 pub mod reason;
 
 pub use reason::ClosureReason;
@@ -59,8 +59,8 @@ use crate::store::{Failure, Stores, installation};
 use scripts::FenceScripts;
 use table::StoredLane;
 
-/// The states of the lanes. Lanes that Redis has never had are begun, if Redis answers; the keeper begins the others
-/// later.
+/// The states of the lanes. Begins the lanes that Redis has never had, if Redis answers; otherwise the leader begins
+/// them later.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> R
     Ok(())
 }
 
-/// Begins those of these lanes of a server that Redis has never had. Returns whether there were any.
+/// Begins those of a server's lanes that Redis has never had. Returns whether there were any.
 ///
 /// # Errors
 ///

@@ -1,34 +1,33 @@
-//! Reasons for which lanes are closed.
+//! Why lanes are closed.
 
-/// Reason for which a lane is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosureReason {
-    /// Redis has another replication ID than the approved one: it was started anew, synchronised anew or promoted.
+    /// Redis has another replication ID than the approved one: it was restarted, resynchronised or promoted.
     OtherReplicationId,
-    /// Redis hasn't the lane.
+    /// Redis lacks the lane.
     DataLost,
-    /// Redis has an older epoch.
+    /// Redis has an older epoch than Postgres.
     OlderEpoch,
-    /// A comparison has found another set of buyers in Redis than Postgres has.
+    /// A comparison has found other buyers in Redis than in Postgres.
     Differs,
-    /// Redis has the lane closed, and Postgres has it open.
+    /// The lane is closed in Redis and open in Postgres: a recovery was cut off.
     CutOff,
     /// Redis lacks a sale, or a part of it.
     SaleLost,
-    /// Redis lacks the order log, or the part of it that was there before another program began it anew.
+    /// Redis lacks the order log, or what was in it before another program began it anew.
     LogLost,
-    /// A process has promised claims that neither store has.
+    /// A process has accepted claims that neither store has.
     PromisesLost,
     /// Postgres lacks what Redis has seen written.
     PostgresBehind,
-    /// Postgres has another life than the one that the lanes were opened for.
+    /// Postgres is another incarnation than the one that the lanes were opened for.
     OtherPostgres,
-    /// An operator's word.
+    /// An operator asked for it.
     Operator,
 }
 
 impl ClosureReason {
-    /// The reason as rows and log lines have it.
+    /// The reason in words, for rows and log lines.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::OtherReplicationId => "Redis has another replication ID",
@@ -38,7 +37,7 @@ impl ClosureReason {
             Self::CutOff => "a recovery was cut off",
             Self::SaleLost => "Redis has lost a sale",
             Self::LogLost => "Redis has lost the order log",
-            Self::PromisesLost => "a process promised claims that were lost",
+            Self::PromisesLost => "a process accepted claims that were lost",
             Self::PostgresBehind => "Postgres is behind Redis",
             Self::OtherPostgres => "another life of Postgres answers",
             Self::Operator => "an operator asked for it",

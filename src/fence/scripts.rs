@@ -10,17 +10,15 @@ use crate::store::script::{Script, VariadicScript};
 /// Result of closing a lane in Redis.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fenced {
-    /// The lane is closed.
     Closed,
-    /// The same; the lane or its log wasn't there.
+    /// The lane is closed; it or its log wasn't there.
     WasLost,
-    /// The same; a key of another type stood in the place of the order log, and has this name now.
+    /// The lane is closed; a key of another type in the place of the order log was renamed to this.
     MovedAside(String),
-    /// The lane has this epoch or a newer one, and stays as it is.
+    /// The lane isn't closed, because it has this epoch or a newer one.
     Ahead,
 }
 
-/// The scripts.
 pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
@@ -29,7 +27,6 @@ pub struct FenceScripts {
 }
 
 impl FenceScripts {
-    /// The scripts for lanes under these names.
     pub fn new(keys: Keys) -> Self {
         Self {
             keys,
@@ -39,7 +36,7 @@ impl FenceScripts {
         }
     }
 
-    /// Begins a lane that Redis has never had. Returns the epoch that it has.
+    /// Begins a lane that Redis has never had. Returns the epoch that the lane has now.
     ///
     /// # Errors
     ///
@@ -56,8 +53,8 @@ impl FenceScripts {
         if found == 0 { Err(Failure::OtherInstallation(lane)) } else { Ok(found) }
     }
 
-    /// Closes the lane for a recovery, and begins a log that is missing. Where an operator `has_decided` which store is
-    /// right, the marks of what Postgres has to have go.
+    /// Closes the lane for a recovery, and begins a log that is missing. If an operator `has_decided` which store is
+    /// right, the marks of what Postgres has to have are removed.
     ///
     /// # Errors
     ///
@@ -86,9 +83,9 @@ impl FenceScripts {
         }
     }
 
-    /// Opens the lane after its recovery, with these sales that were kept. Its next order ids are behind those of `second`,
-    /// in seconds since 2022. With a number of orders that were promised at least, all that were promised count as written.
-    /// False if another recovery has begun.
+    /// Opens the lane after its recovery, with these sales that were kept. Its next order ids begin after `second`, in
+    /// seconds since 2022. With `accepted_min`, the lane has accepted at least so many orders, and all accepted ones
+    /// count as written. False if another recovery has begun.
     ///
     /// # Errors
     ///
@@ -99,12 +96,12 @@ impl FenceScripts {
         (lane, epoch): (Lane, i64),
         kept: &[CouponId],
         second: i64,
-        promised_min: Option<i64>,
+        accepted_min: Option<i64>,
     ) -> Result<bool, Failure> {
         let mut names = vec![self.keys.lane(lane)];
         names.extend(kept.iter().map(|coupon| self.keys.coupon(*coupon)));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let arguments = [epoch, second, promised_min.unwrap_or(-1)];
+        let arguments = [epoch, second, accepted_min.unwrap_or(-1)];
         let reply: String = self.open.run(link, &names, arguments.as_slice()).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(true),
@@ -114,7 +111,7 @@ impl FenceScripts {
     }
 }
 
-/// The life of Postgres, as a script takes it.
+/// The incarnation of Postgres; scripts take '' for an unknown one.
 fn life(identity: &Identity) -> &str {
     identity.life.as_deref().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The approved states of the lanes, as this process knows them.
 //!
-//! The claim path reads them from memory. They are read from Postgres once a second, and at once when a script or a
-//! connection says that they have changed.
+//! The claim path reads them from memory. The process reads them from Postgres once a second, and at once when a script
+//! replies that they have changed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,30 +16,26 @@ use crate::base::limits;
 use crate::store::Failure;
 use crate::store::ids::{CouponId, Lane};
 
-/// State of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneState {
-    /// The epoch to tell the scripts.
+    /// The epoch to pass to the scripts.
     pub epoch: i64,
-    /// Whether claims are taken.
     pub is_open: bool,
 }
 
-/// The lanes, as this process knows them.
 pub struct LaneStates {
     pool: PgPool,
-    /// By the number of the lane.
+    /// Indexed by the number of the lane.
     known: ArcSwap<Vec<LaneState>>,
-    /// Coalesces readers, and remembers for a moment that the states have been read.
+    /// Merges concurrent reads, and remembers for a moment that the states have been read.
     read: Cache<(), ()>,
-    /// A bit for each lane that is suspected to have changed since its keeper's last look.
+    /// A bit for each lane that may have changed since this process last checked it.
     suspected: AtomicU64,
     /// Sales that Redis seems to have lost, at least in part.
     suspected_sales: Mutex<BTreeSet<CouponId>>,
 }
 
 impl LaneStates {
-    /// States of which none has been read yet.
     pub(super) fn new(pool: PgPool) -> Self {
         Self {
             pool,
@@ -50,12 +46,11 @@ impl LaneStates {
         }
     }
 
-    /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
+    /// The epoch of a lane, for the scripts; 0, which no lane has, if the lane is unknown.
     pub fn epoch(&self, lane: Lane) -> i64 {
         self.of(lane).map_or(0, |state| state.epoch)
     }
 
-    /// The state of a lane, if it is known.
     pub fn of(&self, lane: Lane) -> Option<LaneState> {
         let known = self.known.load();
         known.get(usize::try_from(lane.get()).ok()?).copied()
@@ -65,7 +60,7 @@ impl LaneStates {
     ///
     /// # Errors
     ///
-    /// [`Failure::Recovering`] when the lane isn't open. The next look is brought forward.
+    /// [`Failure::Recovering`] when the lane isn't open. The next check is brought forward.
     pub fn admit(&self, lane: Lane) -> Result<i64, Failure> {
         match self.of(lane) {
             Some(state) if state.is_open => Ok(state.epoch),
@@ -73,13 +68,13 @@ impl LaneStates {
         }
     }
 
-    /// Brings the next look at the lane forward. Returns the failure to answer with.
+    /// Brings the next check of the lane forward. Returns the failure to answer with.
     pub fn suspect(&self, lane: Lane) -> Failure {
         self.suspected.fetch_or(bit(lane), Ordering::Relaxed);
         Failure::Recovering(lane)
     }
 
-    /// Brings the next look at the sale's lane forward, because Redis seems to have lost this sale, or a part of it.
+    /// Brings the next check of the sale's lane forward, because Redis seems to have lost this sale, or a part of it.
     pub fn suspect_sale(&self, coupon: CouponId) {
         let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
         if sales.len() < limits::SUSPECTED_SALES_MAX {
@@ -94,18 +89,17 @@ impl LaneStates {
         self.suspected.fetch_and(!lanes, Ordering::Relaxed) & lanes != 0
     }
 
-    /// The sales of such lanes that have been suspected since the last call.
+    /// The sales of these lanes that have been suspected since the last call.
     pub fn take_suspected_sales(&self, is_kept: impl Fn(Lane) -> bool) -> BTreeSet<CouponId> {
         let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
         sales.extract_if(.., |coupon| is_kept(coupon.lane())).collect()
     }
 
-    /// Brings the next look at all lanes forward.
+    /// Brings the next check of all lanes forward.
     pub fn suspect_all(&self) {
         self.suspected.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// All known lanes.
     pub fn all(&self) -> Vec<(Lane, LaneState)> {
         let known = self.known.load();
         (0..).zip(known.iter()).map(|(lane, state)| (Lane::numbered(lane), *state)).collect()
@@ -118,13 +112,12 @@ impl LaneStates {
         closed.map(|(lane, _)| Lane::numbered(lane)).collect()
     }
 
-    /// Reads the states; once for all callers, and no more often than once in [`limits::LANES_MEMORY`].
+    /// Reads the states: once for all callers, and at most once in [`limits::LANES_MEMORY`].
     pub async fn refresh(&self) -> Result<(), Failure> {
         let read = async { Ok::<_, Failure>(self.read_now().await.map(drop)?) };
         Ok(self.read.try_get_with((), read).await?)
     }
 
-    /// Reads the states now.
     pub async fn read_now(&self) -> sqlx::Result<Vec<StoredLane>> {
         let stored = table::all(&self.pool).await?;
         let state =
@@ -134,7 +127,7 @@ impl LaneStates {
     }
 }
 
-/// The bit of a lane: there are at most 64.
+/// The bit of a lane; there are fewer than 64 lanes.
 fn bit(lane: Lane) -> u64 {
     1 << (lane.get() & 63)
 }

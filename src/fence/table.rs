@@ -16,18 +16,15 @@ pub enum Trust {
     Postgres,
 }
 
-/// A lane in Postgres.
 #[derive(Clone, Debug)]
 pub struct StoredLane {
-    /// The lane.
     pub lane: Lane,
     /// Number of its approved state.
     pub epoch: i64,
-    /// Whether the lane is open.
     pub is_open: bool,
     /// Whether Redis has ever had the lane.
     pub has_begun: bool,
-    /// The store that an operator believes in the next recovery; `None` while no operator has had to decide.
+    /// The store that the next recovery believes; `None` while no operator has had to decide.
     pub trusts: Option<Trust>,
 }
 
@@ -43,7 +40,7 @@ pub async fn add(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// All lanes, by number.
+/// All lanes, in the order of their numbers.
 pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
     let rows = sqlx::query!(
         r#"SELECT lane, epoch, state, begun, trusts AS "trusts: Trust" FROM lanes ORDER BY lane"#
@@ -67,8 +64,8 @@ pub async fn note_begun(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Raises the epoch of a lane and closes it; without a reason one that is closed. Waits for the transactions that write
-/// orders under the old epoch. Returns the new epoch; `None` if another process has raised it meanwhile.
+/// Raises the epoch of a lane and closes it; without a reason, only if it is closed already. Waits for the transactions
+/// that write orders under the old epoch. Returns the new epoch; `None` if another process has raised it meanwhile.
 pub async fn raise(
     pool: &PgPool,
     lane: Lane,
@@ -88,8 +85,8 @@ pub async fn raise(
     .await
 }
 
-/// Closes a lane on an operator's word, under an epoch that is at least this one: the recovery that follows raises it
-/// above all epochs of both stores. Returns the new epoch; `None` for a lane that has never been begun.
+/// Closes a lane for an operator, under an epoch above its own and this one: the recovery that follows then has an
+/// epoch above all of both stores. Returns the new epoch; `None` if there is no such lane.
 pub async fn close_by_hand(
     tx: &mut PgConnection,
     lane: Lane,
@@ -110,7 +107,7 @@ pub async fn close_by_hand(
     .await
 }
 
-/// Closes all lanes, those that are named under epochs above these.
+/// Closes all lanes. A lane in `epochs` gets an epoch above the one given there.
 pub async fn close_all(
     tx: &mut PgConnection,
     epochs: &[(Lane, i64)],
@@ -145,15 +142,15 @@ pub async fn open(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Locks the epoch of a lane until the transaction ends, beside other holders. Returns it; `None` for a lane that has
-/// never been begun.
+/// Locks the epoch of a lane until the transaction ends; others may hold it at the same time. Returns the epoch; `None`
+/// if there is no such lane.
 pub async fn hold_epoch(tx: &mut PgConnection, lane: Lane) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1 FOR SHARE", lane.get())
         .fetch_optional(tx)
         .await
 }
 
-/// Locks a lane until the transaction ends, beside other holders. True if it is open under this epoch.
+/// Locks a lane until the transaction ends; others may hold it at the same time. True if it is open under this epoch.
 pub async fn hold_open(tx: &mut PgConnection, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
     let held = sqlx::query_scalar!(
         r#"SELECT state = 'open' AS "open!" FROM lanes WHERE lane = $1 AND epoch = $2 FOR SHARE"#,
@@ -177,7 +174,7 @@ pub async fn begin_in(
     Ok(None)
 }
 
-/// The epoch of a lane; `None` for one that has never been begun.
+/// The epoch of a lane; `None` if there is no such lane.
 pub async fn epoch(pool: &PgPool, lane: Lane) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1", lane.get())
         .fetch_optional(pool)

@@ -1,4 +1,4 @@
-//! The user of a request, from a verified bearer token only, never from a body or a path.
+//! The user of a request. A user is known by a verified bearer token only, never by a body or a path.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -15,7 +15,6 @@ pub struct User(pub UserId);
 
 /// The reader of an order: a user, who may be one of the staff.
 pub struct Reader {
-    /// The user.
     pub user: UserId,
     /// Whether orders of other users may be read.
     pub reads_all: bool,
@@ -26,13 +25,11 @@ pub struct Reader {
 pub struct Staff {
     /// Subject of the token.
     pub id: UserId,
-    /// Scope of the token.
     scope: Scope,
-    /// The same with the request, for the book of changes.
+    /// Subject and scope, as the audit log records them.
     pub actor: Actor,
 }
 
-/// An administrator.
 pub struct Admin(pub Staff);
 
 /// An operator or administrator.
@@ -52,7 +49,7 @@ impl Reader {
 }
 
 impl Staff {
-    /// Refuses a request that only a token of this scope, or of a higher one, may make.
+    /// Refuses the request unless the token has this scope or a higher one.
     pub fn need(&self, scope: Scope) -> Result<(), Problem> {
         need(Some(self.scope), scope).map(drop)
     }
@@ -121,11 +118,11 @@ impl FromRequestParts<HttpState> for Integrator {
 
 fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Problem> {
     if !http.has_administration() && needed > Scope::Clerk {
-        // As if the route weren't there: it is on another listener.
+        // As if there were no such route: it is on the other listener.
         return Err(Problem::nothing_here());
     }
     let Grants { subject, scope } = grants(parts)?;
-    // Tills are out in the shops, so the public listener has what a clerk may do, and nothing beyond it.
+    // Clerks work at tills out in the shops, so the public listener allows what a clerk may do, and nothing beyond it.
     let scope =
         scope.map(|scope| if http.has_administration() { scope } else { scope.min(Scope::Clerk) });
     let id = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
@@ -155,11 +152,11 @@ fn grants(parts: &Parts) -> Result<Grants, Problem> {
     }
 }
 
-/// Who asks.
+/// Who sends the request.
 ///
 /// # Panics
 ///
-/// For a request without its frame.
+/// For a request that has not passed through the frame.
 pub fn caller(parts: &Parts) -> &Caller {
     parts.extensions.get().expect("the frame tells who asks")
 }

@@ -28,7 +28,7 @@ use crate::order::model::Order;
 use crate::store::Failure;
 use crate::store::ids::{CouponId, OrderId, UserId};
 
-/// Asks for the times of a claim by the value `1`; other values ask for nothing.
+/// The value `1` asks for the times of a claim; other values are ignored.
 const X_TRACE: HeaderName = HeaderName::from_static("x-trace");
 /// Tells the times of a claim (<https://www.w3.org/TR/server-timing/>).
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -49,7 +49,7 @@ struct Accepted {
 }
 
 impl Accepted {
-    /// The body is made in one go: each accepted claim gets one.
+    /// Formatted by hand, because each accepted claim gets one.
     fn body(order: OrderId, coupon: CouponId) -> String {
         let ms = limits::CLAIM_POLL_PAUSE.as_millis();
         format!(
@@ -60,8 +60,8 @@ impl Accepted {
 
 /// Claim one unit of a coupon.
 ///
-/// Safe to repeat: a repeat takes no second unit, and names the order of the first claim. After a 202, ask at the
-/// address in Location; or send `Prefer: wait=N`, and get the order itself if it is written in time.
+/// Safe to repeat: a repeat takes no second unit, and is told the order of the first claim. After a 202, poll the
+/// address in Location. Or send `Prefer: wait=N`, and get the order itself if it is written in time.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/claims", operation_id = "claimCoupon", tag = "claims", security(("user" = [])),
     params(
@@ -94,7 +94,6 @@ pub async fn claim(
     }
 }
 
-/// The reply to a claim.
 async fn answer(
     app: &App,
     (coupon, user): (CouponId, UserId),
@@ -118,7 +117,7 @@ async fn answer(
     reply(coupon, outcome)
 }
 
-/// The reply to a claim that was measured: with the times, and noted if it was accepted.
+/// Adds the times to the reply to a measured claim, and notes the claim for its trace if it was accepted.
 fn traced(
     app: &App,
     (coupon, user): (CouponId, UserId),
@@ -135,7 +134,8 @@ fn traced(
     reply
 }
 
-/// The outcome, once Postgres has the order or its dead letter; until then it is unknown.
+/// Waits for the order in Postgres, or for its dead letter, and returns the outcome. If neither comes within
+/// [`limits::ROW_WAIT_MAX`], the outcome is unknown.
 async fn committed(
     app: &App,
     user: UserId,
@@ -154,7 +154,7 @@ async fn committed(
 
 /// Outcome of my claim.
 ///
-/// Pending until the order is written, in review while an operator decides about it, then the status of the order.
+/// `pending` until the order is written, `in_review` while an operator decides about it, then the status of the order.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/claims/me", operation_id = "getMyClaim", tag = "claims", security(("user" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
@@ -175,7 +175,6 @@ pub async fn my_claim(
     }
 }
 
-/// The problem of an id that no coupon has.
 pub fn coupon_not_found() -> Problem {
     Problem::of("coupon_not_found", "there is no coupon with this id")
 }

@@ -1,4 +1,4 @@
-//! Replies that are streams of events, without an end until the service stops; and the refusal of a watcher too many.
+//! Replies that are streams of events and last until the service stops, and the refusal of one watcher too many.
 
 use std::convert::Infallible;
 
@@ -13,18 +13,18 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::http::problem::Problem;
 
-/// nginx would keep the events back.
+/// nginx would buffer the events.
 const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
-/// The last event of a stream: connect again.
+/// The last event of a stream. The client should connect again.
 #[derive(Serialize, ToSchema)]
 struct Bye {
     /// Always `stopping`: the process ends.
     reason: &'static str,
 }
 
-/// A reply with these events, and at last `bye`.
+/// A reply that streams these events, and `bye` at the end.
 pub fn reply(
     events: impl Stream<Item = Event> + Send + 'static,
     stop: &CancellationToken,
@@ -33,13 +33,13 @@ pub fn reply(
     ([NO_BUFFERING], Sse::new(events.map(Ok::<_, Infallible>))).into_response()
 }
 
-/// The problem of a client for which there is no place, and its remedy.
+/// The problem of a client for which there is no place; `detail` names the remedy.
 pub fn too_many_watchers(detail: &'static str) -> Problem {
     let problem = Problem::of("too_many_watchers", detail);
     problem.retry_after(limits::WATCHERS_RETRY_AFTER)
 }
 
-/// An event with a value.
+/// The event with this value as its data, in JSON.
 pub fn told(event: Event, value: &impl Serialize) -> Event {
     event.json_data(value).expect("a state can be written as JSON")
 }

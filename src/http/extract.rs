@@ -1,4 +1,4 @@
-//! Input: bodies, ids and queries, each refused with a problem that names the remedy.
+//! Input: bodies, ids and queries. Each is refused with a problem that names the remedy.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ pub struct ValidOrDefault<T>(pub T);
 /// A JSON body that is valid, and the key of the request, if it has one.
 pub struct Keyed<T>(pub T, pub Option<Key>);
 
-/// Name of a request, by which a repeat is known (draft-ietf-httpapi-idempotency-key-header).
+/// Key of a request, by which a repeat is recognized (draft-ietf-httpapi-idempotency-key-header).
 pub struct Key {
     /// The value of the header.
     pub key: String,
@@ -34,11 +34,11 @@ pub struct Key {
     pub body: Bytes,
 }
 
-/// The header of a request with a key, for the document.
+/// The header with the key, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub struct KeyHeader {
-    /// Name of this request, of the client's choice. A repeat under it by the same client is not carried out again
+    /// Key of this request, chosen by the client. A repeat by the same client under it is not carried out again
     #[param(
         rename = "Idempotency-Key",
         nullable = false,
@@ -58,7 +58,7 @@ pub struct Params<T>(pub T);
 /// The key of a request, if it has one.
 pub struct RequestKey(pub Option<String>);
 
-/// Type of a body: read by serde, with its rules.
+/// A body that serde reads and garde validates.
 pub trait Body: DeserializeOwned + Validate<Context = ()> {}
 
 impl<T: DeserializeOwned + Validate<Context = ()>> Body for T {}
@@ -128,7 +128,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-/// A body that says it is JSON, without blanks around it.
+/// A body that claims to be JSON, without the whitespace around it.
 async fn json_body(request: Request) -> Result<Bytes, Problem> {
     says_json(request.headers())?;
     let body = whole_body(request.into_body()).await?;
@@ -158,7 +158,7 @@ fn not_json() -> Problem {
     Problem::of("unsupported_media_type", "send the body with `Content-Type: application/json`")
 }
 
-/// The bytes of a body, which have to come in time.
+/// Reads a whole body, for [`limits::BODY_TIMEOUT`] at most.
 pub async fn whole_body(body: Sent) -> Result<Bytes, Problem> {
     match timeout(limits::BODY_TIMEOUT, Bytes::from_request(Request::new(body), &())).await {
         Ok(Ok(body)) => Ok(body),
@@ -176,17 +176,17 @@ pub async fn whole_body(body: Sent) -> Result<Bytes, Problem> {
     }
 }
 
-/// Reads and validates JSON from a body that is there already.
+/// Parses and validates a JSON body.
 pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
     let malformed = |error: serde_json::Error| Problem::of("malformed_json", error.to_string());
     serde_json::from_slice::<IgnoredAny>(body).map_err(malformed)?;
-    // serde takes a list for an object, field by field. No body of a request has a list.
+    // serde accepts a list in place of an object, member by member. No body of a request has a list.
     if has_list(body) {
         return Err(Problem::wrong_member("", "has a list, and no member is one"));
     }
     let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body));
     let value: T = read.map_err(|error| {
-        // `null` in the place of a word is a fault of syntax to serde_json.
+        // For serde_json, `null` in place of an enum's name is a syntax error.
         let is_json = || serde_json::from_slice::<serde_json::Value>(body).is_ok();
         match error.inner().classify() {
             Category::Data => Problem::invalid_body(vec![fault(&error)]),
@@ -202,7 +202,7 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
     Err(Problem::invalid_body(wrong.take(limits::FAULTS_TOLD_MAX).collect()))
 }
 
-/// True if a list begins outside of the texts of this JSON.
+/// Whether this JSON has a list outside of its strings.
 fn has_list(json: &[u8]) -> bool {
     let (mut is_text, mut is_escaped) = (false, false);
     json.iter().any(|byte| {
@@ -212,7 +212,7 @@ fn has_list(json: &[u8]) -> bool {
     })
 }
 
-/// The first fault that serde finds, in words of JSON.
+/// The first fault that serde finds, in terms of JSON instead of Rust.
 fn fault(error: &serde_path_to_error::Error<serde_json::Error>) -> WrongMember {
     let words = error.inner().to_string();
     let words = words.rsplit_once(" at line ").map_or(&*words, |(words, _)| words);
@@ -228,7 +228,7 @@ fn fault(error: &serde_path_to_error::Error<serde_json::Error>) -> WrongMember {
         let name = words.strip_prefix(begin).and_then(|rest| rest.strip_prefix(" field `"));
         if let Some((name, _)) = name.and_then(|rest| rest.split_once('`')) {
             let step = step(name);
-            // serde names some of these members in the path already.
+            // For some of these faults, serde's path has the member already.
             let parent = pointer.strip_suffix(&step).unwrap_or(&pointer);
             return WrongMember { pointer: format!("{parent}{step}"), detail: detail.to_owned() };
         }
@@ -242,7 +242,7 @@ fn fault(error: &serde_path_to_error::Error<serde_json::Error>) -> WrongMember {
     WrongMember { pointer, detail: format!("can't be read: {words}") }
 }
 
-/// A member, by its name, as a further step of a JSON pointer (RFC 6901).
+/// The name of a member, as one more step of a JSON pointer (RFC 6901).
 fn step(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
@@ -252,13 +252,13 @@ impl<S: Send + Sync, T: FromStr<Err: Display>> FromRequestParts<S> for Id<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = extract::Path::<String>::from_request_parts(parts, state).await;
-        // What isn't UTF-8 is no id, and gets the same words as an empty one.
+        // A path that isn't UTF-8 is refused in the words for an empty id.
         let text = path.map_or_else(|_| String::new(), |extract::Path(text)| text);
         text.parse().map(Self).map_err(|error: T::Err| Problem::of("invalid_id", error.to_string()))
     }
 }
 
-/// Reads the query of a URL.
+/// Parses the query of a URL.
 pub fn query<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     let invalid = |words: &str| Problem::of("invalid_query", format!("it can't be read: {words}"));
     let uri = format!("/?{text}").parse().map_err(|_| invalid("it is no query"))?;
@@ -278,7 +278,7 @@ mod tests {
 
     const COUPON: &str = r#"{"kind":"flash","title":"t","pay_cents":1,"value_cents":2,"sale":{"total":5,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-02T00:00:00Z"}}"#;
 
-    /// Code of the refusal of a body, and what it tells of wrong members.
+    /// Code and debug text of the problem by which a body is refused.
     fn refused<T: Body>(body: &str) -> (&'static str, String) {
         let problem = valid_json::<T>(body.as_bytes()).err().expect("it is refused");
         (problem.code(), format!("{problem:?}"))

@@ -21,10 +21,10 @@ use crate::http::problem::Problem;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Place {
-    /// `id` of the last event that was dealt with; nothing for the oldest that is kept.
+    /// `id` of the last event that was processed; leave it out to begin with the oldest event that is kept.
     #[param(value_type = Option<String>, nullable = false, pattern = "^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,18}$")]
     after: Option<EventId>,
-    /// Events in the reply at most, 1 to 100; 100 if not given. One event has all claims of a batch.
+    /// Largest number of events in the reply, 1 to 100; 100 if not given. One event has all claims of a batch.
     #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
@@ -33,8 +33,8 @@ const BATCH: &str = "application/cloudevents-batch+json";
 
 /// What happened since an event, oldest first.
 ///
-/// With `Prefer: wait=N` (at most 10 s), the reply waits for the first event. Each event is told at least once, and those of
-/// one order may come in another order: drop a `move` that is not higher than the last one of its order.
+/// With `Prefer: wait=N` (at most 10 s), the reply waits for the first event. Each event is delivered at least once.
+/// Events of one order may come out of order: drop one whose `move` is not higher than the last one of its order.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "readEvents", tag = "operations", params(Place), security(("integrator" = [])),
     responses(

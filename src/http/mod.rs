@@ -1,6 +1,6 @@
-//! The door for requests: routes and middleware, on one screen.
+//! HTTP: routes and middleware, on one screen.
 
-// Coupons: read by all users, created and changed by administrators.
+// Coupons: anyone reads them, the staff creates and changes them.
 pub mod coupons;
 
 // Events for other systems.
@@ -15,7 +15,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// All that waits for a person, and the lists of its parts; comparisons and the book of changes: for the staff.
+// For the staff: everything that waits for a person, the lists of its parts, comparisons of the stores, the audit log.
 pub mod operators;
 
 // Pages for people.
@@ -30,7 +30,7 @@ pub mod operations;
 // A route that does nothing, to measure the others against.
 pub mod no_op;
 
-// Tokens: the user of a request, and whether the user is an administrator.
+// Tokens: who sends a request, and what the scope of the token allows.
 pub mod auth;
 
 // Pages of lists.
@@ -42,19 +42,19 @@ pub mod extract;
 // State of the HTTP side.
 pub mod state;
 
-// The frame of every request.
+// The frame around every request.
 pub mod frame;
 
 // Streams of events.
 pub mod events;
 
-// Tags of replies, and clients that have one already.
+// Entity tags: replies that the client has already, and changes of one revision only.
 pub mod tags;
 
-// Words of the staff in bodies.
+// Reasons and notes of the staff.
 pub mod words;
 
-// The finished document of the API.
+// The OpenAPI document.
 pub mod contract;
 
 // Refusals and failures as problem bodies.
@@ -162,7 +162,7 @@ const OPENAPI: &str = "/openapi.json";
 /// The operations and the page of problems alone, for a listener of their own.
 pub fn operations(http: &HttpState) -> Router {
     let (router, _) = operation_routes().split_for_parts();
-    // Refusals of this listener link to it, too.
+    // Refusals on this listener link to the page of problems, too.
     framed(router.merge(pages::problems()), http)
 }
 
@@ -173,7 +173,7 @@ fn operation_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(operations::metrics))
 }
 
-/// The routes within the frame of every request.
+/// The routes with the layers of every request around them.
 fn framed(routes: Router<HttpState>, http: &HttpState) -> Router {
     let routes = routes.layer((
         from_fn_with_state(http.clone(), frame::frame),

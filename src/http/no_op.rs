@@ -1,14 +1,13 @@
-//! The ceiling: a route that costs as much as a claim without the claim itself, off by default.
+//! The upper bound: a route that costs what a claim costs around the claim itself. Off by default.
 //!
-//! A request passes the same middleware and the same verification of its token, and is answered with a constant body
-//! of about the length of an accepted claim's. The further cost of a claim is the sale's.
+//! A request passes the same middleware and the same check of its token, and gets a constant body about as long as that
+//! of an accepted claim. What a claim costs beyond this is the cost of the sale.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::auth::User;
 
-/// Path of the route.
 pub const PATH: &str = super::contract::paths::NO_OP;
 
 const BODY: &str =

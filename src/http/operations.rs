@@ -12,7 +12,7 @@ use crate::http::frame::reply::Json;
 
 /// Whether the process runs.
 ///
-/// Says nothing about the stores: restarting the process wouldn't mend them.
+/// Says nothing about the stores: restarting the process wouldn't repair them.
 #[utoipa::path(get, path = "/livez", operation_id = "getLiveness", tag = "operations", responses((status = 200, description = "It runs", body = String)))]
 pub async fn livez() -> &'static str {
     "ok\n"
@@ -20,7 +20,7 @@ pub async fn livez() -> &'static str {
 
 /// Whether claims should be sent here.
 ///
-/// Each check is ok, or tells the fault.
+/// Each check is ok, or says what is wrong.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "getReadiness", tag = "operations",
     responses(

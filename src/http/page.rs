@@ -1,4 +1,4 @@
-//! Pages of lists, newest first: each begins behind the last id of the page before.
+//! Pages of lists, newest first. Each page begins after the last id of the page before.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -18,7 +18,7 @@ const LIMIT: u32 = 20;
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only the document reads it")]
 pub struct PageParams<I: ToSchema> {
-    /// `next_cursor` of the page before; nothing for the first.
+    /// `next_cursor` of the page before; leave it out for the first page.
     #[param(inline, nullable = false)]
     cursor: Option<I>,
     /// Items on a page, 1 to 100; 20 if not given.
@@ -26,7 +26,7 @@ pub struct PageParams<I: ToSchema> {
     limit: Option<u32>,
 }
 
-/// A page of a list.
+/// The page that a request asks for.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page<I> {
@@ -35,7 +35,7 @@ pub struct Page<I> {
     limit: Option<u32>,
 }
 
-/// Filter of a list without filters.
+/// For a list without filters.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct All {}
@@ -60,12 +60,11 @@ impl<S: Send + Sync, F: DeserializeOwned, I: DeserializeOwned> FromRequestParts<
 }
 
 impl<I> Page<I> {
-    /// Items on the page.
     pub fn limit(&self) -> u32 {
         self.limit.unwrap_or(LIMIT)
     }
 
-    /// Items to be looked up: one more tells whether there is another page.
+    /// Items to read: one more than the page has, to see whether there is another page.
     pub fn look(&self) -> u32 {
         self.limit() + 1
     }
@@ -80,7 +79,7 @@ impl<I> Page<I> {
     }
 }
 
-/// Time in a query: of RFC 3339, as in 2030-01-01T00:00:00Z, in the years 1970 to 9999. Postgres refuses some others.
+/// A time in RFC 3339, such as 2030-01-01T00:00:00Z, in the years 1970 to 9999. Postgres refuses some others.
 #[derive(Clone, Copy, Debug, ToSchema)]
 #[schema(value_type = String, format = DateTime, pattern = "^(19[7-9][0-9]|[2-9][0-9]{3})-")]
 pub struct Time(pub DateTime<Utc>);

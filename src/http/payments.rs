@@ -1,4 +1,4 @@
-//! Notices of a payment gateway, which confirms payments and refunds. The signature alone proves the sender.
+//! Notices of a payment gateway, which confirms payments and refunds. Only the signature proves who has sent one.
 
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ use crate::order::model::Order;
 use crate::payment::callback::{Notice, Receipt};
 use crate::payment::model::PaymentReason;
 
-/// The header that carries the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 
 /// A body that the gateway has signed.
@@ -34,11 +33,11 @@ enum Outcome {
     Accepted,
     /// The payment could not pay its order, and is refunded.
     HandedBack,
-    /// The payment is noted, and no order has the money yet.
+    /// The payment is recorded, and no order has the money yet.
     Held,
-    /// The refund has been noted.
+    /// The refund is recorded.
     Refunded,
-    /// The refund has been noted; the service had not asked for it, and the order has lost its payment.
+    /// The refund is recorded. The service had not asked for it, and the order has lost its payment.
     ChargedBack,
 }
 
@@ -84,8 +83,8 @@ impl FromRequest<HttpState> for Signed {
 
 /// Notice of a gateway: a payment or a refund.
 ///
-/// The gateway signs the body. Safe to repeat, and to be repeated until it is answered 200. Unknown members are
-/// ignored. A notice that can't be understood is held, as it was sent, and an operator decides about it.
+/// The gateway signs the body, and repeats the notice until it is answered 200. Safe to repeat. Unknown members are
+/// ignored. A notice that can't be understood is held as it was sent, and an administrator decides about it.
 #[utoipa::path(
     post, path = "/v1/payments/callback", operation_id = "receivePaymentNotice", tag = "payments", security(("signature" = [])),
     request_body = Notice,

@@ -1,4 +1,4 @@
-//! State that HTTP alone needs: identities, bounds and names of requests.
+//! State that only HTTP needs: tokens, rate limits, and ids of requests.
 
 use std::future::ready;
 use std::sync::atomic::{AtomicI64, AtomicU32};
@@ -22,11 +22,11 @@ use crate::kit::signature::{Callbacks, Signatures};
 #[derive(Clone)]
 pub struct HttpState {
     shared: Arc<Shared>,
-    /// Whether administrators are answered here.
+    /// Whether operators and administrators are answered here.
     administration: bool,
 }
 
-/// In one place, because each request is handed the state several times.
+/// Behind one pointer, because the state is cloned several times for each request.
 struct Shared {
     app: Arc<App>,
     front: Front,
@@ -34,31 +34,26 @@ struct Shared {
 
 /// State that HTTP adds to the service.
 pub(super) struct Front {
-    /// Verifies bearer tokens.
+    /// Verifies bearer tokens; a demo issues them, too.
     pub(super) tokens: Tokens,
     /// Verifies callbacks of the gateway, if one is configured.
     pub(super) callbacks: Option<Callbacks>,
-    /// How often one client may ask.
     pub(super) bounds: Bounds,
-    /// Proxies in front of this service.
     pub(super) proxies: Proxies,
-    /// Requests of which one is written to the log; 0 for none.
+    /// One in so many requests is written to the log; 0 for none.
     pub(super) access_log_one_in: u32,
-    /// Requests so far.
+    /// Requests so far, for the access log.
     pub(super) access_log_count: AtomicU32,
     /// Times of claims, by the first digit of the status, from 1 to 5.
     pub(super) claim_times: [OnceLock<Histogram>; 5],
-    /// Origins whose pages may use the API.
     pub(super) cors_origins: Vec<String>,
     /// Whether the route that does nothing is there, for measurements.
     pub(super) no_op_route: bool,
-    /// Pages that are served.
     pub(super) pages: Vec<Page>,
-    /// Parts that only the demo has, if this is one.
     pub(super) demo: Option<Demo>,
-    /// Names requests that come without a name.
+    /// Makes an id for a request that comes without one.
     pub(super) request_ids: RequestIds,
-    /// Limits the log to one line about an outage now and then, instead of one for each request.
+    /// Limits the log to one line now and then during an outage, instead of one for each request.
     pub(super) failure_log: Mutex<LogThrottle>,
 }
 
@@ -75,7 +70,7 @@ impl Demo {
         Self { newest_shopper: AtomicI64::default(), codes: Mutex::new(config.codes.clone()) }
     }
 
-    /// Uses a code up. False if there is no such code (any more).
+    /// Uses up a code. Returns false if the code is unknown or has been used.
     pub(super) fn take_code(&self, code: &str) -> bool {
         let mut codes = self.codes.lock().expect("no holder of this lock panics");
         let found = codes.iter().position(|known| known.expose_secret() == code);
@@ -84,8 +79,8 @@ impl Demo {
 }
 
 impl HttpState {
-    /// The state of this service, as the configuration has it. Tasks of the service keep the memory of the bounds small,
-    /// and read and fetch the public keys of tokens again.
+    /// Sets up the state as configured. Starts tasks of the service that drop idle clients from the rate limits, and
+    /// that refresh the public keys of tokens.
     pub fn new(app: Arc<App>, config: &Config, tokens: Tokens) -> Self {
         let front = Front {
             tokens,
@@ -116,7 +111,7 @@ impl HttpState {
         this
     }
 
-    /// From now on signs and verifies with the secrets that the configuration has.
+    /// From now on signs and verifies with the secrets of this configuration.
     pub fn change_secrets(&self, stores: &StoreConfig, config: &Config) {
         let front = self.front();
         if let Some(secret) = &stores.token_secret {
@@ -131,17 +126,16 @@ impl HttpState {
         }
     }
 
-    /// The same, for a listener that answers no administrator.
+    /// The same, for a listener that answers no operators and administrators.
     pub fn without_administration(&self) -> Self {
         Self { administration: false, ..self.clone() }
     }
 
-    /// Whether administrators are answered here.
+    /// Whether operators and administrators are answered here.
     pub(super) fn has_administration(&self) -> bool {
         self.administration
     }
 
-    /// The service.
     pub fn app(&self) -> &App {
         &self.shared.app
     }
@@ -151,7 +145,8 @@ impl HttpState {
     }
 }
 
-/// Callbacks as the configuration has them, if a gateway is known. A gateway that takes requests has to stamp them.
+/// Verifies callbacks, if a gateway is configured. A gateway that this service sends requests to (`--gateway-url`) has
+/// to stamp its callbacks.
 fn callbacks(config: &Config) -> Option<Callbacks> {
     let secret = config.payment_callback_secret.as_ref()?;
     let before = config.payment_callback_secret_before.as_ref();

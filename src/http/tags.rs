@@ -1,9 +1,9 @@
-//! Entity tags (RFC 9110, section 8.8.3): a client that has a reply already is told so, and gets no body; and a change may
-//! name the state that it is made for.
+//! Entity tags (RFC 9110, section 8.8.3). A client that has a reply already is told so, and gets no body. A change may
+//! name the state that it is meant for.
 //!
-//! The tag of a coupon begins with its revision: `"revision-3.<digest of the reply>"`. The digest changes with each claim,
-//! because a reply names the units left. A change looks at the revision alone, so the tag of any reply about this
-//! revision counts for it, and so does `"revision-3"`.
+//! The tag of a coupon begins with its revision: `"revision-3.<digest of the reply>"`. The digest changes with each
+//! claim, because a reply has the units left. A change compares the revision alone, so the tag of any reply about this
+//! revision will do, and so will `"revision-3"`.
 
 use axum::body::Body;
 use axum::extract::FromRequestParts;
@@ -16,16 +16,15 @@ use utoipa::IntoParams;
 use super::problem::Problem;
 use crate::kit::tagged::{REVISION, TaggedJson};
 
-/// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
+/// Anyone may keep a copy, and has to ask the service whether it is still right before showing it.
 const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A body for all users alike, and its tag.
+/// A body that is the same for all users, with its tag.
 pub fn shared(body: &TaggedJson) -> Response {
     ([(header::CACHE_CONTROL, PUBLIC)], tagged(body)).into_response()
 }
 
-/// A body with its tag.
 pub fn tagged(TaggedJson { body, tag }: &TaggedJson) -> Response {
     ([(header::ETAG, tag.clone()), (header::CONTENT_TYPE, JSON)], body.clone()).into_response()
 }
@@ -34,7 +33,7 @@ pub fn tagged(TaggedJson { body, tag }: &TaggedJson) -> Response {
 pub struct Held(Vec<HeaderValue>);
 
 impl Held {
-    /// The tags of a read, which may be told that its reply is one of them.
+    /// The tags that a GET or HEAD sends; `None` for other methods, and without tags.
     pub fn of<B>(request: &Request<B>) -> Option<Self> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let tags: Vec<_> =
@@ -42,7 +41,7 @@ impl Held {
         (is_read && !tags.is_empty()).then_some(Self(tags))
     }
 
-    /// Takes the body out of a reply that the client has.
+    /// Turns a reply that the client has already into a 304 without a body.
     pub fn shorten(&self, response: &mut Response) {
         let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
         if response.status() != StatusCode::OK || !tag.is_some_and(|tag| self.names(tag)) {
@@ -56,7 +55,7 @@ impl Held {
         }
     }
 
-    /// True if the client has a reply with this tag, by the weak comparison that reads ask for.
+    /// Whether the client has a reply with this tag. Reads use the weak comparison.
     fn names(&self, tag: &str) -> bool {
         let mut held = self.0.iter().filter_map(|value| value.to_str().ok()).flat_map(listed);
         held.any(|held| held == "*" || opaque(held) == opaque(tag))
@@ -68,11 +67,12 @@ pub fn changed(revision: i64, body: &impl Serialize) -> Response {
     tagged(&TaggedJson::of_revision(revision, body))
 }
 
-/// The header of a change, for the document.
+/// The header of a change, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub struct IfMatchHeader {
-    /// Tag of a reply about the coupon, or its revision as in `"revision-3"`: only if the coupon still has that revision
+    /// Makes the change only if the coupon still has this revision: the tag of a reply about the coupon, or the
+    /// revision as in `"revision-3"`
     #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#)]
     _if_match: Option<String>,
 }
@@ -80,7 +80,7 @@ pub struct IfMatchHeader {
 /// Condition of a change in the header If-Match.
 #[derive(Default)]
 pub struct IfMatch {
-    /// The revision that the thing has to have; [`NO_REVISION`] for a tag that is of none.
+    /// The revision that the coupon must have; [`NO_REVISION`] for a tag without one.
     revision: Option<i64>,
 }
 
@@ -93,7 +93,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let value = value.to_str().ok().filter(|_| values.next().is_none());
         match value.map(str::trim) {
             Some("*") => Ok(Self::default()),
-            // A list without a tag (RFC 9110, section 5.6.1), which nothing matches.
+            // An empty list of tags (RFC 9110, section 5.6.1), which nothing matches.
             Some("") => Ok(Self { revision: Some(NO_REVISION) }),
             Some(value) if is_one_tag(value) => {
                 Ok(Self { revision: Some(revision_of(value).unwrap_or(NO_REVISION)) })
@@ -103,13 +103,13 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
-/// Revision that nothing has: the first is 1.
+/// A revision that no coupon has: the first is 1.
 const NO_REVISION: i64 = 0;
 
 const INVALID: &str = r#"send the header `If-Match` once, with one tag: that of a reply about the coupon, or its revision as in "revision-3""#;
 
 impl IfMatch {
-    /// The revision that header and body ask for; refused if each asks for another.
+    /// The revision that header and body ask for. Refuses the request if they differ.
     pub fn with(&self, in_body: Option<i64>) -> Result<Option<i64>, Problem> {
         match (self.revision, in_body) {
             (Some(NO_REVISION), _) => Ok(Some(NO_REVISION)),
@@ -121,7 +121,7 @@ impl IfMatch {
         }
     }
 
-    /// The problem of a thing with another revision than the request asks for, in these words.
+    /// The problem of a coupon that has another revision than the request asks for.
     pub fn conflict(&self, detail: String) -> Problem {
         match self.revision {
             Some(_) => Problem::of("precondition_failed", detail),

@@ -1,4 +1,4 @@
-//! Words of the staff in bodies: reasons and notes.
+//! Texts of the staff in bodies: reasons and notes.
 
 use garde::Validate;
 use serde::Deserialize;
@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use crate::coupon::values::lines;
 
-/// Words of the staff, for the books: 1 to 1,000 characters in one line or more, not only spaces, without other control
-/// characters and those that turn the direction of text.
+/// A text of the staff, for the records: 1 to 1,000 characters in one or more lines, not only spaces. Control
+/// characters other than tabs and ends of lines are refused, and so are characters that change the direction of text.
 #[derive(ToSchema)]
 #[schema(
     min_length = 1,
@@ -20,23 +20,23 @@ pub struct Words(pub String);
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Because {
-    /// Reason, for the book of changes: 1 to 1,000 characters, not only spaces.
+    /// Reason, for the audit log: 1 to 1,000 characters, not only spaces.
     #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     pub reason: String,
 }
 
-/// Account of what was done about a thing that waited.
+/// A note of what was done about a matter that waited.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Noted {
-    /// Account for the books: 1 to 1,000 characters, not only spaces.
+    /// The note, for the records: 1 to 1,000 characters, not only spaces.
     #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     pub note: String,
 }
 
-/// Blanks are no words. The others stand in the books as they show (`coupon/values.rs` has the rule).
+/// Refuses a text of spaces alone, and characters that `coupon/values.rs` refuses.
 fn in_words(words: &str, _: &()) -> garde::Result {
     if words.trim().is_empty() {
         return Err(garde::Error::new("say it in words"));

@@ -1,4 +1,4 @@
-//! A client for another server, by http or https, bounded in time and size.
+//! A client for other HTTP and HTTPS servers, bounded in time and size.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 
-/// Sends requests, and reads whole replies. Redirections are not followed.
+/// Sends requests, and reads whole replies. Does not follow redirections.
 pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     timeout: Duration,
@@ -19,17 +19,17 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client for replies that come within `timeout`, as a whole, and have at most `reply_bytes_max` bytes.
+    /// A reply has to be complete within `timeout`, and may have `reply_bytes_max` bytes.
     pub fn new(timeout: Duration, reply_bytes_max: usize) -> Self {
         let client = Client::builder(TokioExecutor::new()).build(connector());
         Self { client, timeout, reply_bytes_max }
     }
 
-    /// The reply, read to its end.
+    /// Sends the request, and reads the whole reply.
     ///
     /// # Errors
     ///
-    /// Without a whole reply in time; the reason, in words.
+    /// The reason, in words, if there is no complete reply in time.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, String> {
         let reply = async {
             let reply = self.client.request(request).await.map_err(in_words)?;
@@ -42,8 +42,8 @@ impl HttpClient {
     }
 }
 
-/// Connects by http or https. A server is believed if an authority of the machine's list vouches for it; `SSL_CERT_FILE`
-/// names another list. A machine without a list, as a bare container, has that of the browsers.
+/// Connects by HTTP or HTTPS. Trusts servers whose certificate comes from an authority in the machine's list;
+/// `SSL_CERT_FILE` names another list. A machine without a list, like a bare container, gets the list of the browsers.
 pub fn connector() -> HttpsConnector<HttpConnector> {
     let builder = HttpsConnectorBuilder::new()
         .with_native_roots()
@@ -51,7 +51,7 @@ pub fn connector() -> HttpsConnector<HttpConnector> {
     builder.https_or_http().enable_http1().build()
 }
 
-/// An error with its causes.
+/// The error and its causes, in one line.
 pub fn in_words(error: impl Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();

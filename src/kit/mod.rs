@@ -1,15 +1,15 @@
-//! Mechanisms that have never heard of a coupon. Each could be lifted out and used elsewhere.
+//! Mechanisms that have never heard of a coupon. Each could be used in another program.
 //!
-//! A function whose only error is a `sqlx::Error` or a `RedisError` fails when its server doesn't answer; `# Errors`
-//! stands where there is more to say.
+//! A function whose only error is a `sqlx::Error` or a `RedisError` fails when its server doesn't answer. It has a
+//! section `# Errors` only if there is more to say.
 
-// Access tokens.
+// Bearer tokens.
 pub mod jwt;
 
-// Requests to another server, signed.
+// Signed requests to another server.
 pub mod signed_http;
 
-// Requests to another server, bounded.
+// Bounded requests to another server.
 pub mod http_client;
 
 // Signatures of callbacks.
@@ -18,10 +18,10 @@ pub mod signature;
 // JSON bodies with their entity tags.
 pub mod tagged;
 
-// Bounds per key and second.
+// Limits per key and second.
 pub mod rate_limit;
 
-// Private servers for trying and testing.
+// Private servers for demos and tests.
 pub mod private_servers;
 
 // The limit on open files.

@@ -1,15 +1,14 @@
-//! The limit on files and connections that this process may have open at one time.
+//! The limit on open files and connections of this process.
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// Raises the limit as far as the system lets an ordinary user. Many systems begin with 1,024, for the sake of
-/// programs that use `select`; a server with a connection for each client needs more. Returns the limit that holds
-/// now.
+/// Raises the limit as far as the system allows an ordinary user, and returns the limit in force. Many systems begin
+/// with 1,024 for the sake of programs that use `select`. A server with a connection per client needs more.
 ///
 /// # Errors
 ///
-/// When the system refuses; the old limit holds then.
+/// When the system refuses. The old limit then stays.
 pub fn raise_limit() -> Result<rlim_t, Errno> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {

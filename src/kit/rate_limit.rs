@@ -1,7 +1,7 @@
-//! A bound on how often one subject may do something, kept in this process's memory.
+//! A limit on how often each key may do something, kept in this process's memory.
 //!
-//! Each instance counts for itself: behind a balancer over n instances the real bound is n times as high. The bound
-//! keeps one impatient client from crowding out the others; it is not exact.
+//! Each instance counts for itself: behind a balancer over n instances, the effective limit is n times as high. The
+//! limit keeps one impatient client from crowding out the others; it is not exact.
 
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,23 +11,22 @@ use std::time::Duration;
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-/// Bounds how often each key may pass.
+/// Limits how often each key may pass.
 pub struct RateLimit<K: Hash + Eq + Clone> {
     name: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
 }
 
-/// A key has passed too often.
 #[derive(Clone, Copy, Debug)]
 pub struct TooOften {
-    /// Name of the bound.
+    /// Name of the limit.
     pub bound: &'static str,
     /// Time after which the key may try again.
     pub wait: Duration,
 }
 
 impl<K: Hash + Eq + Clone> RateLimit<K> {
-    /// `per_second` times a second for each key, also as a burst; `None` for 0, which is no bound.
+    /// Allows each key `per_second` passes a second, also in one burst. `None` for 0, which means no limit.
     pub fn new(name: &'static str, per_second: u32) -> Option<Self> {
         let per_second = NonZeroU32::new(per_second)?;
         let limiter = RateLimiter::keyed(Quota::per_second(per_second));
@@ -46,14 +45,14 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
         })
     }
 
-    /// Forgets keys that are back at their full quota; without it the map grows for ever.
+    /// Forgets keys that have their full quota again. Otherwise the map would grow for ever.
     pub fn forget_idle(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
     }
 }
 
-/// The part of an address that names one client: a household has a whole /64 of IPv6.
+/// The part of an address that identifies one client. In IPv6 a household has a whole /64.
 pub fn network(address: IpAddr) -> IpAddr {
     const HOUSEHOLD: u32 = 64;
     match address.to_canonical() {
@@ -91,7 +90,7 @@ mod tests {
             let began = Instant::now();
             assert!(limit.pass(&1).is_ok() && limit.pass(&1).is_ok() && limit.pass(&2).is_ok());
             let third = limit.pass(&1);
-            // A thread that was kept waiting for half a second gets one more, rightly.
+            // A thread that was delayed by half a second rightly gets one more.
             if began.elapsed() < Duration::from_millis(500) {
                 break third.expect_err("the third within a moment");
             }

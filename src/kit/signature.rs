@@ -1,8 +1,8 @@
-//! Signed messages between servers: HMAC-SHA256 (RFC 2104) over the bytes as they were sent, in hexadecimal.
+//! Signatures of messages between servers: HMAC-SHA256 (RFC 2104) over the bytes as they were sent, in hexadecimal.
 //!
-//! A signature proves the sender of a message, and that the message is unchanged. A plain signature proves no time: its
-//! receiver must be able to receive a message twice. A stamped one (`t=1700000000,v1=<hexadecimal>`, over the time, a
-//! dot and the message) is good for [`limits::SIGNATURE_AGE_MAX`].
+//! A signature proves who sent a message, and that it is unchanged. A plain signature doesn't prove when: its receiver
+//! has to handle a message that comes twice. A stamped signature (`t=1700000000,v1=<hexadecimal>`, over the time, a dot
+//! and the message) is valid for [`limits::SIGNATURE_AGE_MAX`].
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::base::clock::Clock;
 use crate::base::limits;
 
-/// Signs with one secret. Verifies with that one, and with another one while the secret is being changed.
+/// Signs with one secret. Verifies with that one, and with the previous one during a rotation.
 pub struct Signatures {
     keys: ArcSwap<Keys>,
 }
@@ -23,34 +23,34 @@ struct Keys {
 }
 
 impl Signatures {
-    /// Signatures by the secret that both sides know.
+    /// Signatures with one secret, which both sides know.
     pub fn new(secret: &SecretString) -> Self {
         Self::changing(secret, None)
     }
 
-    /// Signatures by `secret`; those by the secret before are believed, too.
+    /// Signs with `secret`, and also accepts signatures made with `previous`.
     pub fn changing<S: ExposeSecret<str>>(secret: &S, previous: Option<&S>) -> Self {
         Self { keys: ArcSwap::from_pointee(Keys::new(secret, previous)) }
     }
 
-    /// From now on as if made of these.
+    /// Replaces the secrets.
     pub fn change<S: ExposeSecret<str>>(&self, secret: &S, previous: Option<&S>) {
         self.keys.store(Keys::new(secret, previous).into());
     }
 
-    /// The signature of these bytes: 64 hexadecimal digits.
+    /// Signs these bytes: 64 hexadecimal digits.
     pub fn sign(&self, message: &[u8]) -> String {
         let tag = hmac::sign(&self.keys.load().key, message);
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The stamped signature of these bytes.
+    /// Signs these bytes together with the time.
     pub fn stamp(&self, message: &[u8], now: DateTime<Utc>) -> String {
         let seconds = now.timestamp();
         format!("t={seconds},v1={}", self.sign(&stamped(&seconds.to_string(), message)))
     }
 
-    /// Whether this is the signature of these bytes. The time is the same for a wrong one and the right one.
+    /// Whether `signature` is valid for these bytes, compared in constant time.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let Some(tag) = decode(signature) else {
             return false;
@@ -60,7 +60,7 @@ impl Signatures {
         keys.into_iter().flatten().any(|key| hmac::verify(key, message, &tag).is_ok())
     }
 
-    /// Whether this is a stamped signature of these bytes, neither too old nor from the future.
+    /// Whether `stamp` is valid for these bytes, and neither too old nor from the future.
     pub fn verifies_stamped(&self, message: &[u8], stamp: &str, now: DateTime<Utc>) -> bool {
         let parts = stamp.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
         let Some((seconds, signature)) = parts else {
@@ -80,22 +80,20 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// Messages with these signatures; plain ones are believed, too, unless they have to be `stamped_only`.
+    /// Accepts stamped signatures, and plain ones unless `stamped_only`.
     pub fn new(signatures: Signatures, clock: Clock, stamped_only: bool) -> Self {
         Self { signatures, clock, stamped_only }
     }
 
-    /// The signatures that are verified.
     pub fn signatures(&self) -> &Signatures {
         &self.signatures
     }
 
-    /// Whether the time of signing has to be told.
+    /// Whether a signature must have a time.
     pub fn stamped_only(&self) -> bool {
         self.stamped_only
     }
 
-    /// Whether this is a signature of these bytes.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         self.signatures.verifies_stamped(message, signature, self.clock.now())
             || !self.stamped_only && self.signatures.verifies(message, signature)

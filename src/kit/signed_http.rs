@@ -1,8 +1,7 @@
-//! A client for another server: JSON requests and answers, stamped with signatures (`kit/signature.rs`), bounded in time
-//! and size.
+//! A client for another server that exchanges signed JSON (`kit/signature.rs`), bounded in time and size.
 //!
-//! The signature of an answer covers that of its request, so an answer proves nothing about another request, and an old
-//! one nothing about a repeat.
+//! The signature of an answer also covers the signature of its request. So an answer can't be used for another request,
+//! nor an old answer for a repeat.
 
 use std::time::Duration;
 
@@ -16,32 +15,30 @@ use crate::base::clock::Clock;
 use crate::base::plain_text::acts;
 use crate::kit::signature::Signatures;
 
-/// Header of a stamped signature, in both directions.
+/// Header of the stamped signature, in both directions.
 const SIGNATURE: &str = "x-signature";
 
-/// Sends signed requests to one server.
 pub struct SignedClient {
     client: HttpClient,
-    /// Where the server's paths begin, without a slash at its end.
+    /// URL below which the server's paths are, without a slash at the end.
     base: String,
     signatures: Signatures,
     clock: Clock,
 }
 
-/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
-    /// The server refuses this request, and will refuse it again.
+    /// The server refuses this request, and would refuse it again.
     #[error("refused with {0}: {1}")]
     Refused(StatusCode, String),
-    /// The outcome is unknown: no answer in time, none that can be read, one without the server's signature, or an error
-    /// of the server.
+    /// The outcome is unknown: there is no answer in time, it can't be read, it lacks the server's signature, or the
+    /// server reports an error of its own.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl SignedClient {
-    /// A client of the server whose paths begin with `base`; an answer has to come within `timeout`.
+    /// `base` is the URL below which the server's paths are. An answer has to arrive within `timeout`.
     pub fn new(
         base: &Uri,
         signatures: Signatures,
@@ -54,7 +51,6 @@ impl SignedClient {
         Self { client, base, signatures, clock }
     }
 
-    /// The signatures of both sides.
     pub fn signatures(&self) -> &Signatures {
         &self.signatures
     }
@@ -98,7 +94,7 @@ impl SignedClient {
         serde_json::from_slice(answer.body()).map_err(in_words).map_err(unknown)
     }
 
-    /// True for an answer of the server to the request with this stamp.
+    /// Whether this is the server's answer to the request with this stamp.
     fn is_signed(&self, answer: &Response<Bytes>, stamp: &str) -> bool {
         let signature = answer.headers().get(SIGNATURE).and_then(|value| value.to_str().ok());
         let message = [stamp.as_bytes(), b".", answer.body()].concat();
@@ -124,7 +120,7 @@ mod tests {
         Signatures::new(&"0123456789abcdef0123456789abcdef".into())
     }
 
-    /// The answer of a server that has this status and this body, signed or not.
+    /// The client's result for a server that answers with this status and body, signed or not.
     async fn answered(status: u16, is_signed: bool, body: &'static str) -> Result<Value, NoAnswer> {
         let clock = Clock::manual(chrono::DateTime::UNIX_EPOCH);
         let now = clock.now();

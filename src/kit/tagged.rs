@@ -5,15 +5,14 @@ use axum::body::Bytes;
 use axum::http::HeaderValue;
 use serde::Serialize;
 
-/// First part of the tag of a thing that has revisions; the number follows.
+/// Start of the tag of a thing that has revisions; the revision's number follows.
 pub const REVISION: &str = "revision-";
 
-/// A body, and its tag. Clones share the body.
+/// A JSON body and its tag. Clones share the body.
 #[derive(Clone, Debug)]
 pub struct TaggedJson {
-    /// The text.
     pub body: Bytes,
-    /// Strong: another byte is another tag.
+    /// A strong tag: it changes with every byte of the body.
     pub tag: HeaderValue,
 }
 
@@ -22,12 +21,12 @@ impl TaggedJson {
     ///
     /// # Panics
     ///
-    /// When the value can't be written as JSON: a map whose keys are no texts.
+    /// When the value can't be written as JSON, for example a map whose keys aren't strings.
     pub fn new(value: &impl Serialize) -> Self {
         Self::tagged("", value)
     }
 
-    /// The value as JSON, of a thing that has revisions: the tag begins with this one.
+    /// Like [`TaggedJson::new`], for a thing that has revisions. The tag begins with this revision.
     ///
     /// # Panics
     ///
@@ -43,7 +42,7 @@ impl TaggedJson {
     }
 }
 
-/// The strong tag of these bytes, with this first part.
+/// The strong tag of these bytes, after the prefix `begin`.
 pub fn tag_of(begin: &str, body: &[u8]) -> HeaderValue {
     let digest = digest::digest(&digest::SHA256, body);
     let (half, _) = digest.as_ref().split_at(16);

@@ -1,12 +1,12 @@
 //! Accepted claims that wait to be written, over all lanes, and the bound on them.
 //!
-//! The order log is kept in Redis's memory. When orders are not written as fast as claims are accepted (Postgres is
-//! away, say), the bound ends the growth: a claim that would be accepted is told `overloaded` instead. Repeats and
-//! refusals go on, because the claim script looks at the bound last.
+//! Redis keeps the order log in memory. When claims are accepted faster than orders are written (Postgres is away, for
+//! example), the bound ends the growth: a claim that would be accepted is told `overloaded` instead. Repeats and
+//! refusals go on, because the claim script checks the bound last.
 //!
-//! Each process looks now and then and remembers the result; the claim path only reads that. So the claims that are
-//! accepted between two looks may exceed the bound. While Redis doesn't answer, the last look holds: no claim is
-//! accepted then anyway.
+//! Each process looks the counts up now and then, and the claim path only reads the result. So the claims that are
+//! accepted in between may exceed the bound. While the only server doesn't answer, its last count holds: no claim is
+//! accepted then anyway. A silent server among several counts as empty, so that it doesn't stop the others.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -18,51 +18,47 @@ use crate::store::fleet::Fleet;
 use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 
-/// Looks at the lanes' counts, and remembers.
 pub struct Backlog {
     fleet: Fleet,
     keys: Keys,
-    /// Lanes to ask about.
     lanes: AtomicI32,
     /// Claims that may wait.
     orders_max: u64,
-    /// Claims that waited at the last look, for each server.
+    /// Claims that waited at the last look-up, for each server.
     orders: Fleet<AtomicU64>,
 }
 
 impl Backlog {
-    /// A backlog that counts 0 until the first look.
+    /// A backlog that counts 0 until the first look-up.
     pub fn new(fleet: Fleet, keys: Keys, lanes: i32, orders_max: u64) -> Self {
         let orders = fleet.map(|_| AtomicU64::new(0));
         Self { fleet, keys, lanes: lanes.into(), orders_max, orders }
     }
 
-    /// Whether more claims may be accepted, as of the last look.
+    /// Whether more claims may be accepted, as of the last look-up.
     pub fn has_room(&self) -> bool {
         self.orders() < self.orders_max
     }
 
-    /// Claims that waited at the last look.
+    /// Claims that waited at the last look-up.
     pub fn orders(&self) -> u64 {
         self.orders.each().map(|orders| orders.load(Ordering::Relaxed)).sum()
     }
 
-    /// Claims that may wait.
     pub fn orders_max(&self) -> u64 {
         self.orders_max
     }
 
-    /// Takes a larger number of lanes.
+    /// Takes the number of lanes, which only grows.
     pub fn learn_lanes(&self, lanes: i32) {
         self.lanes.store(lanes, Ordering::Relaxed);
     }
 
-    /// Looks now. Returns the number of claims that wait.
+    /// Looks the counts up now. Returns the number of claims that wait.
     ///
     /// # Errors
     ///
-    /// When a server doesn't answer; the last look at it holds then. One of several accepts nothing meanwhile, and counts
-    /// as empty: it must not stop the others.
+    /// When a server doesn't answer. If it is the only one, its last count holds; otherwise it counts as empty.
     pub async fn look(&self) -> RedisResult<u64> {
         let look = async |server| {
             let looked = self.look_at(server).await;
@@ -79,12 +75,12 @@ impl Backlog {
     async fn look_at(&self, server: usize) -> RedisResult<()> {
         let mut commands = redis::pipe();
         for lane in self.lanes().filter(|lane| self.fleet.number(*lane) == server) {
-            commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("promised").arg("written");
+            commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("accepted").arg("written");
         }
         let counts: Vec<(Option<u64>, Option<u64>)> =
             self.fleet.at(server).query_all(&commands).await?;
-        let waiting = |(promised, written): (Option<u64>, Option<u64>)| {
-            promised.unwrap_or(0).saturating_sub(written.unwrap_or(0))
+        let waiting = |(accepted, written): (Option<u64>, Option<u64>)| {
+            accepted.unwrap_or(0).saturating_sub(written.unwrap_or(0))
         };
         let orders = counts.into_iter().map(waiting).sum();
         self.orders.at(server).store(orders, Ordering::Relaxed);

@@ -4,9 +4,9 @@
 //! coupon 1024 revision 3 epoch 1 first 5001 order 700 users "42 43"
 //! ```
 //!
-//! The claims of an entry have order ids that follow each other, from `order` on, one for each user. The orders that a
-//! lane has ever promised are numbered, too, from `first` on: a gap between two entries is a loss, and an overlap is a
-//! Redis that went back in time.
+//! The claims of an entry have consecutive order ids, from `order` on, one for each user. The orders that a lane has
+//! ever accepted are numbered, too, from `first` on: a gap between two entries is a loss, and an overlap shows that
+//! Redis went back in time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,15 +20,12 @@ use crate::store::ids::{CouponId, OrderId, UserId};
 pub struct LoggedClaim {
     /// Id of the order that the claim becomes.
     pub order_id: OrderId,
-    /// The coupon claimed.
     pub coupon_id: CouponId,
-    /// The buyer.
     pub user_id: UserId,
-    /// Time of the claim, to the second: that in the order id. It may be ahead of all clocks.
+    /// Time of the claim, to the second, from the order id. It may be ahead of all clocks.
     pub claimed_at: DateTime<Utc>,
     /// Revision of the coupon at the claim; `None` where no entry tells it.
     pub revision: Option<i64>,
-    /// Place of the claim in the log.
     pub place: Place,
 }
 
@@ -37,7 +34,6 @@ pub struct LoggedClaim {
 pub struct Place {
     /// Epoch of the sale at the claim; 0 where no entry tells it.
     pub epoch: i64,
-    /// The entry.
     pub entry: EntryId,
     /// Number of claims before this one in the entry.
     pub position: u32,
@@ -46,11 +42,9 @@ pub struct Place {
 /// A position without a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Place of the position.
     pub place: Place,
-    /// Its part of the entry, or all of the entry: name, value, name, value ... Empty when the log has lost the entry.
+    /// Its part of the entry, or the whole entry: name, value, name, value ... Empty if the log has lost the entry.
     pub payload: Vec<Vec<u8>>,
-    /// Reason why there is no claim.
     pub why: Why,
 }
 
@@ -63,37 +57,33 @@ pub enum Why {
     Malformed(&'static str),
 }
 
-/// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Name of the entry.
     pub id: EntryId,
-    /// Number of its first claim among the orders of the lane; `None` in an entry that isn't counted.
+    /// Number of its first claim among the orders of the lane; `None` if the lane doesn't count the entry.
     pub first: Option<u64>,
-    /// Its claims, in the order of their positions.
+    /// In the order of their positions.
     pub claims: Vec<LoggedClaim>,
     /// Its other positions.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Names an entry: entries are in the order of their ids.
+/// Id of an entry. Later entries have higher ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId {
-    /// Redis's clock when it was appended, in milliseconds since 1970, or that of the entry before if the clock was
-    /// behind it.
+    /// Redis's clock when the entry was appended, in milliseconds since 1970; never less than in the entry before.
     pub ms: u64,
     /// Counts the entries of one millisecond.
     pub sequence: u64,
 }
 
 impl EntryId {
-    /// The time in the id; the beginning of 1970 if it is none.
+    /// The time in the id; the beginning of 1970 if the id holds no valid time.
     pub fn time(self) -> DateTime<Utc> {
         let ms = i64::try_from(self.ms).ok();
         ms.and_then(DateTime::from_timestamp_millis).unwrap_or_default()
     }
 
-    /// The highest id below this one.
     pub fn before(self) -> Self {
         match self.sequence.checked_sub(1) {
             Some(sequence) => Self { ms: self.ms, sequence },
@@ -121,8 +111,8 @@ impl fmt::Display for EntryId {
 }
 
 impl Entry {
-    /// Decodes an entry; its fields are `None` when the log has lost them. Fields that this version doesn't know are
-    /// ignored: a newer version may have written them.
+    /// Decodes an entry; `fields` are `None` if the log has lost them. Unknown fields are ignored: a newer version may
+    /// have written them.
     pub fn decode(id: EntryId, fields: Option<Vec<Vec<u8>>>) -> Self {
         let Some(payload) = fields.filter(|fields| !fields.is_empty()) else {
             return Self { id, first: None, claims: Vec::new(), unreadable: vec![Self::lost(id)] };
@@ -143,7 +133,6 @@ impl Entry {
         Unreadable { place, payload: Vec::new(), why: Why::Lost }
     }
 
-    /// Positions of the entry.
     pub fn positions(&self) -> usize {
         self.claims.len() + self.unreadable.len()
     }
@@ -222,7 +211,7 @@ impl LoggedClaim {
         Self { order_id, coupon_id, user_id, claimed_at, revision: None, place }
     }
 
-    /// The same claim, at the revision that its dead letter keeps in its [payload](Self::payload).
+    /// The same claim, with the revision that its dead letter keeps in its [payload](Self::payload).
     #[must_use]
     pub fn of_letter(self, payload: &[Vec<u8>]) -> Self {
         Self { revision: number_of(payload, "revision"), ..self }
@@ -260,7 +249,7 @@ mod tests {
         Entry::decode(EntryId { ms: 1_700_000_000_123, sequence: 4 }, Some(fields))
     }
 
-    /// Ids as large as real ones: doubles would make one of two neighbours.
+    /// Ids as large as real ones: doubles can't tell two neighbours apart.
     const USERS: [i64; 2] = [9_223_372_036_854_775_806, 9_223_372_036_854_775_807];
     const ORDER: i64 = 663_123_456_789_012_345;
 
@@ -324,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Each position is a claim or a place that can't be read, once; and a dead letter keeps all of a claim.
+    /// Each position is decoded once, as a claim or as unreadable; and a dead letter keeps all of a claim.
     #[test]
     fn fuzz_entries() {
         let seeds = [
@@ -348,7 +337,7 @@ mod tests {
         Fuzz { target: "entries", seeds, words }.run(|input| {
             let fields: Vec<Vec<u8>> =
                 input.split(|byte| *byte == b'|').map(<[u8]>::to_vec).collect();
-            // Redis names any id, and the first byte of the input stands for some of them.
+            // Redis may use any id; the first byte of the input chooses one of three.
             let ms = [1_700_000_000_123, 0, u64::MAX]
                 [usize::from(input.first().copied().unwrap_or(0) % 3)];
             let id = EntryId { ms, sequence: 4 };

@@ -1,12 +1,13 @@
 //! The order log: a Redis Stream for each lane, read by the owner of the lane for the group `order-writers`.
 //!
 //! `lua/claim.lua` appends the accepted claims of a call as one entry, in the same step that takes the stock, and
-//! numbers the orders that the lane has promised. From here the worker reads them. Promises of this file:
+//! numbers the orders that the lane has accepted. The worker reads the entries here. This file guarantees:
 //!
-//! * An order counts as written with the acknowledgement of its entry, in one step.
-//! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`](crate::log::OrderLog::acknowledge).
+//! * An order counts as written when its entry is acknowledged, in one step.
+//! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`], or through
+//!   [`OrderLog::take_over`] if the log has lost it.
 //! * The log is trimmed only behind the entries that every group has finished with.
-//! * A vanished group is created again from the log's start, never from its end.
+//! * A group that has vanished is created again at the log's start, never at its end.
 
 // The bound on accepted claims that wait to be written.
 pub mod backlog;
@@ -33,20 +34,17 @@ use crate::store::script::Script;
 pub use entry::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
 pub use state::{CONSUMER, GROUP, LogState, Progress, progress};
 
-/// Result of tidying up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TidiedUp {
-    /// Entries removed.
     pub trimmed: u64,
-    /// Orders that were promised and not written, although no entry is left. Negative if more were written than
-    /// promised. The count of written orders has been corrected by them.
+    /// Orders that were accepted and not written, although no entry is left; negative if more were written than
+    /// accepted. The count of written orders has been corrected by them.
     pub unaccounted: i64,
 }
 
-/// The log of a lane.
 pub struct OrderLog {
     redis: Redis,
-    /// Connection for reading entries: waits and large replies hold up no claim here.
+    /// Connection for reading entries, whose waits and large replies hold up no claim.
     reader: Redis,
     key: String,
     /// Key of the lane's counts.
@@ -57,21 +55,18 @@ pub struct OrderLog {
     trim: Script<2>,
 }
 
-/// Entries that Redis has handed out, and what the same server said of the lane right after.
+/// Entries that Redis has delivered, and what the same server said about the lane right afterwards.
 #[derive(Debug)]
 pub struct Delivered {
-    /// The entries.
     pub entries: Vec<Entry>,
-    /// Epoch of the lane.
     pub epoch: Option<i64>,
     /// The order that was acknowledged last, and its coupon.
     pub last: Option<(i64, i64)>,
 }
 
-/// Entries that were handed out and not acknowledged.
+/// Entries that were delivered and not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Their number.
     pub entries: usize,
     /// Whether some are under another name than [`CONSUMER`].
     pub of_others: bool,
@@ -81,7 +76,6 @@ pub struct Pending {
 /// lost it, its fields.
 type ReadReply = Option<BTreeMap<String, Entries>>;
 
-/// Entries as a reply brings them.
 pub struct Entries(pub Vec<Entry>);
 
 impl redis::FromRedisValue for Entries {
@@ -95,7 +89,6 @@ impl redis::FromRedisValue for Entries {
 }
 
 impl OrderLog {
-    /// The log of a lane.
     pub fn new(redis: Redis, keys: &Keys, lane: Lane) -> Self {
         Self {
             reader: redis.another(),
@@ -109,17 +102,16 @@ impl OrderLog {
         }
     }
 
-    /// The lane of this log.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// Up to `count` entries that no owner has been given yet. Waits up to `patience` for the first one.
+    /// Up to `count` entries that have not been delivered yet. Waits up to `patience` for the first one.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. Entries may have been delivered then: read
-    /// [pending ones](Self::read_pending) next.
+    /// When Redis doesn't answer. Entries may have been delivered all the same: read [pending ones](Self::read_pending)
+    /// next.
     pub async fn read_new(&self, count: usize, patience: Duration) -> RedisResult<Delivered> {
         // The wait ends before the connection times out.
         self.read(count, ">", patience.min(self.reader.timeout() / 2)).await
@@ -130,7 +122,7 @@ impl OrderLog {
         self.read(count, &after.to_string(), Duration::ZERO).await
     }
 
-    /// The lane's hash is read behind the entries, on the same connection: another server may answer on another one.
+    /// Reads the lane's hash after the entries, on the same connection: on another one, another server may answer.
     async fn read(&self, count: usize, after: &str, patience: Duration) -> RedisResult<Delivered> {
         let mut commands = redis::pipe();
         let command = commands.cmd("XREADGROUP");
@@ -161,8 +153,8 @@ impl OrderLog {
         Ok(Pending { entries, of_others })
     }
 
-    /// Takes over all pending entries of other consumers: no process reads under another name. Returns those that the
-    /// log doesn't have any more, which are no longer pending.
+    /// Takes over all pending entries of other consumers, because no process reads under another name. Returns the
+    /// entries that the log has lost; they are no longer pending.
     pub async fn take_over(&self) -> RedisResult<Vec<Entry>> {
         let mut from = "0-0".to_owned();
         let mut lost = Vec::new();
@@ -181,11 +173,11 @@ impl OrderLog {
 
     /// Takes entries off the pending list, each with the number of its orders that the lane has counted. Only for
     /// entries of which every position is in Postgres. The lane notes `last`, a claim whose row Postgres has. False if
-    /// the lane has another epoch than this; then nothing has changed.
+    /// the lane has another epoch: no further entry is acknowledged then.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. These entries will be read again then, and change nothing.
+    /// When Redis doesn't answer. The entries will be read again then, and change nothing.
     pub async fn acknowledge(
         &self,
         epoch: i64,
@@ -211,10 +203,10 @@ impl OrderLog {
         Ok(true)
     }
 
-    /// Creates the group if it isn't there, at the log's start: an acknowledged entry is in Postgres and is
-    /// recognised there, any other entry would be lost.
+    /// Creates the group if it isn't there, at the log's start: an acknowledged entry is in Postgres and is recognised
+    /// there, any other entry would be lost.
     ///
-    /// Returns false, and creates nothing, if Redis has lost the log with orders that were promised.
+    /// Returns false, and creates nothing, if Redis has lost a log to which orders were appended.
     pub async fn ensure_group(&self) -> RedisResult<bool> {
         let link = self.redis.link().await?;
         let keys = [&*self.key, &*self.lane_key];
@@ -223,7 +215,7 @@ impl OrderLog {
     }
 
     /// Drops entries that every group has finished with. If no entry is left for a worker, all orders that were
-    /// promised have to be written; the count is corrected by those that aren't.
+    /// accepted have to be written; the count is corrected by those that aren't.
     pub async fn trim(&self) -> RedisResult<TidiedUp> {
         let link = self.redis.link().await?;
         let (trimmed, unaccounted) =
@@ -232,7 +224,7 @@ impl OrderLog {
     }
 }
 
-/// Whether a command found no group (or no stream) to work on.
+/// Whether a command failed because there is no group (or no stream).
 pub fn is_missing_group(error: &RedisError) -> bool {
     error.code() == Some("NOGROUP")
 }

@@ -1,4 +1,4 @@
-//! Entries that wait in the order log, and the age of the oldest by Redis's clock.
+//! Orders that wait in the order log, and the age of the oldest entry by Redis's clock.
 
 use redis::RedisResult;
 use serde::Serialize;
@@ -9,19 +9,19 @@ use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::redis::Redis;
 
-/// Waiting orders of the order log.
+/// Orders that wait in the order log.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub struct LogNumbers {
-    /// Orders of entries that are pending for a worker.
+    /// Orders of entries that a worker has read and not acknowledged.
     pub pending: u64,
     /// Orders of entries that no worker has read yet.
     pub unread: u64,
-    /// Age of the oldest entry that isn't acknowledged; 0 without any.
+    /// Age of the oldest entry that isn't acknowledged, in milliseconds; 0 if there is none.
     pub oldest_entry_ms: u64,
 }
 
 impl LogNumbers {
-    /// Looks at the log of a lane, which is in this state.
+    /// Reads the numbers of a lane whose log is in this state.
     pub async fn look(
         redis: &Redis,
         keys: &Keys,
@@ -33,9 +33,9 @@ impl LogNumbers {
             true => first_unread(redis, &key, state).await?,
             false => None,
         };
-        let promised = state.unwritten + state.written;
+        let accepted = state.unwritten + state.written;
         let first_number = first_unread.as_ref().and_then(|entry| entry.first);
-        let unread = first_number.map_or(0, |first| (promised + 1).saturating_sub(first));
+        let unread = first_number.map_or(0, |first| (accepted + 1).saturating_sub(first));
         let pending = state.unwritten.saturating_sub(unread);
         let first = match state.pending {
             0 => first_unread.map(|entry| entry.id),
@@ -49,7 +49,7 @@ impl LogNumbers {
         Ok(Self { pending, unread, oldest_entry_ms })
     }
 
-    /// The waiting orders of two lanes together.
+    /// The numbers of two lanes together.
     pub fn with(self, other: Self) -> Self {
         Self {
             pending: self.pending + other.pending,

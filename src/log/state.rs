@@ -11,20 +11,19 @@ use crate::store::redis::Redis;
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
-/// Its one consumer: the name by which all owners that a lane ever has read its log.
+/// Its only consumer: all owners that a lane ever has read its log under this name.
 pub const CONSUMER: &str = "owner";
 
-/// State of a log and its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// Entries delivered to a worker and not acknowledged.
     pub pending: u64,
     /// Orders of entries that are not acknowledged.
     pub unwritten: u64,
-    /// Orders of acknowledged entries. With no entry left for a worker, these are all promised orders, also if
-    /// entries were deleted.
+    /// Orders of acknowledged entries. If no entry is left for a worker, these are all accepted orders, even if entries
+    /// were deleted.
     pub written: u64,
-    /// Id of the last entry that is there; the lowest id for a log without any. One that was deleted is read by nobody.
+    /// Id of the last entry that is there; the lowest id for an empty log. Nobody reads an entry that was deleted.
     pub last: EntryId,
     /// Id of the last entry that was delivered to any consumer; `None` without a group.
     pub delivered: Option<EntryId>,
@@ -38,15 +37,14 @@ impl LogState {
     /// When Redis doesn't answer, or one of the keys has another type.
     pub async fn of(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<Self> {
         let mut commands = redis::pipe();
-        // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
-        // delivered between the two is only counted as unread as well.
-        commands.cmd("HMGET").arg(keys.lane(lane)).arg("promised").arg("written");
+        // The counts first: then a log that looks settled has written every order that they include.
+        commands.cmd("HMGET").arg(keys.lane(lane)).arg("accepted").arg("written");
         commands.cmd("XINFO").arg("STREAM").arg(keys.log(lane));
         commands.cmd("XINFO").arg("GROUPS").arg(keys.log(lane));
         Self::read(&redis.query_each(&commands).await?)
     }
 
-    /// Reads Redis's answers about the counts of a lane, a stream, and its groups.
+    /// Reads Redis's replies about the counts of a lane, a stream, and its groups.
     fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
         let [counts, stream, groups] = replies else {
             return Err((redis::ErrorKind::Client, "three answers were expected").into());
@@ -62,17 +60,17 @@ impl LogState {
         }
         let counts: (Option<u64>, Option<u64>) =
             redis::from_redis_value_ref(counts.as_ref().map_err(Clone::clone)?)?;
-        let promised = counts.0.unwrap_or(0);
+        let accepted = counts.0.unwrap_or(0);
         state.written = match state.is_settled() {
-            true => promised,
-            // An entry that was delivered anew by hand has been counted twice.
-            false => counts.1.unwrap_or(0).min(promised),
+            true => accepted,
+            // An entry that was delivered again by hand has been counted twice.
+            false => counts.1.unwrap_or(0).min(accepted),
         };
-        state.unwritten = promised - state.written;
+        state.unwritten = accepted - state.written;
         Ok(state)
     }
 
-    /// Whether no entry is left for a worker: there is none, or the group has acknowledged the last one.
+    /// Whether no entry is left for a worker: the log is empty, or the group has acknowledged all entries.
     pub fn is_settled(&self) -> bool {
         self.pending == 0 && !self.has_unread()
     }
@@ -83,10 +81,10 @@ impl LogState {
     }
 }
 
-/// Place in a log up to which all entries are acknowledged.
+/// How far a log has been acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Id of the last entry that was ever appended.
+    /// Id of the last entry ever appended.
     pub last: EntryId,
     /// Highest id up to which every entry is acknowledged.
     pub acknowledged: EntryId,
@@ -99,7 +97,7 @@ pub struct Progress {
 /// When Redis doesn't answer, or the key has another type.
 pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Option<Progress>> {
     let mut commands = redis::pipe();
-    // In this order: an entry that is delivered after the second command is not taken for acknowledged.
+    // In this order, so that an entry which is delivered after the second command isn't taken for acknowledged.
     commands.cmd("XINFO").arg("STREAM").arg(log);
     commands.cmd("XINFO").arg("GROUPS").arg(log);
     commands.cmd("XPENDING").arg(log).arg(GROUP);
@@ -122,14 +120,14 @@ pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Option<Progress>>
     Ok(Some(Progress { last, acknowledged: oldest.map_or(delivered, EntryId::before) }))
 }
 
-/// Names and values, as XINFO answers them.
+/// Names and values, as XINFO returns them.
 type Facts = BTreeMap<String, Value>;
 
 fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
     facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
 }
 
-/// The group among those in XINFO's answer.
+/// Our group among those that XINFO returns.
 fn our_group(reply: &RedisResult<Value>) -> RedisResult<Option<Facts>> {
     let groups: Vec<Facts> = answer(reply)?.unwrap_or_default();
     let is_ours = |group: &Facts| fact::<String>(group, "name").as_deref() == Some(GROUP);
@@ -146,7 +144,7 @@ fn fact_id(facts: &Facts, name: &str) -> Option<EntryId> {
     fact::<String>(facts, name)?.parse().ok()
 }
 
-/// The answer; `None` where there is no such key.
+/// The value of a reply; `None` if there is no such key.
 fn answer<T: redis::FromRedisValue>(reply: &RedisResult<Value>) -> RedisResult<Option<T>> {
     match reply {
         Ok(value) => Ok(Some(redis::from_redis_value_ref(value)?)),
@@ -163,7 +161,7 @@ fn is_missing_key(error: &RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// Redis's answers: the last entry, the group's position and pending entries, and the counts of the lane.
+    /// Redis's replies: the last entry, the group's position and pending entries, and the counts of the lane.
     fn state(last: &str, (delivered, pending): (&str, i64), counts: (i64, i64)) -> LogState {
         let text = |text: &str| Value::SimpleString(text.to_owned());
         let facts = |facts: &[(&str, Value)]| {

@@ -1,8 +1,8 @@
-//! What waits for a person, in one shape and one list. It owns no table: a view reads the tables that are there
-//! (`migrations/0007_operator.sql`). A thing leaves the list when its row says that nothing is left to do.
+//! What waits for a person, in one shape and one list. This module owns no table: a view reads those that are there
+//! (`migrations/0007_operator.sql`). An item leaves the list when its row says that nothing is left to do.
 //!
-//! Kinds come one behind the other, and within a kind the newest thing first: so each kind is read by the index of its
-//! own table, and a page reads no more rows than it shows.
+//! The list goes kind by kind, and within a kind from the newest item on. So each kind is read by the index of its own
+//! table, and a page reads no more rows than it shows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +14,14 @@ use utoipa::ToSchema;
 
 use crate::payment::model::PaymentStatus;
 use crate::payment::owed;
-use crate::store::pass::Pass;
+use crate::store::job::Job;
 use crate::store::postgres;
 
-/// Kind of a thing that waits, in the order of the list.
+/// Kind of an item that waits, in the order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenKind {
-    /// A lane whose claims wait: closed, or not confirmed by Redis.
+    /// A lane that has been closed for more than 30 s.
     Lane,
     /// A disagreement of the stores, in the newest comparison.
     Finding,
@@ -29,16 +29,16 @@ pub enum OpenKind {
     Recovery,
     /// An open dead letter.
     DeadLetter,
-    /// A payment that no order has.
+    /// A payment whose money no order has.
     HeldPayment,
-    /// A payment on its way back, which its gateway has not confirmed.
+    /// A refund that the gateway has not confirmed.
     Refund,
-    /// An item that a pass could not deal with.
+    /// An item that a job could not deal with.
     Postponed,
 }
 
 impl OpenKind {
-    /// All kinds.
+    /// All kinds, in the order of the list.
     pub const ALL: [Self; 7] = [
         Self::Lane,
         Self::Finding,
@@ -62,7 +62,7 @@ impl OpenKind {
         }
     }
 
-    /// Advice about a thing of this kind.
+    /// Advice about an item of this kind; `about` is the column of the view.
     fn advice(self, about: &str) -> String {
         let advice = match self {
             Self::Lane => {
@@ -72,10 +72,10 @@ impl OpenKind {
                 return format!("docs/reconcile.md#{about} says what it means and what to do.");
             }
             Self::Recovery => {
-                "Tell each buyer that the order isn't there (`GET /v1/recoveries` names them), then settle it with a note (`POST /v1/recoveries/{id}/settle`). A claim `promised_without_unit` is a dead letter, too: restock the sale and try that one again, or discard it."
+                "Tell each buyer that the order isn't there (`GET /v1/recoveries` names them), then settle it with a note (`POST /v1/recoveries/{id}/settle`). A claim `accepted_without_unit` is a dead letter, too: restock the sale and try that one again, or discard it."
             }
             Self::DeadLetter => {
-                "A buyer was promised an order that isn't there. Try the claim again (`POST /v1/dead-letters/{id}/retry`), or discard it (`POST /v1/dead-letters/{id}/discard`): a cancelled order ends the promise, and its unit comes back if it exists."
+                "A buyer was told an order that isn't there. Try the claim again (`POST /v1/dead-letters/{id}/retry`), or discard it (`POST /v1/dead-letters/{id}/discard`): a cancelled order ends the promise, and its unit comes back if it exists."
             }
             Self::HeldPayment => owed::advice(PaymentStatus::Held, about),
             Self::Refund => owed::advice(PaymentStatus::Refunding, about),
@@ -85,27 +85,28 @@ impl OpenKind {
     }
 }
 
-/// Advice about an item that a pass has postponed.
-fn advice_on_item(pass_and_item: &str) -> String {
-    let (pass, item) = pass_and_item.split_once(' ').unwrap_or((pass_and_item, ""));
-    let remedy = Pass::of_name(pass).and_then(Pass::remedy).unwrap_or("Look at the error.");
+/// Advice about an item that a job has postponed.
+fn advice_on_item(job_and_item: &str) -> String {
+    let (job, item) = job_and_item.split_once(' ').unwrap_or((job_and_item, ""));
+    let remedy = Job::of_name(job).and_then(Job::remedy).unwrap_or("Look at the error.");
     remedy.replace("ID", item)
 }
 
-/// A thing that waits for a person.
+/// An item that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OpenItem {
-    /// Kind of the thing.
+    /// Kind of the item.
     pub kind: OpenKind,
-    /// Id of the dead letter, payment, postponed item or recovery; of a lane, its number.
+    /// Id of the dead letter, payment, postponed item or recovery; number of the lane; for a finding, a number that
+    /// only this list uses.
     pub id: String,
-    /// Time since which it waits; of a finding, the end of the comparison.
+    /// Time since which it waits; for a finding, the end of the comparison.
     pub since: DateTime<Utc>,
     /// The same as an age, in seconds.
     pub age_s: i64,
-    /// Code of a finding, reason of a dead letter or a payment, or pass of a postponed item; empty for others.
+    /// Code of a finding, reason of a dead letter or a payment, or job of a postponed item; empty for others.
     pub reason: String,
-    /// The thing in words.
+    /// The item in words.
     pub detail: String,
     /// Advice in words.
     pub what_to_do: String,
@@ -130,7 +131,6 @@ pub struct OpenPlace {
 )]
 pub struct OpenPlaceText(pub String);
 
-/// A text that is no place in the list.
 #[derive(Debug, thiserror::Error)]
 #[error("give the `next_cursor` of the page before, such as `dead_letter-17`")]
 pub struct InvalidPlace;
@@ -149,7 +149,7 @@ impl FromStr for OpenPlace {
         let kind = OpenKind::ALL.into_iter().find(|known| known.as_str() == kind);
         let place =
             Self { kind: kind.ok_or(InvalidPlace)?, id: id.parse().map_err(|_| InvalidPlace)? };
-        // A place has one name. Lanes are numbered from 0.
+        // A place has one text. Only lanes are numbered from 0.
         let is_id = place.id > 0 || place.id == 0 && place.kind == OpenKind::Lane;
         (is_id && place.to_string() == text).then_some(place).ok_or(InvalidPlace)
     }
@@ -176,12 +176,11 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// The list in this database.
     pub fn new(pool: PgPool) -> Self {
         Self { pool }
     }
 
-    /// What waits, of one kind or of all, from behind the given place on.
+    /// Items of one kind or of all, after the given place.
     pub async fn list(
         &self,
         only: Option<OpenKind>,
@@ -237,18 +236,18 @@ async fn of_kind(
     Ok(rows.into_iter().map(item).collect())
 }
 
-/// Number of things of one kind that wait, and age of the oldest.
+/// Number of items of one kind, and the age of the oldest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OpenCount {
     /// Name of the kind.
     pub kind: String,
-    /// Things.
+    /// Number of items.
     pub items: i64,
     /// Age of the oldest, in seconds.
     pub oldest_s: i64,
 }
 
-/// The kinds of which anything waits.
+/// Counts the items; kinds without any are left out.
 pub async fn count(pool: &PgPool) -> sqlx::Result<Vec<OpenCount>> {
     sqlx::query_as!(
         OpenCount,
@@ -260,7 +259,7 @@ pub async fn count(pool: &PgPool) -> sqlx::Result<Vec<OpenCount>> {
     .await
 }
 
-/// The newest things of each kind, this many at most, of the kinds that were counted.
+/// The newest items of each kind that was counted, at most `limit` of each.
 pub async fn newest(
     pool: &PgPool,
     counted: &[OpenCount],
@@ -275,7 +274,6 @@ pub async fn newest(
     Ok(found)
 }
 
-/// A row of the view.
 struct WaitingRow {
     id: i64,
     since: DateTime<Utc>,
@@ -320,9 +318,9 @@ mod tests {
     }
 
     #[test]
-    fn a_postponed_item_has_the_remedy_of_its_pass_with_its_id() {
+    fn a_postponed_item_has_the_remedy_of_its_job_with_its_id() {
         let advice = OpenKind::Postponed.advice("archive 77");
         assert!(advice.contains("`POST /v1/coupons/77/archive`"), "{advice}");
-        assert_eq!(OpenKind::Postponed.advice("new_pass 7"), "Look at the error.");
+        assert_eq!(OpenKind::Postponed.advice("new_job 7"), "Look at the error.");
     }
 }

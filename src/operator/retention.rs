@@ -6,13 +6,13 @@
 //! | a closed dead letter of a claim that is no order | as an order | the same |
 //! | a done stock return | `--records-days` | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | the key of a restock | `--records-days` after its coupon has ended | an ended coupon takes no restock, so a repeat adds nothing |
-//! | an entry of the book of changes, the record of a comparison | `--records-days` | |
+//! | an entry of the audit log, the record of a comparison | `--records-days` | |
 //! | an event | `--events-days` after the next one (`events/mod.rs`) | |
-//! | the record of a recovery | `--records-days` | a newer one of the lane has ended |
+//! | the record of a recovery | `--records-days` | its lost claims are settled, and a newer recovery of the lane has ended |
 //!
-//! Each process walks the orders for itself, some pages in each run. A page is deleted in one transaction, by one process at a
-//! time, and a process that is killed has deleted a page as a whole or not at all. A gateway that names a payment of a deleted order has its money held for an administrator
-//! (`payment/rows.rs`).
+//! Each process goes through the orders by itself, some pages in each run. A page is deleted in one transaction, by one
+//! process at a time, so a process that is killed has deleted a page as a whole or not at all. If a gateway later names
+//! a payment of a deleted order, the money is held for an administrator (`payment/rows.rs`).
 //!
 //! A paid order that is never redeemed stays: its buyer may still come.
 
@@ -34,14 +34,14 @@ use crate::recovery::reconcile::runs;
 use crate::recovery::records;
 use crate::store::audit;
 use crate::store::ids::order_id;
-use crate::store::pass::Ran;
+use crate::store::job::Ran;
 use crate::store::postgres;
 
 /// Deletes old orders and records.
 pub struct Retention {
     pool: PgPool,
     metrics: Arc<Metrics>,
-    /// Time from the last change of an order to its end; none to keep all orders.
+    /// Time for which an order is kept after its last change; `None` keeps all orders.
     orders: Option<Duration>,
     /// Time for which records are kept.
     records: Duration,
@@ -65,22 +65,22 @@ impl Retention {
         }
     }
 
-    /// Deletes what is due, for a bounded time. By the clock of Postgres.
+    /// Deletes what is due by the clock of Postgres, a bounded number of batches.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer, or refuses to delete; pages before that are deleted, and the next run goes on behind
-    /// the page.
-    pub async fn pass(&self) -> sqlx::Result<Ran> {
-        self.pass_at(postgres::time(&self.pool).await?).await
+    /// When Postgres doesn't answer, or refuses to delete. The pages before stay deleted, and the next run goes on
+    /// after the page that failed.
+    pub async fn run_once(&self) -> sqlx::Result<Ran> {
+        self.run_at(postgres::time(&self.pool).await?).await
     }
 
-    /// The same, as if it were this time.
+    /// The same, as of this time.
     ///
     /// # Errors
     ///
-    /// As for [`pass`](Self::pass).
-    pub async fn pass_at(&self, now: DateTime<Utc>) -> sqlx::Result<Ran> {
+    /// As for [`run_once`](Self::run_once).
+    pub async fn run_at(&self, now: DateTime<Utc>) -> sqlx::Result<Ran> {
         let mut ran = Ran::default();
         if let Some(kept) = self.orders {
             ran = self.orders(now - kept).await?;
@@ -94,10 +94,10 @@ impl Retention {
         Ok(ran)
     }
 
-    /// Goes on with the walk through the orders for some pages, and begins again behind the end.
+    /// Goes on through the orders for some pages; after the last order, begins again.
     async fn orders(&self, before: DateTime<Utc>) -> sqlx::Result<Ran> {
         let mut deleted = 0;
-        for _ in 0..limits::PASS_BATCHES_MAX {
+        for _ in 0..limits::JOB_BATCHES_MAX {
             let range = (self.behind.load(Ordering::Relaxed), order_id::first_at(before));
             let mut tx = postgres::begin_planning(&self.pool).await?;
             if !old::alone(&mut tx).await? {
@@ -105,7 +105,7 @@ impl Retention {
             }
             let page = old::page(&mut tx, range, limits::RETENTION_BATCH).await?;
             let is_full = page.len() >= limits::RETENTION_BATCH as usize;
-            // Before the page is deleted: one that Postgres refuses to delete doesn't hold up the others.
+            // Moves on before the page is deleted: a page that Postgres refuses to delete holds up no other.
             let behind = page.last().copied().filter(|_| is_full);
             self.behind.store(behind.unwrap_or(0), Ordering::Relaxed);
             let orders = old::lock(&mut tx, &page, before).await?;
@@ -145,13 +145,13 @@ impl Retention {
         Ok(returns + restocks + changes + runs + recoveries)
     }
 
-    /// Deletes batches of so many rows at most while they are full, for a bounded time. Returns the number of rows.
+    /// Deletes batches while they are full, at most [`limits::JOB_BATCHES_MAX`] of them. Returns the number of rows.
     async fn rows<F>(&self, delete: impl Fn(u32) -> F) -> sqlx::Result<u64>
     where
         F: Future<Output = sqlx::Result<u64>>,
     {
         let mut deleted = 0;
-        for _ in 0..limits::PASS_BATCHES_MAX {
+        for _ in 0..limits::JOB_BATCHES_MAX {
             let batch = delete(limits::RETENTION_BATCH).await?;
             deleted += batch;
             if batch < u64::from(limits::RETENTION_BATCH) {

@@ -1,9 +1,10 @@
-//! The bound on orders that their buyer closes, to claim the same coupon again and again.
+//! Limits how many orders a user may close and claim again.
 //!
-//! The claim of a regular coupon is refused once its user has closed too many. A claim of a flash coupon is decided in
-//! Redis, which knows no closed orders; so there the *cancelling* is refused, and the order keeps its unit until it is paid
-//! or expires. A user holds one live order of a flash coupon, so no two are cancelled at once. A refund is never refused,
-//! because the money is the buyer's; so who has been refunded as often can't pay.
+//! A regular coupon's claim is refused once the user has closed too many orders of it. Redis decides the claims of
+//! flash coupons and knows no closed orders, so there the *cancellation* is refused: the order keeps its unit until it
+//! is paid or expires. A user holds at most one live order of a flash coupon, so two cancellations never race. A refund
+//! of money is never refused, because the money is the buyer's. Instead, a user with too many refunded orders can't pay
+//! for the next one.
 
 use std::time::Duration;
 
@@ -14,17 +15,17 @@ use crate::base::limits;
 use crate::coupon::model::CouponKind;
 use crate::store::ids::{CouponId, UserId, order_id};
 
-/// Bound on the closed orders that one user leaves of one coupon within [`limits::CLOSED_ORDERS_TIME`], by the
-/// seconds in their ids.
+/// How many orders of one coupon a user may close within [`limits::CLOSED_ORDERS_TIME`]. An order's age counts from the
+/// second in its id.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedOrders {
-    /// The number; 0 for no bound.
+    /// 0 means no limit.
     pub most: u32,
 }
 
 impl ClosedOrders {
-    /// Time after which the user has closed fewer orders of this coupon than may be; `None` if that is so now, or the coupon
-    /// isn't of this kind. Of refunded orders only, or of all.
+    /// How long the user has to wait until enough closed orders of this coupon are too old to count; `None` if the user
+    /// may close one now, or the coupon isn't of this kind. Counts refunded orders only if `only_refunded`.
     pub(crate) async fn wait(
         self,
         pool: &PgPool,
@@ -53,10 +54,10 @@ impl ClosedOrders {
     }
 }
 
-/// Time until a closed order counts no more.
+/// Time until a closed order no longer counts.
 fn rest_of(order: i64, now: DateTime<Utc>) -> Duration {
     let age = now - order_id::time_of(order);
-    // A second more, because ids tell seconds only.
+    // One second more, because ids have a resolution of a second.
     let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
     rest.saturating_sub(age.to_std().unwrap_or_default())
 }

@@ -1,10 +1,10 @@
 //! Claims of the order log that can't become an order as they are.
 //!
-//! A dead letter is a promise that an operator has to look at. So it keeps the claim, or the bytes in its place, and
-//! its buyer keeps the unit.
+//! A dead letter is an accepted claim that an operator has to look at. It keeps the claim, or the bytes found in its
+//! place, and the buyer keeps the unit.
 //!
-//! An operator who discards a letter ends the promise in a row and not in silence: the claim becomes a cancelled
-//! order. Its unit comes back if Redis has the user as a buyer by it (`order/give_back/pass.rs`).
+//! Discarding a letter leaves a row: the claim becomes a cancelled order. The unit is released if the user is a buyer
+//! by this order in Redis (`order/release/job.rs`).
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -21,15 +21,15 @@ use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId, order_id};
 use crate::store::postgres;
 
-/// Reason why an entry became a dead letter.
+/// Why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The entry doesn't name coupon, user and order id.
     Undecodable,
-    /// Postgres refuses the values: no such flash coupon, an impossible id.
+    /// Postgres refuses the values: no such flash coupon, or an impossible id.
     Invalid,
-    /// The entry's order id, or its buyer's place, belongs to another order.
+    /// The order id, or the buyer's place, belongs to another order.
     Conflict,
     /// The sale has more orders than units.
     Oversold,
@@ -39,7 +39,7 @@ pub enum Reason {
     Archived,
 }
 
-/// A position of an entry and the reason for its dead letter.
+/// A position of an entry, and why it became a dead letter.
 #[derive(Debug)]
 pub struct DeadLetter {
     lane: Lane,
@@ -71,17 +71,15 @@ impl DeadLetter {
         Self { lane, place, payload, claim: None, reason, detail }
     }
 
-    /// Id of the entry in the log.
     pub fn entry(&self) -> EntryId {
         self.place.entry
     }
 
-    /// Reason why the position is put aside.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The reason in words for an operator.
+    /// The reason, in words for an operator.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -98,11 +96,12 @@ pub struct Letter {
     pub entry_id: String,
     /// Number of claims before this one in the entry.
     pub position: i32,
-    /// The claim as an entry of its own, or what can't be read: name, value, name, value ... as far as they are text.
+    /// The claim as an entry of its own, or the bytes that can't be read: name, value, name, value ... Bytes that are
+    /// no UTF-8 are replaced.
     pub entry: Vec<String>,
     /// Reason of the dead letter.
     pub reason: String,
-    /// The reason in words.
+    /// The reason, in words.
     pub detail: String,
     /// The claimed coupon, if it could be read.
     pub coupon_id: Option<CouponId>,
@@ -112,12 +111,12 @@ pub struct Letter {
     pub order_id: Option<OrderId>,
     /// Time at which the entry became a dead letter.
     pub created_at: DateTime<Utc>,
-    /// Time at which it was discarded, became its order, or was given up; null while it is open.
+    /// Time at which it was discarded, became an order, or was given up; null while it is open.
     pub closed_at: Option<DateTime<Utc>>,
 }
 
-/// Whether this letter waits for an operator, and its claim, if the entry could be read: with the revision of its entry.
-/// Until the transaction ends, nobody else retries or discards it.
+/// Whether this letter is open, and its claim, with the revision of its entry, if the entry could be read. The letter
+/// stays locked until the transaction ends, so that nobody else retries or discards it.
 pub async fn hold(
     tx: &mut PgConnection,
     letter: DeadLetterId,
@@ -139,7 +138,7 @@ pub async fn hold(
     }))
 }
 
-/// Open letters, of this reason if one is given, oldest first.
+/// Open letters, oldest first; only those with this reason, if one is given.
 pub async fn open_ids(pool: &PgPool, reason: Option<Reason>) -> sqlx::Result<Vec<DeadLetterId>> {
     sqlx::query_scalar!(
         r#"SELECT id AS "id: DeadLetterId" FROM dead_letters
@@ -150,7 +149,7 @@ pub async fn open_ids(pool: &PgPool, reason: Option<Reason>) -> sqlx::Result<Vec
     .await
 }
 
-/// Closes a letter whose claim is an order after all.
+/// Closes a letter whose claim has become an order.
 pub async fn became_order(
     tx: &mut PgConnection,
     letter: DeadLetterId,
@@ -174,7 +173,6 @@ pub async fn became_order(
     Ok(())
 }
 
-/// The open letters of this coupon, oldest first.
 pub async fn open_letters_of(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -188,9 +186,9 @@ pub async fn open_letters_of(
     .await
 }
 
-/// Makes dead letters of positions, all or none. Returns the number of new ones. A letter is there already if its entry
-/// and payload are the same (a Redis that went back in time may give the id of an entry to another one), or if it is open
-/// and of the same claim.
+/// Inserts dead letters, all or none. Returns the number of new ones. A letter is a repeat if a row has the same entry
+/// and payload, or if an open letter has the same claim. The payload counts because a Redis that went back in time may
+/// give an entry id a second time.
 pub async fn insert_all(
     executor: impl PgExecutor<'_>,
     letters: &[DeadLetter],
@@ -205,7 +203,7 @@ pub async fn insert_all(
     let users = column(letters, |letter| letter.claim.map(|claim| claim.user_id.get()));
     let orders = column(letters, |letter| letter.claim.map(|claim| claim.order_id.get()));
     let done = sqlx::query!(
-        // In one order, so that two workers never wait for each other in a circle.
+        // Sorted, so that two workers can't deadlock.
         "INSERT INTO dead_letters
              (lane, epoch, entry_id, position, payload, reason, detail, coupon_id, user_id, order_id)
          SELECT lane, epoch, entry_id, position, payload::bytea[], reason, detail, coupon_id, user_id, order_id
@@ -233,7 +231,7 @@ pub async fn insert_all(
     Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
 }
 
-/// An array of byte strings as Postgres writes it: unnesting would not keep arrays of an array apart.
+/// An array of byte strings as Postgres writes it. UNNEST would flatten an array of arrays.
 fn array_literal(payload: &[Vec<u8>]) -> String {
     let mut literal = String::from("{");
     for (n, bytes) in payload.iter().enumerate() {
@@ -247,7 +245,6 @@ fn array_literal(payload: &[Vec<u8>]) -> String {
     literal
 }
 
-/// Whether this order is an open dead letter.
 pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM dead_letters WHERE order_id = $1 AND resolved_at IS NULL) AS "open!""#,
@@ -257,9 +254,9 @@ pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     .await
 }
 
-/// The orders among these that have a dead letter, open or closed.
+/// Which of these orders have a dead letter, open or closed.
 pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
-    // Found by the order alone, which leads to the index.
+    // By the order id alone: the index needs no more.
     let letters = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters WHERE order_id = ANY($1)"#,
         orders,
@@ -269,7 +266,7 @@ pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderI
     Ok(letters.into_iter().collect())
 }
 
-/// Those of these claims that are open dead letters.
+/// Which of these claims are open dead letters.
 pub async fn open_among(
     tx: &mut PgConnection,
     claims: &[LoggedClaim],
@@ -285,7 +282,6 @@ pub async fn open_among(
     Ok(letters.into_iter().map(|letter| (letter.coupon, letter.user, letter.order)).collect())
 }
 
-/// Number of open dead letters.
 pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM dead_letters WHERE resolved_at IS NULL"#
@@ -294,7 +290,7 @@ pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
     .await
 }
 
-/// The orders that are open dead letters of this coupon, and didn't become rows after all.
+/// Order ids of this coupon's open dead letters, except those that have become orders.
 pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<HashSet<OrderId>> {
     let orders = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
@@ -309,7 +305,7 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
     Ok(orders.into_iter().collect())
 }
 
-/// Dead letters of this coupon, open and closed ones, whose order is no row.
+/// Number of dead letters of this coupon, open and closed, whose order has no row.
 pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "letters!" FROM dead_letters
@@ -320,7 +316,7 @@ pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Resul
     .await
 }
 
-/// The open dead letters of this coupon whose user has no live order of it, in the order of their order ids.
+/// The open dead letters of this coupon whose user has no live order of it, by order id.
 pub async fn without_live_order(
     snapshot: &mut PgConnection,
     coupon: CouponId,
@@ -344,7 +340,7 @@ pub async fn without_live_order(
     Ok(rows.into_iter().map(|row| (row.user_id, row.order_id)).collect())
 }
 
-/// The order of a user's newest open dead letter.
+/// The order id of the user's newest open dead letter of this coupon.
 pub async fn newest_open_of(
     pool: &PgPool,
     coupon: CouponId,
@@ -361,8 +357,8 @@ pub async fn newest_open_of(
     .await
 }
 
-/// Number of dead letters of a lane that were written since a time of Redis, open and closed ones. The clocks may differ
-/// by [`limits::CLOCKS_MARGIN`].
+/// Number of dead letters of a lane, open and closed, written since a time on Redis's clock. The clocks may differ by
+/// [`limits::CLOCKS_MARGIN`].
 pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "letters!" FROM dead_letters WHERE lane = $1 AND created_at >= $2"#,
@@ -373,7 +369,7 @@ pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sql
     .await
 }
 
-/// The highest order id among the dead letters of this lane that carry a time from `after` to `before`.
+/// The highest order id among this lane's dead letters whose time is in `after..before`.
 pub async fn highest_between(
     pool: &PgPool,
     lane: Lane,

@@ -1,4 +1,4 @@
-//! Dead letters, for the operator who reads them and discards them. `operator/operations.rs` lists them.
+//! Reads and discards dead letters for an operator. `operator/operations.rs` lists them.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,16 @@ use crate::store::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::store::postgres;
 use crate::store::{Failure, repeated};
 
-/// Outcome of discarding a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discarded {
     /// Discarded, by this call or before.
     Done,
-    /// There is no such dead letter.
     NotFound,
     /// Another order has the letter's order id, so the letter can't become a cancelled one.
     OrderIdTaken,
 }
 
-/// Result of discarding all dead letters of a reason: letters by the code of what became of them.
+/// Number of letters by the code of what became of them.
 pub type DiscardedAll = BTreeMap<&'static str, u64>;
 
 /// Reads and discards dead letters. Clones share the pool.
@@ -34,7 +32,6 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Dead letters in this database.
     pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
         Self { pool, moves }
     }
@@ -72,18 +69,20 @@ impl DeadLetters {
         }))
     }
 
-    /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
-    /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
+    /// Gives up the claim: a cancelled order takes the place of the dead letter, the buyer leaves Redis, and the unit,
+    /// if the claim had one, is released. An entry that couldn't be read, or whose coupon doesn't exist, is only
+    /// closed.
     pub async fn discard(&self, letter: DeadLetterId, by: &Actor) -> Result<Discarded, Failure> {
         let (pool, by) = (self.pool.clone(), by.clone());
         self.moves.to_the_end(async move { repeated(|| discard(&pool, letter, &by)).await }).await
     }
 
-    /// Discards all open letters of this reason, each in a transaction of its own. One that stays holds up no other.
+    /// Discards all open letters with this reason, each in its own transaction. A letter that can't be discarded
+    /// doesn't stop the others.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; the letters before are discarded.
+    /// When Postgres doesn't answer; the letters before stay discarded.
     pub async fn discard_all(&self, reason: Reason, by: &Actor) -> Result<DiscardedAll, Failure> {
         let mut done = DiscardedAll::new();
         for letter in dead_letter::open_ids(&self.pool, Some(reason)).await? {
@@ -110,7 +109,7 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
     Ok(discarded)
 }
 
-/// Closes a letter, whatever becomes of its claim.
+/// Closes a letter, and cancels its claim.
 pub(crate) async fn discard_in(
     tx: &mut PgConnection,
     letter: DeadLetterId,

@@ -1,21 +1,22 @@
-//! Unpaid orders whose time to be paid is over.
+//! Closes unpaid orders whose time to pay is over.
 //!
-//! The time (`pay_by`) counts from the claim. A claim that has waited in the order log during an outage has at least
-//! five minutes from its row on, by Postgres's clock. `docs/delay.md` says why a pass over an index and not a timer for
-//! each order.
+//! The time to pay (`pay_by`) counts from the claim. A claim that waited in the order log during an outage still has
+//! five minutes from the time its row is written (or the payment window, if that is shorter), by Postgres's clock.
+//! `docs/delay.md` explains why a job scans an index, in place of a timer for each order.
 //!
-//! The staff may end the time of all unpaid orders of a coupon (`moves/cancel_unpaid.rs`): these are closed as cancelled.
+//! An administrator may end the time to pay of all unpaid orders of a coupon (`moves/cancel_unpaid.rs`). Those orders
+//! are closed as cancelled.
 //!
-//! An order whose time is over stays unpaid until the pass closes it, and may still be paid until then. The first of
-//! the two wins (`order/moves/mod.rs`).
+//! An overdue order stays unpaid, and can still be paid, until the job closes it. Whichever comes first wins
+//! (`order/moves/mod.rs`).
 //!
 //! # What each failure does
 //!
-//! * Postgres refuses to close an order (its sale counts fewer orders as sold than there are, say): the orders of the coupon
-//!   are halved until the culprits stand alone, and these are postponed (`store/postponed.rs`).
-//! * Another session keeps an order locked: the order is skipped, and is due again in the next run.
-//! * Another session keeps the row of a sale locked: a statement waits for it in vain, once in each run. An alarm names the
-//!   session, and the run leaves out that sale.
+//! * Postgres refuses to close an order, for example because `sold` counts fewer orders than there are: the job splits
+//!   the coupon's orders in halves until it has found the faulty ones, and postpones those (`store/postponed.rs`).
+//! * Another session holds the lock of an order: the job skips the order, which is due again in the next run.
+//! * Another session holds the lock of a sale's row: a statement times out once in each run. An alarm names the
+//!   session, and the run skips that sale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -26,40 +27,38 @@ use crate::coupon::stock;
 use crate::order::moves::{self, OrderMoves};
 use crate::store::Failure;
 use crate::store::ids::{CouponId, OrderId};
-use crate::store::pass::{Pass, Ran};
+use crate::store::job::{Job, Ran};
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
 
-/// Expires orders.
 pub struct Expiry {
     moves: OrderMoves,
     postponed: Postponed,
-    /// Each run finds a locked sale anew; an operator needs one line.
+    /// Each run finds a locked sale again; an operator needs one line.
     throttle: Mutex<LogThrottle>,
 }
 
 impl Expiry {
-    /// Expiry of these orders.
     pub fn new(moves: OrderMoves, postponed: Postponed) -> Self {
         Self { moves, postponed, throttle: Mutex::default() }
     }
 
-    /// Tries postponed orders again that are due; then closes due orders, oldest first, up to
-    /// [`limits::PASS_BATCHES_MAX`] batches.
+    /// Retries postponed orders that are due, then closes overdue orders, oldest first, in up to
+    /// [`limits::JOB_BATCHES_MAX`] batches.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; batches before that are closed.
-    pub async fn pass(&self) -> Result<Ran, Failure> {
+    /// When Postgres doesn't answer; the batches before stay closed.
+    pub async fn run_once(&self) -> Result<Ran, Failure> {
         let mut ran = Ran { items: 0, goes_on: true };
-        let mut tries = self.postponed.begin(Pass::Expiry).await?;
+        let mut tries = self.postponed.begin(Job::Expiry).await?;
         for item in tries.due() {
             let order: Vec<OrderId> = OrderId::new(item).into_iter().collect();
             let tried = moves::close(self.moves.pool(), &order).await.map_err(Failure::from);
             ran.items += tries.settle(item, tried).await?.unwrap_or(0);
         }
         let mut locked = BTreeSet::new();
-        for _ in 0..limits::PASS_BATCHES_MAX {
+        for _ in 0..limits::JOB_BATCHES_MAX {
             let due = self.due(&locked).await?;
             ran.goes_on =
                 due.values().map(Vec::len).sum::<usize>() >= limits::EXPIRY_BATCH as usize;
@@ -73,12 +72,12 @@ impl Expiry {
                 break;
             }
         }
-        // Locked orders and sales are due all the time.
+        // Locked orders and sales stay due, so a run that closed nothing must not repeat without a pause.
         ran.goes_on &= ran.items > 0;
         Ok(ran)
     }
 
-    /// The next orders that are due, oldest first, by coupon; without postponed ones, and those of the coupons in `but`.
+    /// The next overdue orders, oldest first, by coupon; without postponed orders and without the coupons in `but`.
     async fn due(
         &self,
         but: &BTreeSet<CouponId>,
@@ -88,7 +87,7 @@ impl Expiry {
         let rows = sqlx::query!(
             r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId" FROM orders
                WHERE status = 'unpaid' AND pay_by < now() AND coupon_id <> ALL($2)
-                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+                 AND NOT EXISTS (SELECT FROM postponed WHERE job = 'expiry' AND item = orders.id)
                ORDER BY pay_by LIMIT $1 FOR UPDATE SKIP LOCKED"#,
             i64::from(limits::EXPIRY_BATCH),
             &but,
@@ -103,8 +102,8 @@ impl Expiry {
         Ok(by_coupon)
     }
 
-    /// Closes orders of one coupon, and postpones those that Postgres refuses to close. Returns the number closed; `None` if
-    /// another session keeps the row of the sale locked.
+    /// Closes orders of one coupon, and postpones those that Postgres refuses to close. Returns the number closed;
+    /// `None` if another session holds the lock of the sale's row.
     async fn close_of(
         &self,
         coupon: CouponId,
@@ -133,7 +132,7 @@ impl Expiry {
                 return Err(failure);
             }
             if let [order] = part[..] {
-                self.postponed.note(Pass::Expiry, &[order.get()], &failure.to_string()).await?;
+                self.postponed.note(Job::Expiry, &[order.get()], &failure.to_string()).await?;
                 continue;
             }
             let (first, second) = part.split_at(part.len() / 2);

@@ -1,4 +1,4 @@
-//! Rows of claims, all of them or none.
+//! Inserts the rows of claims, all or none.
 
 use std::time::Duration;
 
@@ -11,36 +11,34 @@ use crate::coupon::prices::{self, Price, Prices};
 use crate::log::LoggedClaim;
 use crate::store::postgres;
 
-/// The price of an order that is paid as it is written.
+/// The price of an order that is paid as soon as it is written.
 const FREE: i64 = 0;
 
-/// Result of a batch of claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// New rows.
     pub inserted: usize,
     /// Claims that were rows or dead letters already.
     pub repeated: usize,
-    /// New dead letters: how many there are of each reason.
+    /// Number of new dead letters, by reason.
     pub dead_letters: Vec<(Reason, usize)>,
 }
 
-/// Reason why a batch wasn't written. No part of it was.
+/// Why a batch wasn't written. Nothing was written, unless the batch was broken off during its commit.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
-    /// Postgres refuses a claim: split the batch to find it.
+    /// Postgres refuses a claim. Split the batch to find it.
     #[error("{0}")]
     Poison(String),
-    /// The buyers' locks were lost before the commit.
+    /// The buyers' locks were lost before the commit was confirmed.
     #[error("the buyers' locks were lost before the commit")]
     LocksLost,
-    /// The lane has another epoch than the caller's: what was read from the log may not be there any more.
+    /// The lane has another epoch than the caller's, so the entries may no longer be in the log.
     #[error("the lane has another epoch than the one that these claims were read in")]
     Stale,
-    /// Postgres lacks the order that was acknowledged last: it went back in time.
+    /// Postgres lacks the order that was acknowledged last, so it went back in time.
     #[error("Postgres lacks order {0}, which was acknowledged")]
     LastMissing(i64),
-    /// Postgres doesn't answer, or not now.
+    /// Postgres doesn't answer, or can't write now.
     #[error(transparent)]
     Postgres(sqlx::Error),
 }
@@ -56,25 +54,22 @@ impl From<sqlx::Error> for NotWritten {
     }
 }
 
-/// Terms of the orders that are written: price and deadline, both of the claim's moment. Clones share the memory of
-/// prices.
+/// Terms of the orders that are written: price and deadline, both as of the claim. Clones share the cache of prices.
 #[derive(Clone)]
 pub(super) struct Terms {
     prices: Prices,
-    /// Time that an order may stay unpaid after its claim.
+    /// Time to pay, from the claim on.
     pub(super) payment_window: Duration,
     /// Whether claims are noted as events.
     pub(super) events: bool,
 }
 
 impl Terms {
-    /// Terms with this time to pay.
     pub(super) fn new(payment_window: Duration, events: bool) -> Self {
         Self { prices: Prices::default(), payment_window, events }
     }
 
-    /// Time that an order may stay unpaid after it was written: a claim that has waited in the log can be paid all the
-    /// same.
+    /// Least time to pay from the writing of the order on, so that a claim that waited in the log can still be paid.
     fn pay_time_min(&self) -> Duration {
         self.payment_window.min(limits::PAY_TIME_MIN)
     }
@@ -99,12 +94,12 @@ impl Terms {
     }
 }
 
-/// Inserts all claims. Returns what is to be noted of them as an event (order, coupon, user and price of each), nothing
-/// without events; `None` if one of them, or its buyer's place, is there already, or its time is too far ahead; then the
-/// transaction is of no more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
+/// Inserts all claims in id order, so that two workers with overlapping batches can't deadlock. Returns order, coupon,
+/// user and price of each claim, to be noted as events; nothing without events. `None` if a row has the same order id
+/// or the same buyer, or if a claim's time is too far ahead. The transaction is unusable then.
 ///
-/// Arrays in the list of the SELECT go row by row into the INSERT, in their order; `FROM UNNEST ... ORDER BY` would keep
-/// all rows and sort them first, for a twentieth of Postgres's time.
+/// The SELECT list unnests the arrays row by row, in their order. `FROM UNNEST ... ORDER BY` would first collect and
+/// sort all rows, at 5 % of Postgres's time.
 pub(super) async fn insert_all(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
@@ -156,8 +151,8 @@ fn column<T>(claims: &[LoggedClaim], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
     claims.iter().map(of).collect()
 }
 
-/// Makes those of these orders paid that cost nothing, as they are written: no gateway takes a payment of nothing. They
-/// leave the lists of unpaid orders.
+/// Marks those of these orders as paid that cost nothing: no gateway takes a payment of zero. The orders leave their
+/// users' lists of unpaid orders.
 async fn pay_free(tx: &mut Transaction<'_, Postgres>, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!(
         "WITH paid AS (

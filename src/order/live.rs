@@ -1,4 +1,4 @@
-//! Live orders, and rows found by their ids.
+//! Live orders, and orders by their ids.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::store::postgres;
 /// Live orders compared at a time; more would hold up all other requests.
 pub const PAGE: usize = 1_000;
 
-/// Live orders read from a snapshot at a time: a page takes some 10 ms.
+/// Live orders read from a snapshot at a time; a page takes some 10 ms.
 pub const SNAPSHOT_PAGE: i64 = 10_000;
 
 /// An unpaid order of a flash coupon.
@@ -21,7 +21,7 @@ pub struct Unpaid {
     pub user: UserId,
 }
 
-/// Live orders of a flash coupon by user, after `after`.
+/// Live orders of a flash coupon, by user, from after user `after`.
 pub async fn live_page(
     executor: impl PgExecutor<'_>,
     coupon: CouponId,
@@ -42,7 +42,7 @@ pub async fn live_page(
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
 }
 
-/// Unpaid orders of flash coupons in this lane behind this one, oldest first.
+/// Unpaid orders of flash coupons in this lane after order `behind`, oldest first.
 pub async fn unpaid_page(
     executor: impl PgExecutor<'_>,
     lane: Lane,
@@ -62,9 +62,9 @@ pub async fn unpaid_page(
     .await
 }
 
-/// Orders of flash coupons in this lane, in any status, that were claimed since a time of Redis, or written since a time of
-/// Postgres: the time of a claim whose entry is gone is known to the second only. The clocks may differ by
-/// [`limits::CLOCKS_MARGIN`].
+/// Number of orders of flash coupons in this lane, in any status, that were claimed since a time on Redis's clock, or
+/// written since a time on Postgres's. A claim whose entry is gone has only the second in its id. The clocks may differ
+/// by [`limits::CLOCKS_MARGIN`].
 pub async fn count_since(
     pool: &PgPool,
     lane: Lane,
@@ -78,7 +78,7 @@ pub async fn count_since(
              AND (id >= $3 OR created_at >= $4)"#,
         order_id::first_at(claimed_since - margin),
         lane.get(),
-        // By the id, which carries Redis's second: `claimed_at` is never later than Postgres's clock.
+        // By the id, which has Redis's second. `claimed_at` is never later than Postgres's clock.
         order_id::first_at(claimed_since),
         written_since,
     )
@@ -86,7 +86,7 @@ pub async fn count_since(
     .await
 }
 
-/// The highest order id of this lane among those that carry a time from `after` to `before`.
+/// The highest order id of this lane whose time is in `after..before`.
 pub async fn highest_between(
     pool: &PgPool,
     lane: Lane,
@@ -103,7 +103,7 @@ pub async fn highest_between(
     .await
 }
 
-/// The newest order of each of these users, in any status.
+/// The newest order of this coupon for each of these users, in any status.
 pub async fn newest_of(
     pool: &PgPool,
     coupon: CouponId,
@@ -122,7 +122,7 @@ pub async fn newest_of(
     Ok(rows.into_iter().map(|row| (row.user_id, row.order_id)).collect())
 }
 
-/// The rows under these order ids, of this coupon: the user of each, and whether it is live.
+/// Looks up orders of this coupon: the user of each, and whether the order is live.
 pub async fn by_id(
     pool: &PgPool,
     coupon: CouponId,

@@ -1,17 +1,17 @@
-//! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
+//! Orders: what an accepted claim becomes, from its row to its end. Owns the tables `orders`, `dead_letters`,
 //! `redemptions` and `stock_returns`.
 
-// Unpaid orders whose time is over.
+// The job that closes overdue unpaid orders.
 pub mod expiry;
 
-// Dead letters, for the operator who looks for them and discards them.
+// Reads and discards dead letters for an operator.
 pub mod discard;
 
-// Moves of an order from one status to another.
+// Moves an order from one status to the next.
 pub mod moves;
 
-// Units and places that come back to Redis.
-pub mod give_back;
+// Returns units, and places on lists of unpaid orders, to Redis.
+pub mod release;
 
 // Requests that wait until their order is written.
 pub mod waiters;
@@ -19,20 +19,20 @@ pub mod waiters;
 // Queries about orders.
 pub mod read;
 
-// Batches of claims become rows.
+// Writes batches of claims.
 pub mod write;
 
-// Rows of claims, with their price and deadline.
+// Inserts rows of claims, with price and deadline.
 pub mod insert;
 
-// The bound on orders that are closed to claim anew.
+// Limits how many orders a user may close and claim again.
 pub mod closed;
 
-// Live orders, and whether Redis knows their buyers.
+// Live orders, and orders by their ids.
 pub mod live;
 
-// Entries that can't become orders.
+// Claims that can't become orders.
 pub mod dead_letter;
 
-// An order, and the states of its life.
+// An order and its statuses.
 pub mod model;

@@ -1,4 +1,4 @@
-//! An order, and the states of its life.
+//! An order and its statuses.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::store::ids::{CouponId, OrderId, UserId};
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum OrderStatus {
-    /// Waits for payment.
+    /// Waits to be paid.
     Unpaid,
     /// Paid.
     Paid,
@@ -24,13 +24,14 @@ pub enum OrderStatus {
     Cancelled,
     /// Not paid in time.
     Expired,
-    /// The refund of the order is on its way.
+    /// The order is being refunded.
     Refunding,
     /// Refunded.
     Refunded,
 }
 
-/// An order, as its buyer sees it. Times are UTC; each is set while its status implies it.
+/// An order, as its buyer sees it. Times are UTC. The time of a status is null unless the order is, or has to have
+/// been, in that status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Order {
     /// Id of the order.
@@ -43,7 +44,7 @@ pub struct Order {
     pub status: OrderStatus,
     /// The means of payment.
     pub pay_method: Option<String>,
-    /// Price, in minor units: that of the claim's moment, whatever the coupon costs by now.
+    /// Price at the time of the claim, in minor units. Later price changes don't count.
     pub pay_cents: i64,
     /// Currency of the price (ISO 4217).
     pub currency: String,
@@ -57,42 +58,39 @@ pub struct Order {
     pub redeemed_at: Option<DateTime<Utc>>,
     /// Time of the cancellation.
     pub cancelled_at: Option<DateTime<Utc>>,
-    /// Reason of the staff, if it has cancelled all unpaid orders of the coupon.
+    /// Why an administrator cancelled all unpaid orders of the coupon; null otherwise.
     pub cancel_reason: Option<String>,
     /// Time of the expiry.
     pub expired_at: Option<DateTime<Utc>>,
-    /// Time of the request for a refund.
+    /// Time at which the refund was requested.
     pub refunding_at: Option<DateTime<Utc>>,
-    /// Time of the refund.
+    /// Time at which the money was returned.
     pub refunded_at: Option<DateTime<Utc>>,
-    /// Code by which a clerk redeems the order; null unless it is paid.
+    /// Code by which a clerk redeems the order; null unless the order is paid.
     pub redemption_code: Option<RedemptionCode>,
 }
 
-/// Orders that are searched for; each part narrows them down.
+/// A filter for orders. All parts that are set have to match.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OrderFilter {
-    /// Of this user.
     pub user: Option<UserId>,
-    /// Of this coupon.
     pub coupon: Option<CouponId>,
-    /// In this status.
     pub status: Option<OrderStatus>,
-    /// Claimed from this time on.
+    /// Claimed at or after this time.
     pub from: Option<DateTime<Utc>>,
     /// Claimed before this time.
     pub to: Option<DateTime<Utc>>,
 }
 
 impl Order {
-    /// The same for another reader than its buyer.
+    /// For readers other than the buyer.
     pub fn without_code(self) -> Self {
         Self { redemption_code: None, ..self }
     }
 }
 
-/// Code by which a clerk redeems a paid order: 80 random bits as 16 characters of Crockford's base 32, in groups of four.
-/// Not the order's id, and can't be guessed.
+/// Code by which a clerk redeems a paid order: 80 random bits as 16 characters of Crockford's base 32, shown in groups
+/// of four. It isn't derived from the order id, and can't be guessed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(into = "String")]
 #[schema(value_type = String)]
@@ -100,8 +98,8 @@ impl Order {
 pub struct RedemptionCode(String);
 
 impl RedemptionCode {
-    /// The code that was typed like this: hyphens and blanks don't count, nor does the case, and O, I and L are read as
-    /// digits. A text that is no code is the code of no order.
+    /// Reads a code as people type it: case, hyphens and blanks don't count, and O, I and L are read as digits. A text
+    /// that is no code matches no order.
     pub fn typed(text: &str) -> Self {
         let letters = text.chars().filter(char::is_ascii_alphanumeric);
         let canonical = letters.map(|letter| match letter.to_ascii_uppercase() {
@@ -112,7 +110,7 @@ impl RedemptionCode {
         Self(canonical.collect())
     }
 
-    /// The code as Postgres has it: without hyphens.
+    /// The code as Postgres stores it: without hyphens.
     pub fn canonical(&self) -> &str {
         &self.0
     }
@@ -136,7 +134,6 @@ impl From<RedemptionCode> for String {
     }
 }
 
-/// A text that is no redemption code.
 #[derive(Debug, thiserror::Error)]
 #[error("a redemption code has 16 letters and digits, such as 7K3M-Q9TX-2B8D-HV4N")]
 pub struct InvalidCode;
@@ -163,7 +160,7 @@ pub enum PayMethod {
 }
 
 impl PayMethod {
-    /// Name of the status in Postgres and JSON.
+    /// The name in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Balance => "balance",
@@ -174,7 +171,6 @@ impl PayMethod {
 }
 
 impl OrderStatus {
-    /// All statuses.
     pub const ALL: [Self; 7] = [
         Self::Unpaid,
         Self::Paid,
@@ -185,12 +181,12 @@ impl OrderStatus {
         Self::Refunded,
     ];
 
-    /// Whether an order in this status holds a unit; as the function `is_live` in Postgres.
+    /// Whether an order in this status holds a unit; the same as `is_live` in Postgres.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Unpaid | Self::Paid | Self::Redeemed | Self::Refunding)
     }
 
-    /// Name of the status in Postgres and JSON.
+    /// The name in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unpaid => "unpaid",
@@ -209,7 +205,6 @@ mod tests {
     use super::*;
 
     impl Order {
-        /// A plain order of this user.
         pub(in crate::order) fn example(order: i64, user: i64, status: OrderStatus) -> Self {
             Self {
                 order_id: OrderId::new(order).expect("an id"),

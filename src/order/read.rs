@@ -1,4 +1,4 @@
-//! Reading orders: a user's own, and those that other rooms ask for.
+//! Reads orders: a user's own, and those that other modules need.
 
 use std::cmp::Reverse;
 
@@ -10,12 +10,10 @@ use super::write::Orders;
 use crate::store::ids::{CouponId, OrderId, UserId, order_id};
 use crate::store::postgres;
 
-/// A page of a list of orders.
 #[derive(Debug)]
 pub struct Listed {
-    /// The orders.
     pub orders: Vec<Order>,
-    /// The last order, behind which the next page begins; `None` on the last page.
+    /// The last order of this page, after which the next page begins; `None` on the last page.
     pub next: Option<OrderId>,
 }
 
@@ -24,7 +22,7 @@ pub(crate) async fn find(pool: &PgPool, order: OrderId) -> sqlx::Result<Option<O
     Ok(find_all(pool, &[order]).await?.pop())
 }
 
-/// The orders among these that have been written, of any user.
+/// Which of these orders have been written, of any user.
 async fn find_all(pool: &PgPool, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
     let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
     sqlx::query_as!(
@@ -43,17 +41,17 @@ async fn find_all(pool: &PgPool, orders: &[OrderId]) -> sqlx::Result<Vec<Order>>
 }
 
 impl Orders {
-    /// The user's order; another user's order doesn't exist for the user.
+    /// The user's order. Another user's order isn't found.
     pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
         Ok(find(&self.pool, order).await?.filter(|found| found.user_id == user))
     }
 
-    /// The orders among these that have been written, of any user.
+    /// Which of these orders have been written, of any user.
     pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
         find_all(&self.pool, orders).await
     }
 
-    /// The user's orders, newest first, from before the given one on.
+    /// The user's orders older than `before`, newest first.
     pub async fn list(
         &self,
         user: UserId,
@@ -70,7 +68,7 @@ impl Orders {
         self.page(ids, limit).await
     }
 
-    /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
+    /// Orders of all users older than `before`, newest first, without redemption codes.
     pub async fn search(
         &self,
         filter: &OrderFilter,
@@ -93,8 +91,8 @@ impl Orders {
         Ok(Listed { orders: orders.into_iter().map(Order::without_code).collect(), next })
     }
 
-    /// The same for an export: looks at so many orders, whatever the filter lets through, so that each page takes as long.
-    /// There may be none on a page before the last.
+    /// A page for an export. Reads `look` orders whether or not they match the filter, so that each page takes the same
+    /// time. A page before the last may be empty.
     pub async fn export(
         &self,
         filter: &OrderFilter,
@@ -127,7 +125,7 @@ impl Orders {
         Ok(Listed { orders: orders.into_iter().map(Order::without_code).collect(), next })
     }
 
-    /// The orders under these ids, of which there is one more than fits if there is another page.
+    /// The orders with these ids. One id more than `limit` means that there is another page.
     async fn page(&self, mut ids: Vec<OrderId>, limit: u32) -> sqlx::Result<Listed> {
         let is_full = ids.len() > limit as usize;
         ids.truncate(limit as usize);
@@ -137,14 +135,14 @@ impl Orders {
         Ok(Listed { orders, next })
     }
 
-    /// The user's latest order of this coupon.
+    /// The user's newest order of this coupon.
     pub async fn last_of(
         &self,
         coupon: CouponId,
         user: UserId,
     ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
         let row = sqlx::query!(
-            // `+ 0`, so that no plan from a time without orders takes an index of coupons, and reads all orders of this one.
+            // `+ 0` keeps stale plans from using an index on coupons, which would read all orders of this one.
             r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM orders
                WHERE user_id = $1 AND coupon_id + 0 = $2 ORDER BY id DESC LIMIT 1"#,
             user.get(),
@@ -155,15 +153,18 @@ impl Orders {
         Ok(row.map(|row| (row.id, row.status)))
     }
 
-    /// The user's live order of this coupon; for a regular coupon, its unpaid one.
+    /// The user's live order of this coupon. For a regular coupon: an unpaid order, or a free one that isn't redeemed.
     pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
         sqlx::query_scalar!(
-            // In two parts, each with a unique index: a condition with OR would have no index but that of the user's orders.
+            // Three parts, each with a unique index. An OR could only use the index on the user's orders.
             r#"SELECT id AS "id!: OrderId" FROM orders
                WHERE coupon_id = $1 AND user_id = $2 AND kind = 'flash' AND is_live(status)
                UNION ALL
                SELECT id FROM orders
-               WHERE coupon_id = $1 AND user_id = $2 AND kind = 'regular' AND status = 'unpaid'"#,
+               WHERE coupon_id = $1 AND user_id = $2 AND kind = 'regular' AND status = 'unpaid'
+               UNION ALL
+               SELECT id FROM orders
+               WHERE coupon_id = $1 AND user_id = $2 AND kind = 'regular' AND status = 'paid' AND pay_cents = 0"#,
             coupon.get(),
             user.get(),
         )
@@ -172,12 +173,12 @@ impl Orders {
     }
 }
 
-/// The lowest id behind all that carry this time.
+/// The lowest id above all ids of this second.
 fn first_after(time: DateTime<Utc>) -> i64 {
     order_id::first_at(time + TimeDelta::seconds(1))
 }
 
-/// Reads all orders of the user, of which there are few.
+/// Reads all orders of the user, who has few.
 async fn ids_of_user(
     tx: &mut PgConnection,
     user: UserId,
@@ -205,8 +206,8 @@ async fn ids_of_user(
     .await
 }
 
-/// Reads a page of each status by an index, and takes the newest of all. Compared and sorted as rows, because only that
-/// index has this order: sorted by id alone, the primary key fits as well, in which a rare status lies behind all others.
+/// Reads a page of each status by an index, and takes the newest of all. Row comparison and row order make only that
+/// index fit. With `ORDER BY id`, Postgres might scan the primary key, where a rare status is far away.
 async fn ids_of_coupon(
     tx: &mut PgConnection,
     coupon: CouponId,

@@ -2,27 +2,26 @@
 //!
 //! # Model
 //!
-//! All requests of a process wait together, each for one order. A single task looks for all of these orders with one
-//! query, and hands each order that is there to its request. The task begins with the first request, and ends when
-//! none is left. It looks every [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has
-//! written one of them.
+//! All waiting requests of a process share one task, which polls for all their orders with one query and hands each
+//! order to its requests. The task starts with the first request and ends with the last. It polls every
+//! [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has written one of the orders.
 //!
 //! # Cost
 //!
-//! One connection to Postgres and one query for each look, for any number of requests: a further request is one more
-//! number in the query. A look is followed by a pause of [`limits::PREFER_LOOK_PAUSES`] times its length, so looking
-//! takes a tenth of one connection at most while Postgres is busy writing those orders. An order that a worker of
-//! this process has written is looked for without that pause.
+//! One connection to Postgres and one query per poll, for any number of requests: each request adds one id to the
+//! query. After a poll the task pauses for [`limits::PREFER_LOOK_PAUSES`] times as long as the poll took, up to
+//! [`limits::BACKOFF_MAX`]. So polls of up to 0.1 s keep a connection busy for a tenth of the time. Orders written by
+//! this process skip the pause.
 //!
 //! # What each failure does
 //!
-//! * A look fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: it is repeated. The claim has been accepted all
-//!   the same, and a request whose patience ends is answered 202.
-//! * A client disconnects: its request waits no longer, and its order is not looked for.
+//! * A poll fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: the task polls again. The claim stays accepted,
+//!   and a request that has waited long enough is answered 202.
+//! * A client disconnects: the task stops looking for its order.
 //!
 //! # What is not promised
 //!
-//! A request may not wait: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at
+//! A request may not get to wait: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at
 //! once.
 
 use std::collections::BTreeMap;
@@ -40,45 +39,40 @@ use crate::order::model::Order;
 use crate::order::write::Orders;
 use crate::store::ids::{OrderId, UserId};
 
-/// Lets requests wait for orders.
 pub struct OrderWaiters(Arc<Shared>);
 
 struct Shared {
     orders: Orders,
     waiting: Mutex<Waiting>,
-    /// Tells the looking task that an order has been written for which a request waits.
+    /// Wakes the task: an order that a request waits for has been written.
     written: Notify,
-    /// Counts looks.
     looks: Counter,
-    /// Owns the looking task.
     shutdown: Shutdown,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Requests by the order that each waits for, and a number of its own: repeats of a claim wait for the same order.
+    /// Requests by order, and by a number of their own: repeats of a claim wait for the same order.
     requests: BTreeMap<(OrderId, u64), Request>,
-    /// Number of the last request.
+    /// Number of the newest request.
     last: u64,
-    /// Whether the looking task is there.
+    /// Whether the polling task runs.
     is_looked_for: bool,
 }
 
-/// A request that waits.
 struct Request {
-    /// Buyer of the order: another user's order under the same id is no answer.
+    /// The buyer. An order of another user under the same id is no answer.
     user: UserId,
     tell: oneshot::Sender<Order>,
 }
 
-/// The place of a request among those that wait; empty when it is dropped.
+/// A request's place among those that wait; given up on drop.
 struct Place<'a> {
     shared: &'a Shared,
     request: (OrderId, u64),
 }
 
 impl OrderWaiters {
-    /// Without any request yet.
     pub fn new(orders: Orders, metrics: &Metrics, shutdown: Shutdown) -> Self {
         Self(Arc::new(Shared {
             orders,
@@ -89,18 +83,18 @@ impl OrderWaiters {
         }))
     }
 
-    /// The order of an accepted claim once it has been written; `None` if `patience` ends first.
+    /// The order of an accepted claim once it is written; `None` if `patience` ends first.
     pub async fn wait(&self, user: UserId, order: OrderId, patience: Duration) -> Option<Order> {
         let (_place, told) = self.enter(user, order)?;
         tokio::select! {
             told = told => told.ok(),
             () = sleep(patience) => None,
-            // The claim is answered while there is still a connection to answer it on.
+            // The request is answered while its connection is still open.
             () = self.0.shutdown.stop_token().cancelled() => None,
         }
     }
 
-    /// Tells the requests that wait for these orders, which a worker of this process has written.
+    /// Wakes the requests that wait for these orders, which a worker of this process has written.
     pub fn written(&self, mut orders: impl Iterator<Item = OrderId>) {
         let waiting = self.0.lock();
         if !waiting.requests.is_empty() && orders.any(|id| waiting.of(id).next().is_some()) {
@@ -108,7 +102,6 @@ impl OrderWaiters {
         }
     }
 
-    /// Number of requests that wait.
     pub fn count(&self) -> usize {
         self.0.lock().requests.len()
     }
@@ -166,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// The orders for which requests wait. Without any, the looking task has ended in the same step.
+    /// The orders that requests wait for. Without any, marks the task as ended in the same step.
     fn sought(&self) -> Option<Vec<OrderId>> {
         let mut waiting = self.lock();
         waiting.is_looked_for = !waiting.requests.is_empty();
@@ -176,7 +169,6 @@ impl Shared {
         waiting.is_looked_for.then_some(orders)
     }
 
-    /// Looks once for all of these orders.
     async fn look(&self, orders: &[OrderId]) {
         self.looks.increment(1);
         match timeout(limits::PREFER_LOOK_MAX, self.orders.written(orders)).await {
@@ -195,7 +187,7 @@ impl Shared {
                 if waiting.requests.get(&key).is_some_and(is_theirs)
                     && let Some(request) = waiting.requests.remove(&key)
                 {
-                    // Ignored if the request has given up meanwhile.
+                    // The request may have given up meanwhile.
                     let _ = request.tell.send(order.clone());
                 }
             }
@@ -210,7 +202,7 @@ mod tests {
     use super::*;
     use crate::order::model::OrderStatus;
 
-    /// Requests whose looking task ends at once.
+    /// Waiters whose polling task ends at once.
     fn waiters() -> OrderWaiters {
         let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy("postgres://localhost/none");
         let time = Duration::from_secs(1);

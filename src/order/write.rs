@@ -1,11 +1,11 @@
-//! Batches of accepted claims become rows.
+//! Writes batches of accepted claims.
 //!
-//! Constraints settle every race here: the primary key (an order id is used once), the partial unique indexes (one
-//! live order for each buyer) and `sold + n <= total`. Locks only spare double work.
+//! Constraints settle every race: the primary key (an order id is used once), the partial unique indexes (one live
+//! order for each buyer), and `sold + n <= total`. Locks only save double work.
 //!
-//! The first try assumes that each claim is new and has a unit: looking before each row would cost Postgres a fifth more.
-//! Where that is wrong (a worker has died, an older Redis has sold more), the second try locks the rows of the sales, so
-//! that units and archiving stay as they are read, and decides claim by claim.
+//! The first try assumes that every claim is new and has a unit: checking first would cost Postgres a fifth more. If
+//! that fails (a worker has died, or an older Redis has sold more), the second try locks the rows of the sales, so that
+//! units and archiving can't change, and decides claim by claim.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -30,23 +30,23 @@ use crate::store::postgres::{self, Unfinished};
 #[derive(Clone)]
 pub struct Orders {
     pub(super) pool: PgPool,
-    /// Time after which a batch is broken off, the wait for its connection included.
+    /// Time limit of a batch, including the wait for a connection.
     batch_timeout: Duration,
     terms: Terms,
 }
 
-/// Where claims that are to be written come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin {
-    /// The log or the memory of a lane. Postgres has to have the order that was acknowledged last, which has this coupon.
+    /// The log, or the harvest of a recovery. Postgres has to have the order that was acknowledged last: order id,
+    /// coupon.
     Lane(Option<(i64, i64)>),
     /// A dead letter, which stays open until its claim is an order.
     Letter,
 }
 
 impl Orders {
-    /// Orders in this database, written in batches that may take `batch_timeout` each, and to be paid within
-    /// `payment_window` from their claim. With `events`, their claims are noted as events.
+    /// Orders in this database. A batch may take `batch_timeout`; an order has to be paid within `payment_window` of
+    /// its claim. With `events`, claims are noted as events.
     pub fn new(
         pool: PgPool,
         batch_timeout: Duration,
@@ -56,8 +56,9 @@ impl Orders {
         Self { pool, batch_timeout, terms: Terms::new(payment_window, events) }
     }
 
-    /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
-    /// ones as may be; an order that costs nothing is paid. Its id has 63 in the place of the lane (`store/ids/order_id.rs`).
+    /// Creates an order of a regular coupon; one that costs nothing is paid at once. `None` if the coupon isn't active,
+    /// the user has an unpaid order of it (or a free one that isn't redeemed), or has closed too many. The order id has
+    /// 63 in place of the lane (`store/ids/order_id.rs`).
     pub async fn insert_regular(
         &self,
         coupon: CouponId,
@@ -100,15 +101,16 @@ impl Orders {
         Ok(written.map(|row| row.id))
     }
 
-    /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become rows.
-    /// Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
+    /// Writes a batch of claims in one transaction: rows, units sold, and dead letters of claims that can't become
+    /// rows. A repeat changes nothing. The lane must still have the epoch in which the claims were read.
     ///
-    /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
-    /// the locks mustn't be held for ever.
+    /// Breaks off when `locks_lost` is cancelled, or when the batch's time is over, whatever the server does: the locks
+    /// mustn't be held for ever.
     ///
     /// # Errors
     ///
-    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a repeat finds out.
+    /// See [`NotWritten`]. Nothing has been written then, unless the batch was broken off during the commit; a repeat
+    /// finds out.
     pub async fn write(
         &self,
         lane: (Lane, i64),
@@ -145,12 +147,13 @@ async fn write_on(
     };
     let mut tx = begin_in(connection, (lane, epoch), last).await?;
     let mut written = match insert_counted(&mut tx, claims, terms).await {
-        // Asked behind the units: their sales are locked, so letters of another worker's batch are seen.
+        // Checked after the units are counted, which locks the sales: letters written by other workers are visible by
+        // now.
         Ok(Some(done)) => match dead_letter::open_among(&mut tx, claims).await {
             Ok(letters) => Ok(letters.is_empty().then_some(done)),
             Err(error) => Err(error.into()),
         },
-        // The second try finds out which claims Postgres refuses for a reason that is known.
+        // The second try finds out which claims Postgres would refuse for a known reason.
         Err(NotWritten::Poison(_)) => Ok(None),
         tried => tried,
     };
@@ -159,8 +162,8 @@ async fn write_on(
         tx = begin_in(connection, (lane, epoch), last).await?;
         written = write_each(&mut tx, (lane, origin), claims, terms).await;
     }
-    // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
-    // the next try, on another connection.
+    // Dropping `tx` would roll back some time later. Until then its rows would block the next try, on another
+    // connection.
     match written {
         Ok(_) => tx.commit().await?,
         Err(_) => tx.rollback().await?,
@@ -168,8 +171,8 @@ async fn write_on(
     written.map(Option::unwrap_or_default)
 }
 
-/// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end. The order that was
-/// acknowledged last has to be there, unless its sale is archived: the next acknowledgement would hide that it is missing.
+/// Begins a transaction that locks the lane's epoch. The order that was acknowledged last has to be there, unless its
+/// sale is archived: the next acknowledgement would hide that it is missing.
 async fn begin_in(
     connection: &mut PgConnection,
     (lane, epoch): (Lane, i64),
@@ -177,7 +180,7 @@ async fn begin_in(
 ) -> Result<Transaction<'_, Postgres>, NotWritten> {
     let mut tx = connection.begin().await?;
     let (order, coupon) = last.unzip();
-    // Both in one question, because each batch asks it.
+    // One query for both, because every batch runs it.
     let missing = sqlx::query_scalar!(
         r#"SELECT CASE WHEN NOT EXISTS (SELECT FROM orders WHERE id = $3) AND NOT EXISTS (
                       SELECT FROM flash_sales WHERE coupon_id = $4 AND archived_at IS NOT NULL) THEN $3::bigint END
@@ -198,8 +201,8 @@ async fn begin_in(
     Err(refusal)
 }
 
-/// Inserts all claims, and counts them as sold. `None` if one of them is there already, or has no unit; then the
-/// transaction is of no more use.
+/// Inserts all claims, and counts them as sold. `None` if a claim has a row already, or no unit; the transaction is
+/// unusable then.
 async fn insert_counted(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
@@ -208,7 +211,7 @@ async fn insert_counted(
     let Some(noted) = insert_all(tx, claims, terms).await? else {
         return Ok(None);
     };
-    // In coupon order, so that two workers never wait for each other in a circle.
+    // By coupon, so that two workers can't deadlock.
     let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
     for claim in claims {
         *sold.entry(claim.coupon_id).or_default() += 1;
@@ -224,9 +227,9 @@ async fn insert_counted(
     Ok(Some(Written { inserted: claims.len(), ..Written::default() }))
 }
 
-/// Writes each claim that can become a row, as far as there are units, and makes dead letters of the others. Of claims that
-/// contradict each other the earlier one in the log wins. `None` if rows have come in between; then the transaction is of
-/// no more use.
+/// Writes each claim that can become a row while units last, and makes dead letters of the others. Of contradicting
+/// claims, the earlier one in the log wins. `None` if another transaction has inserted rows in between; this
+/// transaction is unusable then.
 async fn write_each(
     tx: &mut Transaction<'_, Postgres>,
     (lane, origin): (Lane, Origin),
@@ -271,21 +274,20 @@ async fn write_each(
     Ok(Some(written))
 }
 
-/// Facts by which a batch is decided claim by claim.
+/// What decides about each claim of a batch.
 struct Known {
     /// The sales, whose rows are locked.
     sales: BTreeMap<CouponId, LockedSale>,
-    /// Coupon and buyer of the rows under the order ids of these claims, in any status.
+    /// Coupon and buyer of the rows with these order ids, in any status.
     rows: HashMap<OrderId, (CouponId, UserId)>,
-    /// Buyers who have a live order.
+    /// Buyers with a live order.
     holders: HashSet<(CouponId, UserId)>,
-    /// Claims that are open dead letters, whatever could be written by now: their operator decides.
+    /// Claims that are open dead letters. An operator decides about them, even if they could be written by now.
     letters: HashSet<(CouponId, UserId, OrderId)>,
     /// The latest time that a claim may have.
     latest: DateTime<Utc>,
 }
 
-/// What becomes of a claim.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Row,
@@ -294,7 +296,7 @@ enum Fate {
 }
 
 impl Known {
-    /// Decides about a claim, which takes its unit and its buyer's place if it becomes a row.
+    /// Decides about a claim. A claim that becomes a row takes its unit and its buyer's place.
     fn fate(&mut self, claim: &LoggedClaim) -> Fate {
         const CONFLICT: Fate = Fate::Letter(
             Reason::Conflict,
@@ -309,7 +311,7 @@ impl Known {
             return Fate::Repeat;
         }
         if claimed_at > self.latest {
-            // It would move all later ids.
+            // Its time would move all later order ids.
             return Fate::Letter(
                 Reason::Invalid,
                 "ALARM: its order id carries a time more than a day ahead of Postgres's clock: set the clock of Redis, and have the lane recovered",
@@ -317,7 +319,7 @@ impl Known {
         }
         match self.sales.get_mut(&coupon_id) {
             None => Fate::Letter(Reason::Invalid, "there is no flash coupon with its coupon's id"),
-            // A sale is archived when each of its claims is a row, so this one comes from an older log.
+            // A sale is archived only when all its claims are rows, so this claim comes from an older log.
             Some(sale) if sale.is_archived => Fate::Letter(
                 Reason::Archived,
                 "its sale is archived, so it may have been an order that was deleted since",
@@ -336,7 +338,7 @@ impl Known {
     }
 }
 
-/// Coupon and buyer of the rows under these order ids, in any status.
+/// Coupon and buyer of the rows with these order ids, in any status.
 async fn rows(
     tx: &mut PgConnection,
     claims: &[LoggedClaim],
@@ -352,7 +354,7 @@ async fn rows(
     Ok(rows.into_iter().map(|row| (row.id, (row.coupon, row.user))).collect())
 }
 
-/// The buyers of these claims who have a live order.
+/// Which buyers of these claims have a live order.
 async fn holders(
     tx: &mut PgConnection,
     claims: &[LoggedClaim],
@@ -399,7 +401,7 @@ mod tests {
             (10, 1, 11, Some(Reason::Conflict)),
             (11, 1, 10, Some(Reason::Conflict)),
             (11, 1, 11, row),
-            // Both of the batch itself.
+            // These two conflict with the claim before, in the same batch.
             (11, 1, 12, Some(Reason::Conflict)),
             (12, 1, 11, Some(Reason::Conflict)),
             (13, 1, 13, row),

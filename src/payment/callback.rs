@@ -11,7 +11,7 @@ use crate::payment::gateway::{self, MethodCode};
 use crate::payment::model::PaymentReason;
 use crate::store::ids::OrderId;
 
-/// Notice of a gateway. Members that are unknown here are ignored: a gateway can't be corrected, and its money counts.
+/// Notice of a gateway. Unknown members are ignored: a gateway can't be corrected, and its money counts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema, Validate)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Notice {
@@ -32,7 +32,7 @@ pub enum Notice {
         #[schema(value_type = Cents)]
         #[garde(range(min = 0, max = limits::CENTS_MAX))]
         amount_cents: i64,
-        /// Its currency; that of the order if none is named.
+        /// Its currency; by default, that of the order.
         #[serde(default)]
         #[schema(value_type = Option<Currency>, nullable = false)]
         #[garde(inner(custom(iso_4217)))]
@@ -47,20 +47,19 @@ pub enum Notice {
     },
 }
 
-/// Answer to a gateway's notice, with the order where there is one.
+/// Answer to a gateway's notice, with the order if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// The payment has paid its order.
     Accepted(Order),
-    /// The payment could not pay its order, and goes back.
+    /// The payment could not pay its order, and is being refunded.
     HandedBack(Option<Order>, PaymentReason),
-    /// The payment is noted, and no order has the money yet.
+    /// The payment is noted, but no order can take the money yet.
     Held(Option<Order>, PaymentReason),
     /// The refund has been noted.
     Refunded(Option<Order>),
-    /// The refund has been noted, and the service had not asked for it: the order has lost its payment.
+    /// The refund has been noted, and the service had not requested it: the order has lost its payment.
     ChargedBack(Order),
-    /// There is no such payment.
     NoPayment,
 }
 

@@ -1,65 +1,66 @@
-//! Money for orders, and its way back. Owner of the tables `payments` and `opened_payments`.
+//! Payments for orders, and refunds. Owns the tables `payments` and `opened_payments`.
 //!
 //! # Model
 //!
-//! A row is money that a gateway has taken. The transaction in which its order becomes paid writes the row
-//! (*accepted*). If the order can't be paid any more, the row says from the beginning that the money goes back
-//! (*refunding*), until the gateway has confirmed the refund (*refunded*). Money that no order can take is *held*:
-//! its order is unknown, or not written yet, or the gateway has used the payment's id before, or its notice can't be
-//! understood. So money is never swallowed, whichever transaction wins a race, and whatever a gateway says.
+//! A row is money that a gateway has taken. It is written in the transaction that marks its order as paid (*accepted*).
+//! If the order can't be paid any more, the row says from the start that the money is being refunded (*refunding*),
+//! until the gateway has confirmed the refund (*refunded*). Money that no order can take is *held*: the order is
+//! unknown or not written yet, the gateway has used the payment's id before, or its notice can't be understood. So no
+//! money is ever lost track of, whichever transaction wins a race, and whatever a gateway says.
 //!
 //! # Authority
 //!
-//! The gateway decides whether money has moved; Postgres decides which order it was for.
+//! The gateway decides whether money has moved. Postgres decides which order it was for.
 //!
 //! # What each failure does
 //!
-//! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is unique, and
-//!   the second one is answered like the first.
-//! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is refunded.
-//! * A confirmation names an order that isn't written yet: the payment is held until the order is there. An order that
-//!   is a dead letter is waited for. A payment for an order that stays unknown for an hour goes back.
-//! * A confirmation uses the id of a payment for another order: both are kept, and an administrator decides about the
-//!   second one.
-//! * A signed notice can't be understood: its raw body is held, and an administrator decides. Members that are unknown
-//!   here change nothing.
-//! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. With
+//! * A confirmation comes twice, or in two places at once: the gateway's payment id is unique, and the second
+//!   confirmation is answered like the first.
+//! * The order expired, was cancelled, or was paid otherwise during the payment: the money is refunded.
+//! * A confirmation names an order that isn't written yet: the payment is held until the order is there. An open dead
+//!   letter is waited for. If the order stays unknown for an hour, the money is refunded.
+//! * A confirmation uses the payment id of another order: both payments are kept, and an administrator decides about
+//!   the second one.
+//! * A signed notice can't be understood: its raw body is held, and an administrator decides. Unknown members are
+//!   ignored.
+//! * The gateway refunds a payment on its own (a *chargeback*): the order is refunded, and its unit is released. With
 //!   `--chargeback-keeps-unit`, the order keeps its unit and can't be redeemed, and the payment is held until an
-//!   administrator closes it. An order that has been redeemed stays redeemed, and its payment is held, too. Each is an
-//!   entry of the book of changes.
-//! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
-//! * Postgres refuses to note one refund: the payment is postponed (`store/postponed.rs`), and the others go on.
-//! * The gateway can't answer about one payment: the payment is asked about again after its pause, and the others go on.
-//!   A run that gets no answer several times in a row takes the gateway for away (`pass.rs`).
-//! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
-//!   already is told the order.
+//!   administrator closes it. A redeemed order stays redeemed, and its payment is held, too. Each chargeback is in the
+//!   audit log.
+//! * The process dies after it has requested a refund and before it has noted the answer: the refund is requested
+//!   again.
+//! * Postgres refuses to note a refund: that payment is postponed (`store/postponed.rs`), and the others go on.
+//! * The gateway gives no answer about a payment: it is asked again after a pause, and the others go on. After several
+//!   requests in a row without an answer, the run takes the gateway for away (`job.rs`).
+//! * No gateway is configured: a user who wants to pay is told so, and nothing is written. A user whose order is paid
+//!   already gets the order.
 //!
-//! An order that costs nothing is paid when it is written, by no payment, and refunded at once.
+//! An order that costs nothing is paid when it is written, without a payment, and is refunded at once.
 //!
 //! # What is not promised
 //!
-//! A refund may be confirmed late. Until then its order keeps its unit, and the payment is among the things that wait for a
-//! person (`operator/operations.rs`).
+//! A refund may be confirmed late. Until then its order keeps its unit, and the payment is listed among those that wait
+//! for a person (`operator/operations.rs`).
 
-// Payments that were begun at a gateway.
+// Payments opened at a gateway.
 mod opened;
 
-// The pass over payments: looks at held and opened ones, and has money refunded.
-mod pass;
+// The job over payments: checks held and opened ones, and has money refunded.
+mod job;
 
-// Payments that wait for a person; and those of an order.
+// Payments that wait for a person, and the payments of an order.
 pub mod owed;
 
-// Payments, as rows.
+// Rows of payments.
 pub mod rows;
 
-// Notices of a gateway elsewhere.
+// Notices of an external gateway.
 pub mod callback;
 
-// The gateway: takes money, and refunds it.
+// Payment gateways.
 pub mod gateway;
 
-// A payment, and the states of its life.
+// A payment and its statuses.
 pub mod model;
 
 use std::sync::Arc;
@@ -68,9 +69,9 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::base::config::Config;
 use crate::kit::signature::Signatures;
-use crate::order::give_back::stock_returns;
 use crate::order::model::{Order, OrderStatus, PayMethod};
 use crate::order::moves::{self, Asker, CHARGE_BACK, Moved, OrderMoves, PAY, REFUND, REFUNDED};
+use crate::order::release::stock_returns;
 use crate::payment::callback::{Notice, Receipt};
 use crate::payment::gateway::http::HttpGateway;
 use crate::payment::gateway::{Checkout, Gateway};
@@ -86,7 +87,7 @@ use crate::store::{Failure, repeated};
 /// Takes payments and refunds them. Clones share the pool.
 #[derive(Clone)]
 pub struct Payments {
-    /// Payments that wait.
+    /// Payments that wait for a person.
     pub owed: OwedPayments,
     pool: PgPool,
     moves: OrderMoves,
@@ -94,36 +95,35 @@ pub struct Payments {
     /// The gateway that takes requests, if there is one.
     gateway: Option<Arc<HttpGateway>>,
     postponed: Postponed,
-    /// Whether users have a bound on their unpaid orders, so that paying one frees a place.
+    /// Whether users' unpaid orders are limited, so that paying one frees a place.
     unpaid_bounded: bool,
-    /// Whether an order whose payment is charged back keeps its unit until an administrator decides.
+    /// Whether an order keeps its unit after a chargeback, until an administrator decides.
     chargeback_keeps_unit: bool,
 }
 
 /// The answer to a user who wants to pay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paying {
-    /// The order is paid, or can't be paid any more, or there is none.
+    /// The order is paid, can't be paid any more, or doesn't exist.
     Moved(Moved),
-    /// The order has this price, and not the one that the payer expects.
+    /// The order has another price than the payer expects.
     PriceDiffers {
         /// In minor units.
         pay_cents: i64,
-        /// Its currency (ISO 4217).
+        /// ISO 4217.
         currency: String,
     },
-    /// The order is unpaid, and its payer pays at a gateway elsewhere now.
+    /// The order is unpaid, and its payer can now pay at an external gateway.
     Opened(ToBePaid),
     /// The gateway takes no money for this order, for this reason.
     Refused(String),
-    /// The order is unpaid, and a gateway elsewhere, which takes no requests, takes the money for it.
+    /// The order is unpaid, and an external gateway that takes no requests takes the money for it.
     Elsewhere,
-    /// The order is unpaid, and no gateway takes money for it.
+    /// The order is unpaid, and no gateway is configured.
     NoGateway,
 }
 
 impl Payments {
-    /// Payments in this database, by these settings.
     pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
         Self {
             owed: OwedPayments::new(pool.clone(), moves.clone()),
@@ -137,13 +137,13 @@ impl Payments {
         }
     }
 
-    /// Signatures of the gateway that takes requests, if there is one.
+    /// Signatures of the gateway that takes requests.
     pub fn signatures(&self) -> Option<&Signatures> {
         self.gateway.as_ref().map(|gateway| gateway.signatures())
     }
 
-    /// Pays the user's unpaid order, at the price that is expected, if one is. A payment that comes too late is refused,
-    /// and its money is refunded.
+    /// Pays the user's unpaid order, if its price is the expected one (when one is given). A payment that comes too
+    /// late is refused, and its money is refunded.
     pub async fn pay(
         &self,
         user: UserId,
@@ -164,14 +164,14 @@ impl Payments {
         self.moves.to_the_end(work).await
     }
 
-    /// Takes a gateway's notice, any number of times.
+    /// Handles a gateway's notice; safe to repeat.
     pub async fn receive(&self, notice: Notice) -> Result<Receipt, Failure> {
         let payments = self.clone();
         let work = async move { repeated(|| payments.receive_now(notice.clone())).await };
         self.moves.to_the_end(work).await
     }
 
-    /// Holds a signed notice that can't be understood, with its raw body; once, however often it comes.
+    /// Holds a signed notice that can't be understood, with its raw body, however often it comes.
     pub async fn hold_notice(&self, body: &[u8], fault: &str) -> Result<Receipt, Failure> {
         let held = repeated(|| rows::hold_notice(&self.pool, body)).await?;
         if let Some(payment) = held {
@@ -200,7 +200,7 @@ impl Payments {
             return Ok(Paying::PriceDiffers { pay_cents, currency });
         }
         match (self.checkout, &self.gateway) {
-            // No gateway takes a payment of nothing.
+            // No gateway takes a payment of zero.
             _ if due.pay_cents == 0 => {}
             (Checkout::InProcess, _) => {}
             (Checkout::Opened, Some(gateway)) => return self.open(gateway, due, method).await,
@@ -220,7 +220,7 @@ impl Payments {
             Err(answer) => return Ok(answer),
         };
         let is_free = found.pay_cents == 0;
-        // Claim and refund would go round for ever, and no payment in between has a bound.
+        // Otherwise the user could claim and refund for ever, since no payment limits that.
         if is_free
             && asker.buyer().is_some()
             && let Some(refusal) = self.moves.closed_too_many(&found, false).await?
@@ -233,7 +233,7 @@ impl Payments {
             match (rows::refund_accepted(&mut tx, order).await?, is_free) {
                 (true, _) => {}
                 (false, true) => _ = moves::make(&mut tx, order, &REFUNDED).await?,
-                // Neither amount nor holder of a refund would be known.
+                // Amount and holder of the refund would be unknown.
                 (false, false) => return Err(sqlx::Error::RowNotFound),
             }
             asker.note(&mut tx, Action::RefundOrder, order, &REFUND).await?;
@@ -262,7 +262,7 @@ impl Payments {
             }
             None => {
                 let look = match rows::may_be_deleted(&self.pool, payment.order).await? {
-                    // The payment may have paid the order before, so no money goes back by itself.
+                    // The payment may have paid the order before, so the money isn't refunded automatically.
                     true => Look::ByAdministrator,
                     false => Look::ByPass,
                 };
@@ -272,8 +272,8 @@ impl Payments {
         self.receipt(&payment).await
     }
 
-    /// Notes money that has been taken: it pays its order, or goes back, at once if there is a `refusal`. True if it
-    /// has paid the order now. A payment that is there already changes nothing.
+    /// Notes money that has been taken: it pays its order, or is refunded, at once if there is a `refusal`. True if it
+    /// has paid the order by this call. Does nothing if the payment is noted already.
     async fn settle(
         &self,
         payment: &Payment,
@@ -290,12 +290,12 @@ impl Payments {
         Ok(reason.is_none() && new)
     }
 
-    /// Makes an order paid, unless there is a `refusal`. Returns the reason why the order takes no money.
+    /// Marks an order as paid, unless there is a `refusal`. Returns the reason why the order takes no money.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; or the order was deleted meanwhile with its payments, of which this one may be a repeat:
-    /// the gateway tells again, and it is held.
+    /// When Postgres doesn't answer; or when the order has been deleted meanwhile with its payments, of which this one
+    /// may be a repeat. The gateway then confirms once more, and the payment is held.
     async fn pay_order(
         &self,
         tx: &mut PgConnection,
@@ -316,7 +316,7 @@ impl Payments {
         Ok(Some(refusal.unwrap_or(why_not)))
     }
 
-    /// Notes money that no order can take now. A payment that is there already changes nothing.
+    /// Notes money that no order can take now. Does nothing if the payment is noted already.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
         debug_assert!(PaymentReason::HELD.contains(&reason), "{reason:?}");
         let mut tx = postgres::begin(&self.pool).await?;
@@ -328,7 +328,7 @@ impl Payments {
         tx.commit().await
     }
 
-    /// Outcome of a payment: now, or when it was confirmed first.
+    /// The outcome of a payment that is noted.
     async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
         let mut connection = self.pool.acquire().await?;
         let row = rows::named(&mut connection, payment.gateway, &payment.id).await?;
@@ -351,8 +351,8 @@ impl Payments {
         })
     }
 
-    /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back,
-    /// unless it keeps its unit.
+    /// Notes the refund of a payment. An order whose refund was requested is now refunded, and so is an order that is
+    /// charged back, unless it keeps its unit.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
         let mut tx = postgres::begin(&self.pool).await?;
         let Some(found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
@@ -376,13 +376,13 @@ impl Payments {
         }
     }
 
-    /// The gateway has taken back the money of an order, which is locked.
+    /// The gateway has taken back the money of an order, which the caller has locked.
     async fn charge_back(&self, tx: &mut PgConnection, found: &Named) -> sqlx::Result<()> {
         let status = moves::hold(&mut *tx, found.order).await?;
         // The shop has lost goods and money, and an administrator has to know.
         let stays = match status.ok_or(sqlx::Error::RowNotFound)? {
             OrderStatus::Redeemed => true,
-            // It can't be redeemed any more.
+            // An order in refunding can't be redeemed.
             OrderStatus::Paid if self.chargeback_keeps_unit => {
                 moves::make(&mut *tx, found.order, &REFUND).await?
             }
@@ -396,7 +396,7 @@ impl Payments {
     }
 }
 
-/// The reason why this amount doesn't pay the order; a gateway that names no currency means the order's.
+/// Why this amount doesn't pay the order. Without a currency, the gateway means the order's.
 fn refusal(due: &Order, amount_cents: i64, currency: Option<&str>) -> Option<PaymentReason> {
     let is_wrong =
         amount_cents != due.pay_cents || currency.is_some_and(|currency| currency != due.currency);

@@ -1,4 +1,4 @@
-//! A payment, and the states of its life.
+//! A payment and its statuses.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use utoipa::ToSchema;
 pub enum PaymentStatus {
     /// The payment has paid its order.
     Accepted,
-    /// The payment goes back, and its gateway hasn't confirmed that yet.
+    /// The payment is being refunded, and its gateway hasn't confirmed that yet.
     Refunding,
-    /// The money is back.
+    /// The money has been returned.
     Refunded,
-    /// No order has the money, and it doesn't go back yet: the reason says what is waited for.
+    /// No order has the money, and it isn't being refunded yet. The reason says what it waits for.
     Held,
     /// An administrator has settled the matter by other means.
     Closed,
@@ -26,7 +26,7 @@ pub enum PaymentStatus {
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum PaymentReason {
-    /// The order's refund was asked for.
+    /// The refund of the order was requested.
     AskedFor,
     /// The order had been cancelled or had expired.
     TooLate,
@@ -45,11 +45,11 @@ pub enum PaymentReason {
 }
 
 impl PaymentReason {
-    /// Reasons of held payments, in the order of docs/alarms.md.
+    /// Reasons of held payments, in the order of docs/operate.md.
     pub const HELD: [Self; 4] =
         [Self::UnknownOrder, Self::IdUsedTwice, Self::ChargedBack, Self::NotUnderstood];
 
-    /// Name of the reason in Postgres and JSON.
+    /// The name in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AskedFor => "asked_for",
@@ -65,12 +65,12 @@ impl PaymentReason {
 }
 
 impl PaymentStatus {
-    /// Status of a payment that pays its order, unless there is a reason why not: then it goes back.
+    /// The status of a new payment: refunding if there is a reason why it doesn't pay its order, otherwise accepted.
     pub(super) fn for_reason(why_not: Option<PaymentReason>) -> Self {
         if why_not.is_some() { Self::Refunding } else { Self::Accepted }
     }
 
-    /// Name of the status in Postgres and JSON.
+    /// The name in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -87,11 +87,10 @@ impl PaymentStatus {
 pub struct ToBePaid {
     /// The gateway's id of the payment.
     pub payment_id: String,
-    /// Page on which the payer pays.
     pub pay_url: String,
-    /// The amount, in minor units.
+    /// In minor units.
     pub amount_cents: i64,
-    /// Its currency (ISO 4217).
+    /// ISO 4217.
     pub currency: String,
     /// Time until which the order can be paid.
     pub pay_by: DateTime<Utc>,
@@ -101,15 +100,15 @@ pub struct ToBePaid {
 mod tests {
     use super::*;
 
-    /// The page of the alarm says what each reason means.
+    /// The alarm's page explains each reason.
     #[test]
-    fn the_page_of_the_alarm_has_the_reasons_of_held_payments() {
-        let page = include_str!("../../docs/alarms.md");
-        let section = page.split("\n## ").find(|section| section.starts_with("PaymentHeld\n"));
-        let rows = section
-            .expect("the section is there")
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(reason, _)| reason));
+    fn the_page_of_the_operator_has_the_reasons_of_held_payments() {
+        let page = include_str!("../../docs/operate.md");
+        let (_, section) = page.split_once("\n### Held payments\n").expect("the section is there");
+        let rows =
+            section.split("\n#").next().expect("its text").lines().filter_map(|line| {
+                line.strip_prefix("| `")?.split_once('`').map(|(reason, _)| reason)
+            });
         assert!(rows.eq(PaymentReason::HELD.map(PaymentReason::as_str)));
     }
 }

@@ -1,20 +1,21 @@
-//! Payments opened at a gateway that takes requests: the payer is sent there, and its callback completes the payment.
+//! Payments opened at a gateway that takes requests. The payer is sent there, and the gateway's callback completes the
+//! payment.
 //!
-//! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
-//! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
-//! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
-//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order; so is
-//! one about which the gateway has given no answer for [`limits::OPENED_UNHEARD_LONG`]: its money may have been taken, and
-//! stands in no other list.
+//! The row is written before the request, so that every payment at the gateway is known here. If the answer is lost,
+//! the request is repeated under the same key: by the payer's next try, or by the job, whatever has become of the
+//! order, since the gateway may have taken the money. The job also finds out about a lost callback, by asking the
+//! gateway at growing intervals. A payment is postponed, under its order, if Postgres refuses to note it or to pay the
+//! order with it, or if the gateway has given no answer about it for [`limits::OPENED_UNHEARD_LONG`]: the money may
+//! have been taken, and no other list has the payment.
 //!
-//! A gateway may close a payment that has not been paid. The row then begins its next payment, under a key of its own,
-//! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
-//! callback, and goes the way of all money.
+//! A gateway may close a payment that has not been paid. The row then stands for the next payment, with a key of its
+//! own, which is opened when the payer comes back. If the gateway takes money for a closed payment after all, its
+//! callback says so, and the money is handled like any other.
 
 use super::gateway::Gateway;
 use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
+use super::job::Unanswered;
 use super::model::ToBePaid;
-use super::pass::Unanswered;
 use super::rows::Payment;
 use super::{Paying, Payments};
 use crate::base::limits;
@@ -22,19 +23,19 @@ use crate::kit::signed_http::NoAnswer;
 use crate::order::model::{Order, PayMethod};
 use crate::store::Failure;
 use crate::store::ids::OrderId;
-use crate::store::pass::Pass;
+use crate::store::job::Job;
 use crate::store::postgres;
 
-/// An opened payment that is due for a look.
+/// An opened payment that is due for a check.
 struct Waiting {
     id: i64,
     order: OrderId,
     method: PayMethod,
-    /// Number of the payment among those of order and method.
+    /// Number of the payment among those of the same order and method.
     number: i32,
     amount_cents: i64,
     currency: String,
-    /// None if the gateway's answer got lost.
+    /// `None` if the gateway's answer was lost.
     payment_id: Option<String>,
     /// Whether the gateway has given no answer for so long that a person has to ask.
     is_unheard: bool,
@@ -44,7 +45,7 @@ struct Waiting {
 type Answer = Result<(String, Found), NoAnswer>;
 
 impl Payments {
-    /// Opens a payment of the order, or finds the one that is open. Repeats open no second one.
+    /// Opens a payment of the order, or finds the open one. A repeat opens no second one.
     pub(super) async fn open(
         &self,
         gateway: &HttpGateway,
@@ -75,7 +76,7 @@ impl Payments {
         Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
     }
 
-    /// Number of the payment that is open or to be opened, and the gateway's answer, if there has been one.
+    /// Number of the payment that is open or to be opened, and the gateway's answer, if there was one.
     async fn begin_opening(
         &self,
         order: OrderId,
@@ -126,13 +127,13 @@ impl Payments {
         Ok(opened)
     }
 
-    /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
-    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
+    /// Asks the gateway about opened payments that are due: an answer or a callback may have been lost. If the gateway
+    /// says that a payment is paid, it counts as confirmed, with the gateway's amount if there is one.
     pub(super) async fn look_at_opened(
         &self,
         gateway: &HttpGateway,
     ) -> Result<Unanswered, Failure> {
-        let mut tries = self.postponed.begin(Pass::Openings).await?;
+        let mut tries = self.postponed.begin(Job::Openings).await?;
         let mut unanswered = Unanswered::default();
         let due = self.opened_due().await?;
         for waiting in &due {
@@ -153,7 +154,7 @@ impl Payments {
             }
             tries.settle(order.get(), looked).await?;
         }
-        // Of more, some that are postponed may not have been seen.
+        // If there are more, some postponed payments may not have been seen.
         if due.len() < limits::OPENED_BATCH as usize {
             tries.end().await?;
         }
@@ -168,7 +169,7 @@ impl Payments {
         };
         match found.state {
             AtGateway::Open => self.ask_later(waiting.id, true).await?,
-            // The money may stay after all, and pays nothing before that is known.
+            // The refund may fail, and the money pays nothing before that is known.
             AtGateway::Refunding => self.ask_later(waiting.id, false).await?,
             AtGateway::Paid | AtGateway::Refunded => {
                 let payment = Payment {
@@ -190,8 +191,8 @@ impl Payments {
         Ok(())
     }
 
-    /// The gateway's id of a payment, and the state there. If the answer to its opening got lost, the payment is opened
-    /// once more, under the same key: the gateway may have taken the money.
+    /// The gateway's id of a payment, and its state there. If the answer to its opening was lost, opens it again under
+    /// the same key, since the gateway may have taken the money.
     async fn ask(&self, gateway: &HttpGateway, waiting: &Waiting) -> sqlx::Result<Answer> {
         let Waiting { order, method, number, amount_cents, .. } = *waiting;
         let payment_id = match &waiting.payment_id {
@@ -215,7 +216,7 @@ impl Payments {
         Ok(gateway.query(&payment_id).await.map(|found| (payment_id, found)))
     }
 
-    /// Opened payments to look at now.
+    /// Opened payments that are due for a check.
     async fn opened_due(&self) -> sqlx::Result<Vec<Waiting>> {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let due = sqlx::query_as!(
@@ -226,7 +227,7 @@ impl Payments {
                FROM opened_payments
                WHERE closed_at IS NULL AND next_look_at <= now()
                  AND NOT EXISTS (SELECT FROM postponed
-                                 WHERE pass = 'openings' AND item = order_id AND next_try_at > now())
+                                 WHERE job = 'openings' AND item = order_id AND next_try_at > now())
                ORDER BY next_look_at LIMIT $1"#,
             i64::from(limits::OPENED_BATCH),
             limits::OPENED_UNHEARD_LONG.as_secs_f64(),
@@ -237,8 +238,8 @@ impl Payments {
         Ok(due)
     }
 
-    /// Asks again after a pause twice as long as the last one; `ends` after three days, while no money is known to have been
-    /// taken. A look that another process has made at the same time doesn't count.
+    /// Asks again after twice the last pause. If `ends`, because no money is known to have been taken, stops after
+    /// three days. A concurrent check by another process doesn't count.
     async fn ask_later(&self, opened: i64, ends: bool) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
@@ -256,8 +257,8 @@ impl Payments {
         Ok(())
     }
 
-    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on. The time
-    /// of the last answer stays, and a payment that never has one is given up in the end.
+    /// Asks again after a pause: a gateway may fail at this payment only, and the others go on. Keeps the time of the
+    /// last answer, so that a payment without any answer is given up in the end.
     async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
@@ -273,10 +274,10 @@ impl Payments {
         Ok(())
     }
 
-    /// The gateway has closed this payment: the next one is opened when the payer comes back.
+    /// The gateway has closed this payment. The next one is opened when the payer comes back.
     async fn begin_next(&self, opened: i64, closed: &str) -> sqlx::Result<()> {
         sqlx::query!(
-            // Another process may have noted the same a moment ago.
+            // Another process may have noted the same just before.
             "UPDATE opened_payments
              SET number = number + 1, gateway_payment_id = NULL, pay_url = NULL, looks = 0, closed_at = now(),
                  updated_at = now()
@@ -300,7 +301,7 @@ impl Payments {
     }
 }
 
-/// Names a payment in requests. The same request has the same key, however often it is made.
+/// Idempotency key of a payment: always the same for the same payment.
 fn key(order: OrderId, method: PayMethod, number: i32) -> String {
     match number {
         1 => format!("pay-{order}-{}", method.as_str()),

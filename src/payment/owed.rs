@@ -1,5 +1,5 @@
-//! Payments that wait: held ones, and those that go back and whose gateway hasn't confirmed that. `operator/operations.rs` lists
-//! them.
+//! Payments that wait for a person: held ones, and those whose refund the gateway hasn't confirmed.
+//! `operator/operations.rs` lists them.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -17,12 +17,12 @@ use crate::store::ids::{OrderId, PaymentId};
 use crate::store::postgres;
 use crate::store::{Failure, repeated};
 
-/// A payment of an order, whatever has become of it.
+/// A payment of an order, in any status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OrderPayment {
-    /// Id of the payment here.
+    /// Our id of the payment.
     pub payment_id: PaymentId,
-    /// Holder of the money.
+    /// Who holds the money.
     pub gateway: Gateway,
     /// The gateway's id of the payment.
     pub gateway_payment_id: String,
@@ -30,39 +30,35 @@ pub struct OrderPayment {
     pub method: PayMethod,
     /// The amount, in minor units.
     pub amount_cents: i64,
-    /// Its currency (ISO 4217); null if the gateway named none, and no order is known.
+    /// Its currency (ISO 4217); null if the gateway named none and the order is unknown.
     pub currency: Option<String>,
     /// Status of the payment.
     pub status: PaymentStatus,
-    /// Reason why the payment doesn't pay the order, or pays it no longer.
+    /// Why the payment doesn't pay the order, or no longer pays it.
     pub reason: Option<PaymentReason>,
     /// Time at which the payment was noted.
     pub noted_at: DateTime<Utc>,
-    /// Time at which the gateway was last asked to refund it.
+    /// Time at which the gateway was last asked for a refund.
     pub asked_at: Option<DateTime<Utc>>,
-    /// Time at which the money was back, or an administrator closed the payment.
+    /// Time at which the money was returned, or an administrator closed the payment.
     pub settled_at: Option<DateTime<Utc>>,
 }
 
-/// Number of payments that wait in one status, and the age of the oldest.
+/// Payments that wait in one status.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Owed {
-    /// The status.
     pub status: PaymentStatus,
-    /// Number of payments.
     pub payments: i64,
     /// Age of the oldest, in seconds; 0 without any.
     pub oldest_seconds: f64,
 }
 
-/// Outcome of an administrator's word about a payment.
+/// Outcome of an administrator's decision about a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// Settled, by this call or before.
     Done,
-    /// There is no such payment.
     NotFound,
-    /// The payment doesn't wait.
     DoesNotWait,
     /// The gateway knows the id for another payment, so it can't be asked to refund this one.
     IdUsedTwice,
@@ -72,7 +68,7 @@ pub enum Settled {
     NotUnderstood,
 }
 
-/// Advice about a payment; of one that may have gone back before, `about` says `may_be_back` in place of its reason.
+/// Advice about a payment. `about` is its reason, or `may_be_back` if the money may have been returned before.
 pub fn advice(status: PaymentStatus, about: &str) -> &'static str {
     match (status, about) {
         (PaymentStatus::Refunded | PaymentStatus::Closed, _) => "Nothing is left to do.",
@@ -97,7 +93,7 @@ pub fn advice(status: PaymentStatus, about: &str) -> &'static str {
     }
 }
 
-/// Settles payments that wait. Clones share the pool.
+/// Settles payments that wait for a person. Clones share the pool.
 #[derive(Clone)]
 pub struct OwedPayments {
     pool: PgPool,
@@ -105,7 +101,6 @@ pub struct OwedPayments {
 }
 
 impl OwedPayments {
-    /// Payments in this database.
     pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
         Self { pool, moves }
     }
@@ -129,15 +124,15 @@ impl OwedPayments {
         Ok(payments)
     }
 
-    /// Has a held payment refunded. Nothing for one that goes back already.
+    /// Has a held payment refunded. Does nothing if it is being refunded already.
     pub async fn hand_back(&self, payment: PaymentId, by: &Actor) -> Result<Settled, Failure> {
         let (pool, by) = (self.pool.clone(), by.clone());
         let work = async move { repeated(|| hand_back(&pool, payment, &by)).await };
         self.moves.to_the_end(work).await
     }
 
-    /// Ends the wait for a payment on an administrator's word: its money has gone back, or is kept, by other means. An
-    /// order whose refund was asked for, or whose payment was charged back, is refunded then.
+    /// Closes a waiting payment for an administrator, who has returned or kept the money by other means. If the order's
+    /// refund was requested, or its payment was charged back, the order is refunded now.
     pub async fn close(
         &self,
         payment: PaymentId,
@@ -150,7 +145,7 @@ impl OwedPayments {
     }
 }
 
-/// Counts the payments that wait, by status; each status is there, also without any.
+/// Counts the payments that wait, by status; statuses without payments are included.
 pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
     let mut owed = [PaymentStatus::Held, PaymentStatus::Refunding].map(|status| Owed {
         status,
@@ -158,7 +153,7 @@ pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
         oldest_seconds: 0.0,
     });
     let counts = sqlx::query!(
-        // As in the list of all that waits for a person.
+        // The age counts as in the list of everything that waits for a person.
         r#"SELECT status AS "status: PaymentStatus", count(*) AS "payments!",
                   extract(epoch FROM now() - min(CASE WHEN refund_reason = 'charged_back' THEN updated_at
                                                       ELSE coalesce(refunding_at, created_at) END))::float8 AS "oldest!"
@@ -226,16 +221,16 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sql
     Ok(Settled::Done)
 }
 
-/// A payment, as far as its end depends on it.
+/// What decides how a payment may end.
 struct Found {
-    /// None for a notice that can't be understood.
+    /// `None` for a notice that can't be understood.
     order: Option<OrderId>,
     status: PaymentStatus,
     reason: Option<PaymentReason>,
 }
 
-/// The payment and its order are locked until the end of the transaction, so that neither a pass nor a gateway settles the
-/// matter meanwhile.
+/// Locks the payment and its order until the transaction ends, so that neither a job nor a gateway settles them
+/// meanwhile.
 async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<Found>> {
     let order = sqlx::query_scalar!(
         r#"SELECT order_id AS "order: OrderId" FROM payments WHERE id = $1"#,

@@ -1,4 +1,4 @@
-//! Payments, as rows.
+//! Rows of payments.
 
 use sqlx::{PgConnection, PgPool};
 
@@ -19,19 +19,19 @@ pub(super) struct Payment {
     pub(super) id: String,
     pub(super) method: PayMethod,
     pub(super) amount_cents: i64,
-    /// None if its gateway hasn't named it, and the order is unknown.
+    /// `None` if the gateway named none, and the order is unknown.
     pub(super) currency: Option<String>,
 }
 
 impl Payment {
-    /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
-    /// spaces.
+    /// The same money under an id of its own, because the gateway's id belongs to another payment. Gateways' ids have
+    /// no spaces, so it can't clash.
     pub(super) fn under_a_used_id(&self) -> Self {
         Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
     }
 }
 
-/// A payment, as far as its refund depends on it.
+/// What decides about a payment's refund.
 pub(super) struct Named {
     pub(super) id: PaymentId,
     pub(super) order: OrderId,
@@ -39,7 +39,8 @@ pub(super) struct Named {
     pub(super) reason: Option<PaymentReason>,
 }
 
-/// The payment's row, if it is new; the gateway isn't asked about it any more. A held payment has its next `look`.
+/// Inserts a payment. Returns its id if it is new. The gateway isn't asked about it any more. `look` says who decides
+/// about a held payment.
 pub(super) async fn insert(
     tx: &mut PgConnection,
     payment: &Payment,
@@ -72,7 +73,7 @@ pub(super) async fn insert(
     .await
 }
 
-/// Begins the refund of the payment that has paid this order. False without one.
+/// Begins the refund of the payment that has paid this order. False if there is none.
 pub(super) async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', refunding_at = now(), updated_at = now()
@@ -90,8 +91,8 @@ pub(super) async fn may_be_deleted(pool: &PgPool, order: OrderId) -> sqlx::Resul
     Ok(order.time() < postgres::time(pool).await? - limits::ORDER_KEPT_MIN)
 }
 
-/// Deletes the payments of these orders, which are locked. One that goes back or is held has come after the look at the
-/// orders: it stays, and takes its way without them.
+/// Deletes the payments of these orders, which the caller has locked. Keeps payments that are held or being refunded:
+/// they came after the orders were checked, and go on without them.
 pub async fn delete_of(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM opened_payments WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
@@ -105,7 +106,7 @@ pub async fn delete_of(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()
     Ok(())
 }
 
-/// The payment that its gateway calls by this id.
+/// The payment with this id of its gateway.
 pub(super) async fn named(
     tx: &mut PgConnection,
     gateway: Gateway,
@@ -123,11 +124,11 @@ pub(super) async fn named(
     .await
 }
 
-/// The same, and its order is locked until the end of the transaction: an order is deleted with its payments.
+/// The same, and locks its order until the transaction ends, because an order is deleted with its payments.
 ///
 /// # Errors
 ///
-/// When the order was deleted meanwhile; its gateway tells again.
+/// When the order has been deleted meanwhile. The gateway then sends its notice again.
 pub(super) async fn hold_named(
     tx: &mut PgConnection,
     gateway: Gateway,
@@ -140,7 +141,7 @@ pub(super) async fn hold_named(
     named(tx, gateway, payment_id).await?.map(Some).ok_or(sqlx::Error::RowNotFound)
 }
 
-/// Notes that the money of a payment is back, for this reason if it is another one than before.
+/// Notes that the money has been returned. A `reason` replaces the one before.
 pub(super) async fn refunded(
     tx: &mut PgConnection,
     payment: PaymentId,
@@ -159,7 +160,7 @@ pub(super) async fn refunded(
     Ok(())
 }
 
-/// Holds a payment that its gateway has taken back: an administrator decides about its order.
+/// Holds a payment after a chargeback, until an administrator has decided about its order.
 pub(super) async fn hold_charged_back(
     tx: &mut PgConnection,
     payment: PaymentId,
@@ -174,16 +175,15 @@ pub(super) async fn hold_charged_back(
     Ok(())
 }
 
-/// The next look at a held payment.
+/// Who decides about a held payment next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// A pass looks for the order.
+    /// The job, once the order is there.
     ByPass,
-    /// An administrator decides.
     ByAdministrator,
 }
 
-/// Holds a notice that can't be understood, by its hash. Returns the row if it is new.
+/// Holds a notice that can't be understood, under its hash. Returns the row's id if it is new.
 pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Option<PaymentId>> {
     sqlx::query_scalar!(
         r#"INSERT INTO payments (gateway, gateway_payment_id, status, refund_reason, notice, next_look_at)
@@ -195,7 +195,7 @@ pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Op
     .await
 }
 
-/// Has a held payment looked at again after a pause.
+/// Has a held payment checked again after a pause.
 pub(super) async fn look_later(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now()
@@ -208,8 +208,8 @@ pub(super) async fn look_later(tx: &mut PgConnection, payment: PaymentId) -> sql
     Ok(())
 }
 
-/// Ends the hold of a payment. False if it isn't held any more, or for another reason than it `was`: money that was
-/// charged back meanwhile doesn't go back once more.
+/// Ends the hold of a payment. False if it isn't held any more, or for another reason than `was`: money that was
+/// charged back meanwhile mustn't be refunded once more.
 pub(super) async fn leave_hold(
     tx: &mut PgConnection,
     payment: PaymentId,

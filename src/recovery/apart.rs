@@ -1,29 +1,31 @@
-//! Redis and Postgres that don't belong together: one of them went back in time, or is another one.
+//! Finds stores that don't belong together: one of them went back in time, or is another one.
 //!
 //! # Model
 //!
-//! Postgres notes the Redis that it has approved ([`crate::fence`]). In return the hash of each lane in Redis has
-//! marks of the Postgres that it belongs to: the installation's id, the life of Postgres, the order that was acknowledged
-//! last, and the sale that was opened last. The leader compares them once a second, each process before it begins, and a worker
-//! asks for that order before it writes.
+//! Postgres notes the Redis that it has approved ([`crate::fence`]). In return, the hash of each lane in Redis has
+//! marks of its Postgres: the id of the installation, the incarnation of Postgres (`life`: cluster, timeline and
+//! database), the order that was acknowledged last, and the sale that was opened last. The leader compares the marks
+//! once a second, and each process compares them when it starts. A worker checks the order acknowledged last before it
+//! writes.
 //!
 //! # Authority
 //!
-//! An operator's. Postgres had an order before it was acknowledged, and a load before its sale was opened; if it lacks
-//! one, or has an older epoch, it went back (a restored backup, a standby that lagged) or is a copy. All lanes are closed
-//! then, in Postgres alone, under epochs above those of Redis: Redis may be selling for the Postgres that it belongs to.
-//! `flash-sale recover --trust` says which store is right.
+//! An operator's. Postgres had each order before it was acknowledged, and each load before its sale was opened. If
+//! Postgres lacks one, or has an older epoch, it went back (a restored backup, a standby that lagged) or is a copy. All
+//! lanes are then closed, in Postgres alone, under epochs above those of Redis: Redis may be selling for the right
+//! Postgres. With `flash-sale recover --trust` an operator says which store is right.
 //!
 //! # What each failure does
 //!
-//! * Another life of Postgres, and it lacks nothing: the lanes are closed and compared as after a start of Redis.
-//! * Postgres doesn't tell its life: only what it lacks is noticed.
-//! * Redis is emptied: no marks, nothing to compare. The recovery makes new ones.
+//! * Postgres has another incarnation and lacks nothing: the lanes are closed and compared, as after a restart of
+//!   Redis.
+//! * Postgres doesn't tell its incarnation: only what it lacks is noticed.
+//! * Redis is emptied: there are no marks, and nothing to compare. The recovery makes new ones.
 //!
 //! # What is not promised
 //!
-//! A Postgres that went back behind payments or cancellations only, and lacks no order and no sale, is not noticed; its
-//! other life may be.
+//! If Postgres went back behind payments or cancellations only, and lacks no order and no sale, this isn't noticed,
+//! unless its incarnation differs.
 
 use sqlx::PgPool;
 
@@ -37,16 +39,14 @@ use crate::store::ids::Lane;
 use crate::store::postgres;
 use crate::store::{Failure, Stores, installation};
 
-/// Result of a comparison of the marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The stores belong together.
     Together,
-    /// Postgres has another life than the one that this lane has been opened for, and lacks nothing.
+    /// Postgres has another incarnation than the one that this lane was opened for, and lacks nothing.
     OtherLife(Lane),
     /// Redis belongs to another installation.
     OtherInstallation(Lane),
-    /// Postgres lacks what Redis has, in words.
+    /// What Postgres lacks and Redis has, in words.
     Behind(String),
 }
 
@@ -62,12 +62,12 @@ pub async fn look(stores: &Stores) -> Result<Standing, Failure> {
     judge(stores, &read(stores).await?).await
 }
 
-/// Compares the stores. If Postgres is behind, all lanes are closed until an operator decides. Returns the life of
-/// Postgres, if that is known.
+/// Compares the stores. If Postgres is behind, closes all lanes until an operator decides. Returns the incarnation of
+/// Postgres, if it is known.
 ///
 /// # Errors
 ///
-/// [`Failure::Apart`] as long as the decision is open; [`Failure::OtherInstallation`]; and when a store doesn't answer.
+/// [`Failure::Apart`] until an operator has decided; [`Failure::OtherInstallation`]; and when a store doesn't answer.
 pub async fn examine(stores: &Stores, seen: &Lanes) -> Result<Option<String>, Failure> {
     if let Some(why) = installation::apart(&stores.pool).await? {
         return Err(Failure::Apart(why));
@@ -84,7 +84,7 @@ pub async fn examine(stores: &Stores, seen: &Lanes) -> Result<Option<String>, Fa
     }
 }
 
-/// The same for a process that begins: it goes on without a store that doesn't answer, and with closed lanes.
+/// The same for a process that starts: it starts even if a store doesn't answer, or the lanes are closed.
 ///
 /// # Errors
 ///
@@ -105,8 +105,9 @@ pub async fn examine_at_start(stores: &Stores) -> Result<(), Failure> {
     }
 }
 
-/// Closes lanes on an operator's word, all of them if that is asked for; the keeper of a running service recovers them.
-/// Where all are closed, a decision that was open is made, and the coupon sequence is above every sale in Redis.
+/// Closes lanes for an operator; the leader of a running service recovers them. If these are all lanes (`is_all`), this
+/// settles an open decision, and raises the coupon sequence above every sale in Redis. Returns how many sales were
+/// removed from Redis because only Redis had them.
 ///
 /// # Errors
 ///
@@ -130,7 +131,7 @@ pub async fn decide(
         Trust::Redis => 0,
         Trust::Postgres => orphans::remove_all(stores).await?,
     };
-    // Last: from here on the keeper recovers.
+    // Last, because the leader starts to recover now.
     installation::note_together(&stores.pool).await?;
     Ok(removed)
 }
@@ -149,7 +150,7 @@ async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {
     if found.is_empty() { Ok(failed.map(|()| found)?) } else { Ok(found) }
 }
 
-/// Closes all lanes because Redis has had this epoch of a lane before Postgres had. Returns the failure to answer with.
+/// Closes all lanes because Redis had this epoch of a lane before Postgres. Returns the failure to answer with.
 ///
 /// # Errors
 ///
@@ -161,7 +162,7 @@ pub(super) async fn close(stores: &Stores, seen: &Lanes, epoch: i64) -> Result<F
     Ok(Failure::Apart(why))
 }
 
-/// Postgres is asked after Redis: it had everything that Redis tells of before Redis had.
+/// Reads Postgres after Redis: everything that Redis knows of was in Postgres first.
 async fn judge(stores: &Stores, seen: &Lanes) -> Result<Standing, Failure> {
     let pool = &stores.pool;
     let identity = installation::identity(pool).await?;
@@ -182,8 +183,8 @@ async fn judge(stores: &Stores, seen: &Lanes) -> Result<Standing, Failure> {
     Ok(other.map_or(Standing::Together, |(lane, _)| Standing::OtherLife(*lane)))
 }
 
-/// Names something that Postgres has to have, and lacks. Of a lane about which an operator has decided, nothing is asked until
-/// its recovery. An order may be gone if its sale is archived.
+/// Names something that Postgres must have and lacks. Skips lanes that an operator has decided about, until their
+/// recovery. An order may be missing if its sale is archived.
 async fn lacking(pool: &PgPool, seen: &Lanes) -> sqlx::Result<Option<String>> {
     let lanes: Vec<i32> = seen.iter().map(|(lane, _)| lane.get()).collect();
     let epochs: Vec<i64> = seen.iter().map(|(_, seen)| seen.epoch).collect();
@@ -233,11 +234,11 @@ async fn close_all(stores: &Stores, why: &str) -> Result<(), Failure> {
     let highest = orphans::highest_sale(stores).await?;
     let mut tx = postgres::begin(&stores.pool).await?;
     if !installation::note_apart(&mut tx, why).await? {
-        // Another process was faster.
+        // Another process has noted it first.
         return Ok(tx.rollback().await?);
     }
     table::close_all(&mut tx, &epochs, ClosureReason::PostgresBehind).await?;
-    // A coupon that is created now must not get the id of a sale that only Redis has.
+    // A new coupon must not get the id of a sale that only Redis has.
     orphans::raise_sequence(&mut tx, highest).await?;
     Ok(tx.commit().await?)
 }

@@ -1,4 +1,4 @@
-//! Sales built from Postgres: units, buyers and terms of one moment, put in the place of the damaged ones.
+//! Builds sales from one snapshot of Postgres (units, buyers and terms), and replaces damaged ones.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,6 @@ use crate::store::redis::{Link, is_data_error};
 use crate::store::script::VariadicScript;
 use crate::store::{Failure, Stores};
 
-/// Builds sales.
 pub(super) struct Builder {
     stores: Stores,
     switch: VariadicScript,
@@ -27,7 +26,7 @@ struct Built {
     sale: SaleToBuild,
     shards: Shards,
     buyers: i64,
-    /// Claims of dead letters that hold no unit.
+    /// Claims of dead letters for which there is no unit.
     without_unit: Vec<LostClaim>,
 }
 
@@ -37,11 +36,11 @@ impl Builder {
         Self { stores: stores.clone(), switch }
     }
 
-    /// Builds a sale, and puts it in the place of the present one. Nothing happens to a sale that has been archived.
+    /// Builds a sale and replaces the one in Redis. Does nothing for a sale that has been archived.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer, or another recovery has begun; the present sale stays then.
+    /// When a store doesn't answer, or another recovery has begun; the sale in Redis stays as it is then.
     pub(super) async fn build(
         &self,
         link: &Link,
@@ -70,7 +69,7 @@ impl Builder {
         let shards = Shards::for_units(sale.total).of_generation(epoch);
         let filled = self.fill(&mut snapshot, coupon, &sale, shards).await;
         if filled.is_err() {
-            // They would fill a full Redis further with each attempt.
+            // Left behind, they would fill a full Redis further with each attempt.
             let Stores { keys, .. } = &self.stores;
             let redis = self.stores.redis(coupon.lane());
             let _ = buyers::unlink(redis, keys, coupon, shards).await;
@@ -80,7 +79,7 @@ impl Builder {
         Ok(Some(Built { sale, shards, buyers, without_unit }))
     }
 
-    /// Makes shards, and writes the buyers of the snapshot into them. Returns their number, and the claims of the dead
+    /// Makes shards, and fills them with the snapshot's buyers. Returns the number of buyers, and the claims of dead
     /// letters for which there is no unit.
     async fn fill(
         &self,
@@ -106,8 +105,8 @@ impl Builder {
         Ok((buyers, without_unit))
     }
 
-    /// Removes the shards of the attempt of this epoch, unless the sale has them. The lane has a newer epoch, so the sale
-    /// can't get them any more.
+    /// Removes shards that the attempt of this epoch has left, unless the sale uses them. It can't come to use them any
+    /// more, because the lane has a newer epoch.
     pub(super) async fn remove_unfinished(
         &self,
         coupon: CouponId,
@@ -122,7 +121,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Shards of the sale; `None` if it isn't there, or can't be read.
+    /// Shards of the sale in Redis; `None` if the sale is missing or can't be read.
     async fn present(&self, coupon: CouponId) -> Result<Option<Shards>, Failure> {
         match buyers::shards(self.stores.redis(coupon.lane()), &self.stores.keys, coupon).await {
             Err(error) if is_data_error(&error) => Ok(None),
@@ -165,7 +164,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The shards that the sale had before are removed in the same step: nothing would name them afterwards.
+    /// Removes the old shards in the same step: nothing would name them afterwards.
     async fn switch(
         &self,
         link: &Link,
@@ -198,8 +197,8 @@ impl Builder {
     }
 }
 
-/// The open dead letters that hold a unit, in the order of their ids, as far as there is room; and the claims of the
-/// others. A user with a live order, or with an older letter, needs no second unit.
+/// The open dead letters that hold a unit, by order id, as far as there are units, and the claims of the others. A user
+/// with a live order, or with an older letter, gets no second unit.
 async fn letters(
     snapshot: &mut PgConnection,
     coupon: CouponId,

@@ -1,4 +1,4 @@
-//! Recoveries on an operator's word.
+//! Recoveries ordered by an operator.
 
 use serde_json::json;
 
@@ -10,8 +10,8 @@ use crate::store::ids::Lane;
 use crate::store::postgres;
 use crate::store::{Failure, Stores};
 
-/// Closes a lane under an epoch above those of both stores; the keeper of a running service recovers it, and believes this
-/// store about what only Redis has.
+/// Closes a lane under an epoch above those of both stores. The leader of a running service recovers it, and believes
+/// the store `trusts` about what only Redis has.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Promises that Postgres doesn't know: buyers whose row, entry and dead letter are gone, and receipts.
+//! Accepted claims that Postgres doesn't know: buyers in Redis without row, entry and dead letter, and receipts.
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,11 +9,11 @@ use crate::order::dead_letter::{self, DeadLetter, Reason};
 use crate::order::insert::NotWritten;
 use crate::order::live;
 use crate::order::write::{Orders, Origin};
-use crate::recovery::reconcile::compare::{self, Promise};
+use crate::recovery::reconcile::compare::{self, AcceptedClaim};
 use crate::store::ids::{CouponId, Lane};
 use crate::store::{Failure, Stores};
 
-/// Makes orders of them.
+/// Makes orders of such claims.
 pub(super) struct Harvester {
     stores: Stores,
     orders: Orders,
@@ -24,7 +24,7 @@ impl Harvester {
         Self { stores: stores.clone(), orders }
     }
 
-    /// Makes orders of those of these promises that Postgres doesn't know. Returns the number of new orders.
+    /// Makes orders of those claims that Postgres doesn't know. Returns the number of new orders.
     ///
     /// # Errors
     ///
@@ -33,16 +33,16 @@ impl Harvester {
         &self,
         coupon: CouponId,
         epoch: i64,
-        promised: Vec<Promise>,
+        accepted: Vec<AcceptedClaim>,
         outcome: &mut Outcome,
     ) -> Result<i64, Failure> {
-        let (superseded, kept) = self.sort_out(coupon, promised).await?;
+        let (superseded, kept) = self.sort_out(coupon, accepted).await?;
         outcome.add_lost(superseded);
         self.write(coupon, epoch, kept, &mut outcome.lost).await
     }
 
-    /// The promises among these that Postgres doesn't know: those whose user has a newer order of this coupon, and the
-    /// others.
+    /// Of these claims, those that Postgres doesn't know: first the claims whose user has a newer order of this coupon,
+    /// then the others.
     ///
     /// # Errors
     ///
@@ -50,15 +50,15 @@ impl Harvester {
     pub(super) async fn sort_out(
         &self,
         coupon: CouponId,
-        promised: Vec<Promise>,
-    ) -> Result<(Vec<LostClaim>, Vec<Promise>), Failure> {
-        let unknown = compare::unknown(&self.stores.pool, coupon, promised).await?;
+        accepted: Vec<AcceptedClaim>,
+    ) -> Result<(Vec<LostClaim>, Vec<AcceptedClaim>), Failure> {
+        let unknown = compare::unknown(&self.stores.pool, coupon, accepted).await?;
         let (mut superseded, mut kept) = (Vec::new(), Vec::new());
         for page in unknown.chunks(live::PAGE) {
             let users: Vec<i64> = page.iter().map(|(user, _)| user.get()).collect();
             let newest = live::newest_of(&self.stores.pool, coupon, &users).await?;
             let is_superseded =
-                |(user, order): &Promise| newest.get(user).is_some_and(|newer| newer > order);
+                |(user, order): &AcceptedClaim| newest.get(user).is_some_and(|newer| newer > order);
             let (older, newer): (Vec<_>, Vec<_>) = page.iter().copied().partition(is_superseded);
             superseded.extend(older);
             kept.extend(newer);
@@ -72,14 +72,14 @@ impl Harvester {
         Ok((lost.collect(), kept))
     }
 
-    /// Writes orders. Claims for which there is no unit become dead letters, and so do claims that Postgres refuses: once
-    /// the sale is built, no store would know them. A claim of which it refuses the dead letter, too, is lost. Returns the
-    /// number of new orders.
+    /// Writes orders. A claim without a unit, or that Postgres refuses, becomes a dead letter: once the sale is built,
+    /// no store would know the claim. If Postgres refuses the dead letter, too, the claim is lost. Returns the number
+    /// of new orders.
     async fn write(
         &self,
         coupon: CouponId,
         epoch: i64,
-        kept: Vec<Promise>,
+        kept: Vec<AcceptedClaim>,
         lost: &mut Vec<LostClaim>,
     ) -> Result<i64, Failure> {
         let claims = kept.into_iter();
@@ -88,7 +88,7 @@ impl Harvester {
         claims.sort_by_key(|claim| claim.order_id);
         let held = (coupon.lane(), epoch);
         let mut orders = 0;
-        // Parts that Postgres writes within its time-outs.
+        // Small enough for Postgres's time limits.
         let mut parts: Vec<&[LoggedClaim]> = claims.chunks(live::PAGE).rev().collect();
         while let Some(part) = parts.pop() {
             match self.write_part(held, part).await? {
@@ -106,7 +106,7 @@ impl Harvester {
         Ok(orders)
     }
 
-    /// Writes claims of one sale, all or none. The number of new orders, or the reason why Postgres refuses a claim.
+    /// Writes claims of one sale, all or none. Returns the number of new orders, or why Postgres refuses a claim.
     async fn write_part(
         &self,
         held: (Lane, i64),
@@ -144,7 +144,7 @@ impl Harvester {
     }
 }
 
-/// A claim of which Postgres takes neither an order nor a dead letter.
+/// Reports a claim for which Postgres takes neither an order nor a dead letter.
 fn given_up(claim: &LoggedClaim, failure: &Failure) -> LostClaim {
     let (coupon_id, user_id, order_id) = (claim.coupon_id, claim.user_id, claim.order_id);
     tracing::error!(coupon = %coupon_id, user = %user_id, order = %order_id, %failure, "ALARM: a claim that only Redis or its process knew can become neither an order nor a dead letter; it is lost, and listed by GET /v1/recoveries");

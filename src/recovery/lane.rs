@@ -25,35 +25,34 @@ use crate::fence::table::{self, StoredLane, Trust};
 use crate::log::{GROUP, LogState};
 use crate::order::write::Orders;
 use crate::order::{dead_letter, live};
-use crate::recovery::reconcile::compare::{self, Compared, Promise};
+use crate::recovery::reconcile::compare::{self, AcceptedClaim, Compared};
 use crate::recovery::reconcile::log::InFlight;
 use crate::store::ids::{CouponId, Lane, OrderId, order_id};
-use crate::store::pass::Pass;
+use crate::store::job::Job;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
 use crate::store::redis::Link;
 use crate::store::{Failure, Stores, installation};
 
-/// What the keeper has seen of a lane in Redis.
+/// What the leader has seen of a lane in Redis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LastSeen {
-    /// Orders that were ever promised, at the last look.
-    pub promised: i64,
-    /// The last look at which all of them were written: their number, and the time of Redis.
+    /// Number of orders accepted, as of the last check.
+    pub accepted: i64,
+    /// Number of orders, and Redis's time, of the last check that found all of them written.
     pub settled: Option<(i64, DateTime<Utc>)>,
 }
 
 impl LastSeen {
-    /// Remembers what a look at this time of Redis has seen of a lane that is in order.
+    /// Notes what a check has seen of a healthy lane, at this time of Redis.
     pub fn note(&mut self, seen: &Seen, now: DateTime<Utc>) {
-        self.promised = seen.promised;
-        if seen.promised == seen.written {
-            self.settled = Some((seen.promised, now));
+        self.accepted = seen.accepted;
+        if seen.accepted == seen.written {
+            self.settled = Some((seen.accepted, now));
         }
     }
 }
 
-/// Recovers lanes.
 pub(super) struct Recoverer {
     stores: Stores,
     lanes: Arc<LaneStates>,
@@ -65,22 +64,22 @@ pub(super) struct Recoverer {
     metrics: Arc<Metrics>,
 }
 
-/// A recovery that goes on.
+/// A recovery under way.
 struct Attempt<'a> {
     link: &'a Link,
     lane: Lane,
     epoch: i64,
     trusts: Option<Trust>,
     closed_at: DateTime<Utc>,
-    /// Promises of living processes.
+    /// Receipts of living processes.
     receipts: Vec<Receipt>,
-    /// Claims that may not be written.
+    /// Claims of the log that may have no row yet.
     log: InFlight,
-    /// Whether the workers have had time to write them.
+    /// Whether the workers have had time to write those claims.
     is_drained: bool,
     /// Sales that Redis has kept.
     kept: Vec<CouponId>,
-    /// Sales that stay closed alone.
+    /// Sales that stay closed while the lane is opened.
     put_aside: Vec<CouponId>,
     outcome: Outcome,
 }
@@ -105,7 +104,7 @@ impl Recoverer {
         }
     }
 
-    /// Recovers a closed lane, unless another recovery has begun meanwhile. Returns what is to be remembered of an open one.
+    /// Recovers a closed lane, unless another recovery has begun. Returns what to remember of the lane if it is open.
     ///
     /// # Errors
     ///
@@ -133,7 +132,7 @@ impl Recoverer {
         if trusts.is_none() {
             apart::examine(&self.stores, &seen).await?;
         }
-        let in_redis = seen.first().map_or(0, |(_, seen)| seen.promised);
+        let in_redis = seen.first().map_or(0, |(_, seen)| seen.accepted);
         if let Some(epoch) = begun.broken_off {
             self.remove_unfinished(&link, lane, epoch).await?;
         }
@@ -154,7 +153,7 @@ impl Recoverer {
         if was_lost {
             self.drain(&mut attempt).await?;
         }
-        // Redis may have archived sales again.
+        // A Redis that went back in time may hold archived sales again.
         stock::remove_again(pool, lane).await?;
         for coupon in stock::loaded_in(pool, lane).await? {
             self.recover_sale(&mut attempt, coupon).await?;
@@ -163,7 +162,7 @@ impl Recoverer {
         self.open(attempt, (in_redis, now), last_seen).await
     }
 
-    /// Closes the lane in Redis. Returns whether the lane or its log was lost; `None` if the recovery has to end.
+    /// Closes the lane in Redis. Returns whether the lane or its log was lost; `None` if this recovery has to end.
     async fn fence(
         &self,
         link: &Link,
@@ -179,7 +178,8 @@ impl Recoverer {
                 tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
                 Ok(Some(true))
             }
-            // Another recovery has raised the epoch, or Postgres went back: then its epoch is still ours.
+            // Redis has a higher epoch: another recovery has raised it, or Postgres went back. In the latter case,
+            // Postgres still has our epoch.
             Fenced::Ahead if table::epoch(&self.stores.pool, lane).await? == Some(epoch) => {
                 let (_, seen) = look(self.stores.redis(lane), &self.stores.keys, &[lane]).await?;
                 Err(apart::close(&self.stores, &seen, epoch).await?)
@@ -188,9 +188,9 @@ impl Recoverer {
         }
     }
 
-    /// Keeps a sale that is as Postgres says. Otherwise has the log written, makes orders of the promises that Postgres
-    /// doesn't know, looks again, and builds the sale. One that can't be built is put aside: it keeps its older epoch, so that
-    /// it stays closed alone, with its buyers.
+    /// Keeps a sale that agrees with Postgres. For any other sale, waits for the log to be written, makes orders of the
+    /// claims that Postgres doesn't know, compares once more, and builds the sale. A sale that can't be built is set
+    /// aside: it keeps its older epoch, so that it stays closed alone, with its buyers.
     async fn recover_sale(
         &self,
         attempt: &mut Attempt<'_>,
@@ -205,7 +205,7 @@ impl Recoverer {
             Err(failure) if self.postponed.is_of_item(&failure).await? => {
                 attempt.put_aside.push(coupon);
                 let error = failure.to_string();
-                Ok(self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?)
+                Ok(self.postponed.note(Job::Rebuild, &[coupon.get()], &error).await?)
             }
             done => done,
         }
@@ -239,8 +239,8 @@ impl Recoverer {
         self.builder.build(link, coupon, epoch, &mut attempt.outcome).await
     }
 
-    /// Receipts of sales that Redis doesn't have: that are archived by now, or that a Postgres which went back doesn't know.
-    /// What is no row becomes a dead letter.
+    /// Takes receipts of sales that Redis doesn't have, because they are archived or a Postgres that went back doesn't
+    /// know them. Those without a row become dead letters.
     async fn take_others(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
         let loaded = stock::loaded_in(&self.stores.pool, attempt.lane).await?;
         let of_others = attempt.receipts.iter().map(|receipt| receipt.coupon);
@@ -254,8 +254,8 @@ impl Recoverer {
         Ok(())
     }
 
-    /// Compares a sale: whether it is as noted but for its buyers, and the buyers. `None` if Redis hasn't got it, or it
-    /// can't be read.
+    /// Compares a sale: whether its terms are as noted, and its buyers. `None` if Redis doesn't have it, or it can't be
+    /// read.
     async fn compare(
         &self,
         attempt: &Attempt<'_>,
@@ -278,7 +278,7 @@ impl Recoverer {
         }
     }
 
-    /// True for a sale that Redis has kept. Receipts that are superseded are reported.
+    /// True for a sale that Redis has kept. Reports superseded receipts.
     async fn keep(
         &self,
         attempt: &mut Attempt<'_>,
@@ -300,7 +300,7 @@ impl Recoverer {
         Ok(true)
     }
 
-    /// Builds the lists of unpaid orders, and opens the lane: Postgres first.
+    /// Builds the lists of unpaid orders, and opens the lane: in Postgres first.
     async fn open(
         &self,
         attempt: Attempt<'_>,
@@ -313,7 +313,7 @@ impl Recoverer {
         self.lists.build(link, (lane, epoch), &in_flight).await?;
         let mut outcome = attempt.outcome.clone();
         let waiting = i64::try_from(in_flight.len()).unwrap_or(i64::MAX);
-        // A report that can't be made keeps no lane closed.
+        // A report that can't be made doesn't keep the lane closed.
         outcome.unknown =
             self.unknown(&attempt, in_redis, last_seen, waiting).await.unwrap_or_default();
         if !table::open(pool, lane, epoch).await? {
@@ -321,18 +321,18 @@ impl Recoverer {
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         let second = self.last_second(&attempt).await?;
-        let promised = in_redis.max(last_seen.promised);
-        let all_written = attempt.log.is_settled.then_some(promised);
+        let accepted = in_redis.max(last_seen.accepted);
+        let all_written = attempt.log.is_settled.then_some(accepted);
         let opened = self.scripts.open(link, (lane, epoch), kept, second, all_written).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
         let Attempt { mut receipts, put_aside, .. } = attempt;
         receipts.retain(|receipt| !put_aside.contains(&receipt.coupon));
         receipts::table::settle(pool, &receipts).await?;
-        Ok(Some(LastSeen { promised, settled: all_written.map(|orders| (orders, now)) }))
+        Ok(Some(LastSeen { accepted, settled: all_written.map(|orders| (orders, now)) }))
     }
 
-    /// Tells the metrics of a recovery, and the log, if the lane is open.
+    /// Reports a recovery in the metrics, and in the log if the lane is open.
     fn tell(
         &self,
         (lane, epoch, opened): (Lane, i64, bool),
@@ -361,7 +361,7 @@ impl Recoverer {
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, unknown, lost = lost.len(), "the lane is open again");
     }
 
-    /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].
+    /// The receipts of living processes. Waits for each process, up to [`limits::RECEIPT_WAIT_MAX`].
     async fn receipts(
         &self,
         lane: Lane,
@@ -382,8 +382,8 @@ impl Recoverer {
         }
     }
 
-    /// Waits, once in an attempt, until the workers have written all that is in the order log: as long as something moves in
-    /// it, and for [`limits::RECOVERY_LOG_MAX`] at most.
+    /// Waits until the workers have written the order log: as long as they make progress, and for
+    /// [`limits::RECOVERY_LOG_MAX`] at most. Only once in an attempt.
     async fn drain(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
         if attempt.is_drained {
             return Ok(());
@@ -426,7 +426,7 @@ impl Recoverer {
         Err(Failure::NoReply)
     }
 
-    /// Removes what the attempt of this epoch has built in vain, because its process died.
+    /// Removes what the attempt of this epoch has left behind because its process died.
     async fn remove_unfinished(&self, link: &Link, lane: Lane, epoch: i64) -> Result<(), Failure> {
         self.lists.remove(link, lane, epoch).await?;
         for coupon in stock::loaded_in(&self.stores.pool, lane).await? {
@@ -435,9 +435,9 @@ impl Recoverer {
         Ok(())
     }
 
-    /// The second, since 2022, behind which the next order ids of the lane begin: of two claims of a user, the later one has
-    /// the higher id. It is Postgres's, or a later one of an order, a dead letter, a receipt or an entry in the log. One that is too far ahead
-    /// doesn't count: its claim becomes no order.
+    /// The second, since 2022, after which the lane's next order ids begin, so that the later of a user's two claims
+    /// has the higher id: Postgres's time, or the latest time of an order, dead letter, receipt or entry in the log.
+    /// Times too far ahead don't count, since their claims become no orders.
     async fn last_second(&self, attempt: &Attempt<'_>) -> Result<i64, Failure> {
         let Attempt { lane, ref receipts, ref log, .. } = *attempt;
         let pool = &self.stores.pool;
@@ -445,15 +445,15 @@ impl Recoverer {
         let ahead = (now, now + limits::ORDER_AHEAD_MAX);
         let rows = live::highest_between(pool, lane, ahead).await?;
         let letters = dead_letter::highest_between(pool, lane, ahead).await?;
-        let promised = receipts.iter().map(|receipt| receipt.order).chain(log.orders());
-        let seen = promised.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
+        let accepted = receipts.iter().map(|receipt| receipt.order).chain(log.orders());
+        let seen = accepted.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
         let last = seen.map(OrderId::second).max().unwrap_or_default();
         Ok(last.max(order_id::second_at(now)))
     }
 
-    /// Claims that Redis had granted by the keeper's last look, and that neither store and no process knows, now that
-    /// receipts and buyers are orders: at least so many. Claims that were granted after that look are in no count, and known
-    /// ones among them may hide as many. `None` where not even that can be known.
+    /// Lower bound of the claims that Redis had accepted by the leader's last check, and that neither a store nor a
+    /// process knows, now that receipts and buyers are orders. Claims accepted after that check aren't counted, and
+    /// known ones among them may hide as many unknown ones. `None` if no bound is known.
     async fn unknown(
         &self,
         attempt: &Attempt<'_>,
@@ -464,7 +464,7 @@ impl Recoverer {
         if attempt.trusts == Some(Trust::Postgres) {
             return Ok(None);
         }
-        if last_seen.promised > 0 && in_redis >= last_seen.promised {
+        if last_seen.accepted > 0 && in_redis >= last_seen.accepted {
             return Ok(Some(0));
         }
         let pool = &self.stores.pool;
@@ -476,16 +476,16 @@ impl Recoverer {
         };
         let rows = live::count_since(pool, attempt.lane, at, attempt.closed_at).await?;
         let letters = dead_letter::count_since(pool, attempt.lane, at).await?;
-        // The others have a dead letter.
+        // Claims without a unit have a dead letter, which is counted.
         let is_listed = |lost: &&LostClaim| [SUPERSEDED, REFUSED].contains(&&*lost.reason);
         let listed = attempt.outcome.lost.iter().filter(is_listed).count();
         let known = rows + letters + waiting + i64::try_from(listed).unwrap_or(i64::MAX);
-        Ok(Some((last_seen.promised - settled - known).max(0)))
+        Ok(Some((last_seen.accepted - settled - known).max(0)))
     }
 }
 
 /// The claims of the log that Postgres doesn't know.
-async fn compare_lane(stores: &Stores, log: &InFlight) -> Result<Vec<Promise>, Failure> {
+async fn compare_lane(stores: &Stores, log: &InFlight) -> Result<Vec<AcceptedClaim>, Failure> {
     let mut unknown = Vec::new();
     for coupon in log.coupons() {
         unknown.extend(compare::unknown(&stores.pool, coupon, log.of(coupon).collect()).await?);
@@ -493,8 +493,7 @@ async fn compare_lane(stores: &Stores, log: &InFlight) -> Result<Vec<Promise>, F
     Ok(unknown)
 }
 
-/// The receipts of a sale.
-fn of_sale(receipts: &[Receipt], coupon: CouponId) -> Vec<Promise> {
+fn of_sale(receipts: &[Receipt], coupon: CouponId) -> Vec<AcceptedClaim> {
     let of_sale = receipts.iter().filter(|receipt| receipt.coupon == coupon);
     of_sale.map(|receipt| (receipt.user, receipt.order)).collect()
 }
@@ -503,7 +502,7 @@ fn of_sale(receipts: &[Receipt], coupon: CouponId) -> Vec<Promise> {
 async fn are_buyers(
     stores: &Stores,
     coupon: CouponId,
-    promises: &[Promise],
+    promises: &[AcceptedClaim],
 ) -> Result<bool, Failure> {
     for page in promises.chunks(live::PAGE) {
         let users = page.iter().map(|(user, _)| *user);

@@ -1,4 +1,4 @@
-//! The record of recoveries; owner of the table `recoveries`.
+//! The record of recoveries. Owns the table `recoveries`.
 
 use std::time::Duration;
 
@@ -22,37 +22,33 @@ pub struct LostClaim {
     pub user_id: UserId,
     /// Order id that the buyer was told.
     pub order_id: OrderId,
-    /// `superseded`: the same user has a newer order of this coupon. `promised_without_unit`: the sale has no unit left
-    /// for the dead letter of this claim. `refused`: Postgres takes neither an order nor a dead letter of it.
+    /// `superseded`: the same user has a newer order of this coupon. `accepted_without_unit`: the sale has no unit left
+    /// for the dead letter of this claim. `refused`: Postgres takes neither an order nor a dead letter for this claim.
     pub reason: String,
 }
 
-/// Reason of a lost claim whose user has a newer order.
+/// The user has a newer order.
 pub(super) const SUPERSEDED: &str = "superseded";
-/// Reason of a lost claim for which there is no unit.
-pub(super) const WITHOUT_UNIT: &str = "promised_without_unit";
+/// There is no unit for the claim's dead letter.
+pub(super) const WITHOUT_UNIT: &str = "accepted_without_unit";
 
-/// Reason of a lost claim of which Postgres takes neither an order nor a dead letter.
+/// Postgres takes neither an order nor a dead letter.
 pub(super) const REFUSED: &str = "refused";
 
-/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Sales that Redis had kept.
+    /// Sales that agreed with Postgres and were kept.
     pub kept: i64,
-    /// Sales that were built from Postgres.
     pub built: i64,
-    /// Buyers of the built sales.
     pub buyers: i64,
     /// Buyers that only Redis knew, and that became orders.
     pub harvested: i64,
-    /// Promises of living processes that neither store had, and that became orders.
+    /// Accepted claims that only living processes knew, and that became orders.
     pub receipts: i64,
-    /// Living processes that handed nothing in within the time, by name.
+    /// Names of living processes that handed in nothing in time.
     pub absent: Vec<String>,
-    /// Promises, at least, that neither a store nor a living process knows; `None` where that can't be known.
+    /// Least number of accepted claims that neither a store nor a living process knows; `None` if that can't be known.
     pub unknown: Option<i64>,
-    /// Claims that could not be kept.
     pub lost: Vec<LostClaim>,
 }
 
@@ -72,52 +68,53 @@ pub struct Recovery {
     pub id: RecoveryId,
     /// The lane.
     pub lane: i32,
-    /// Epoch of the lane since then.
+    /// The lane's epoch after this recovery.
     pub epoch: i64,
-    /// Reason of the closure.
+    /// Why the lane was closed.
     pub reason: String,
     /// Time at which the lane was closed.
     pub closed_at: DateTime<Utc>,
-    /// Time at which the lane was opened again; null while the recovery lasts.
+    /// Time at which the lane was opened again; null during the recovery.
     pub opened_at: Option<DateTime<Utc>>,
-    /// Sales that Redis had kept.
+    /// Sales that agreed with Postgres and were kept.
     pub sales_kept: Option<i64>,
-    /// Sales that were built from Postgres.
+    /// Sales built from Postgres.
     pub sales_built: Option<i64>,
     /// Buyers of the built sales.
     pub buyers: Option<i64>,
     /// Buyers that only Redis knew, and that became orders.
     pub harvested: Option<i64>,
-    /// Promises of living processes that neither store had, and that became orders.
+    /// Accepted claims that only living processes knew, and that became orders.
     pub receipts: Option<i64>,
-    /// Living processes that handed nothing in within the time: what they promised last is looked at when they do.
+    /// Number of living processes that handed in nothing in time. What they accepted last is checked when they hand it
+    /// in.
     pub absent: Option<i64>,
     /// Names of these processes.
     pub absent_processes: Vec<String>,
-    /// Claims, at least, that Redis had granted before its last look, and that neither a store nor a living process knows:
-    /// nothing tells whose they were. Null where that can't be known.
+    /// Least number of claims that Redis had accepted by the leader's last check, and that neither a store nor a living
+    /// process knows. Nothing tells whose they were. Null if that can't be known.
     pub unknown: Option<i64>,
     /// Claims that could not be kept.
     #[schema(value_type = Vec<LostClaim>)]
     pub lost: Json<Vec<LostClaim>>,
-    /// Time at which an administrator has settled these claims with their buyers.
+    /// Time at which an administrator settled these claims with their buyers.
     pub settled_at: Option<DateTime<Utc>>,
-    /// Words of the administrator.
+    /// The administrator's note.
     pub note: Option<String>,
 }
 
-/// What the attempts before have left to a recovery of the same closure.
+/// What earlier attempts at the same recovery have left.
 pub(super) struct Begun {
     /// Time at which the lane was closed.
     pub closed_at: DateTime<Utc>,
-    /// Claims that they have found lost: only they can name them.
+    /// Claims that those attempts found lost: only the attempts can name them.
     pub lost: Json<Vec<LostClaim>>,
-    /// Epoch of the last one.
+    /// Epoch of the last attempt.
     pub broken_off: Option<i64>,
 }
 
-/// Notes that a recovery has begun: in the record of the attempt before, if that was broken off. `None` if another recovery
-/// has begun since.
+/// Records that a recovery has begun, in the record of the previous attempt if that was broken off. `None` if another
+/// recovery has begun since.
 pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Option<Begun>> {
     sqlx::query_as!(
         Begun,
@@ -142,7 +139,7 @@ pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result
     .await
 }
 
-/// Notes claims that can't be kept while the recovery goes on.
+/// Records claims that can't be kept, while the recovery goes on.
 pub(super) async fn note_lost(
     pool: &PgPool,
     lane: Lane,
@@ -162,7 +159,7 @@ pub(super) async fn note_lost(
     Ok(())
 }
 
-/// Notes the result of a recovery, and that the lane is open. Returns the time for which the lane was closed.
+/// Records the result of a recovery, and that the lane is open. Returns for how long the lane was closed.
 pub(super) async fn end(
     pool: &PgPool,
     lane: Lane,
@@ -191,7 +188,7 @@ pub(super) async fn end(
     Ok(ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis))
 }
 
-/// Notes that the claims that a recovery could not keep are settled with their buyers; a repeat keeps the first note.
+/// Records that the claims that a recovery could not keep are settled with their buyers. A repeat keeps the first note.
 /// False if there is no such recovery, or it has kept all claims.
 pub async fn settle(
     pool: &PgPool,
@@ -227,8 +224,8 @@ pub async fn settle(
     .await
 }
 
-/// Deletes records of lanes that were closed before this time and have been opened in a newer recovery. Returns their
-/// number.
+/// Deletes records of lanes that were closed before this time and have been opened by a newer recovery. Keeps records
+/// with unsettled claims. Returns how many were deleted.
 pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
     let done = sqlx::query!(
         "DELETE FROM recoveries WHERE id IN (
@@ -272,23 +269,22 @@ impl RecoveryState {
     }
 }
 
-/// Recoveries that are looked for; each part narrows them down.
+/// A filter for recoveries. All parts that are set have to match.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecoveryFilter {
-    /// Of the lane with this number.
+    /// Number of the lane.
     pub lane: Option<i32>,
-    /// In this state.
     pub state: Option<RecoveryState>,
 }
 
-/// Recoveries that fit, newest first, from before the given one on.
+/// Matching recoveries older than `before`, newest first.
 pub async fn list(
     pool: &PgPool,
     filter: RecoveryFilter,
     before: Option<RecoveryId>,
     limit: u32,
 ) -> sqlx::Result<Vec<Recovery>> {
-    // A lane and a rare state have indexes of their own, which a plan that knows no values can't choose.
+    // A lane, and a rare state, have indexes of their own, which a generic plan wouldn't choose.
     let mut tx = postgres::begin_planning(pool).await?;
     let found = sqlx::query_as!(
         Recovery,

@@ -1,7 +1,8 @@
-//! Dead letters that an operator has tried again: each becomes an order if nothing speaks against it any more.
+//! Retries dead letters for an operator: each becomes an order if nothing stands in the way any more.
 //!
-//! A claim whose user has a newer order of the coupon never comes back. A unit is taken before the order is written,
-//! so a retry that is broken off in between is taken up by the next one: the buyer is there, and the letter is open.
+//! A claim whose user has a newer order of the coupon never becomes an order. The unit is taken before the order is
+//! written. If a retry is broken off in between, the user is a buyer, the letter stays open, and the next retry goes on
+//! from there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +25,10 @@ use crate::store::postgres;
 use crate::store::script::Script;
 use crate::store::{Failure, Stores};
 
-/// Reason why a claim stays that was written without an error.
+/// Why a claim stays a letter although no error occurred.
 const SET_ASIDE: &str =
     "the claim was set aside once more, for the reason that the dead letter has";
 
-/// Tries dead letters again.
 pub struct Retries {
     stores: Stores,
     orders: Orders,
@@ -36,29 +36,26 @@ pub struct Retries {
     admit: Script<3>,
 }
 
-/// Outcome of a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// The claim is this order, now or before.
+    /// The claim is this order, now or from before.
     Order(OrderId),
-    /// There is no such dead letter.
     NotFound,
     /// The letter stays as it is.
     Kept(Kept),
 }
 
-/// Reason why a letter stays.
+/// Why a letter stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// The letter has been closed, and is no order.
+    /// The letter was closed without becoming an order.
     Closed,
     /// The entry names no coupon, user and order.
     Unreadable,
     /// Another order has the order id of the claim.
     OrderIdTaken,
-    /// The user has claimed the coupon again later, by this order.
+    /// The user is a buyer by this order, or has a newer order of the coupon.
     Superseded(OrderId),
-    /// No unit is left.
     NoUnit,
     /// The sale is over and has left Redis, or was never there.
     NotLoaded,
@@ -66,17 +63,16 @@ pub enum Kept {
     Refused(String),
 }
 
-/// Result of a retry of many letters.
+/// Result of retrying many letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Letters that are orders now.
     pub orders: u64,
-    /// Letters that stay, by the code of the reason.
+    /// Number of letters that stay, by the code of the reason.
     pub kept: BTreeMap<&'static str, u64>,
 }
 
 impl Kept {
-    /// Code of the reason, for programs.
+    /// The reason, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Closed => "dead_letter_closed",
@@ -116,20 +112,19 @@ impl fmt::Display for Kept {
 }
 
 impl Retries {
-    /// Retries in these stores.
     pub fn new(stores: &Stores, orders: Orders, lanes: Arc<LaneStates>) -> Self {
         let admit = Script::new(include_str!("../../lua/admit.lua"));
         Self { stores: stores.clone(), orders, lanes, admit }
     }
 
-    /// Tries one letter again. Safe to repeat.
+    /// Retries one letter. Safe to repeat.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer, or the lane is recovering.
     pub async fn retry(&self, letter: DeadLetterId, by: &Actor) -> Result<Retried, Failure> {
         let mut tx = postgres::begin(&self.stores.pool).await?;
-        // A discard of the letter waits for the end of this, or this for the end of the discard.
+        // The lock makes a concurrent discard wait, or this wait for the discard.
         let retried = match dead_letter::hold(&mut tx, letter).await? {
             Some((is_open, claim)) => self.retry_held(is_open, claim).await?,
             None => Retried::NotFound,
@@ -166,7 +161,7 @@ impl Retries {
         if let Some(newer) = newest.get(&user).filter(|newest| **newest > order) {
             return Ok(Retried::Kept(Kept::Superseded(*newer)));
         }
-        // An older Redis may have the sale again.
+        // An older Redis may hold an archived sale again.
         if let Some(StoredCoupon::Flash(sale)) = stock::find(pool, coupon).await?
             && sale.is_archived()
         {
@@ -179,11 +174,11 @@ impl Retries {
         Ok(written.map_or_else(Retried::Kept, |()| Retried::Order(order)))
     }
 
-    /// Tries all open letters again, or those of one reason. One that stays holds up no other.
+    /// Retries all open letters, or those with one reason. A letter that stays doesn't stop the others.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; the letters before are done.
+    /// When a store doesn't answer; letters retried before keep their result.
     pub async fn retry_all(&self, reason: Option<Reason>, by: &Actor) -> Result<Summary, Failure> {
         let mut summary = Summary::default();
         for letter in dead_letter::open_ids(&self.stores.pool, reason).await? {
@@ -203,7 +198,7 @@ impl Retries {
         Ok(summary)
     }
 
-    /// Takes a unit for the claim, unless it has one. Returns the epoch in which it has it.
+    /// Takes a unit for the claim, unless it has one. Returns the epoch in which the claim has its unit.
     async fn admit(
         &self,
         coupon: CouponId,
@@ -214,7 +209,7 @@ impl Retries {
         let redis = self.stores.redis(coupon.lane());
         let lane = coupon.lane();
         self.lanes.refresh().await?;
-        // An entry that was made up may name a coupon of a lane that there isn't.
+        // A made-up entry may name a coupon of a lane that doesn't exist.
         if self.lanes.of(lane).is_none() {
             return Ok(Err(Kept::NotLoaded));
         }
@@ -232,7 +227,7 @@ impl Retries {
             "GRANTED" | "HELD" => Ok(Ok(epoch)),
             "NO_UNIT" => Ok(Err(Kept::NoUnit)),
             "NOT_LOADED" => Ok(Err(Kept::NotLoaded)),
-            // A newer claim that is no row yet, or an older one that no row knows: the log decides.
+            // A newer claim without a row yet, or an older one that no row knows: the log decides.
             "OTHER" => {
                 let held = buyers::orders_of(redis, keys, coupon, [user].into_iter()).await?;
                 Ok(Err(Kept::Superseded(held[0].unwrap_or(order))))
@@ -250,7 +245,7 @@ impl Retries {
             .write((lane, epoch), Origin::Letter, &[claim], &CancellationToken::new())
             .await
         {
-            // A claim that was set aside once more has no row.
+            // A claim that was set aside again has no row.
             Ok(_) => {
                 let (coupon, order) = (claim.coupon_id, claim.order_id);
                 let rows = live::by_id(&self.stores.pool, coupon, [order].into_iter()).await?;

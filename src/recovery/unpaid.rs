@@ -1,24 +1,23 @@
-//! Users' lists of unpaid orders in a lane, built from Postgres.
+//! Builds a lane's lists of users' unpaid orders from Postgres.
 //!
-//! The lists are built of the unpaid orders and of the claims in the log that are no rows yet, under a key that carries the
-//! epoch of the recovery. They take the place of those in use in one step. An order that is paid or closed meanwhile leaves
-//! the new lists once the lane is open: no return of a place is closed before.
+//! The lists are made of unpaid orders and of claims in the log without a row, under a key that has the epoch of the
+//! recovery in its name. They replace the old lists in one step. If an order is paid or closed meanwhile, it leaves the
+//! new lists once the lane is open, because no row of `stock_returns` is closed before.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::base::limits;
 use crate::order::live;
-use crate::recovery::reconcile::compare::Promise;
+use crate::recovery::reconcile::compare::AcceptedClaim;
 use crate::store::ids::{Lane, OrderId, UserId};
 use crate::store::redis::Link;
 use crate::store::script::Script;
 use crate::store::{Failure, Stores};
 
-/// Builds the lists of lanes.
 pub(super) struct ListBuilder {
     stores: Stores,
     switch: Script<3>,
-    /// Unpaid orders that a user may hold in a lane; 0 for no bound: then there are no lists.
+    /// Unpaid orders that a user may hold in a lane; 0 means no limit, and no lists.
     bound: u32,
 }
 
@@ -34,16 +33,16 @@ impl ListBuilder {
         Ok(link.query(command.arg(self.stores.keys.unpaid_built(lane, epoch))).await?)
     }
 
-    /// Builds the lists of a closed lane, and puts them in the place of the present ones.
+    /// Builds the lists of a closed lane, and replaces the old ones.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer, or another recovery has begun; the present lists stay then.
+    /// When a store doesn't answer, or another recovery has begun; the old lists stay then.
     pub(super) async fn build(
         &self,
         link: &Link,
         (lane, epoch): (Lane, i64),
-        in_flight: &[Promise],
+        in_flight: &[AcceptedClaim],
     ) -> Result<(), Failure> {
         let built = async {
             if self.bound > 0 {
@@ -53,18 +52,18 @@ impl ListBuilder {
         };
         let built = built.await;
         if built.is_err() {
-            // They would fill a full Redis further with each attempt.
+            // Left behind, they would fill a full Redis further with each attempt.
             let _ = self.remove(link, lane, epoch).await;
         }
         built
     }
 
-    /// A claim in flight may have become a row: it is listed once.
+    /// A claim in flight that has become a row is listed once.
     async fn fill(
         &self,
         link: &Link,
         (lane, epoch): (Lane, i64),
-        in_flight: &[Promise],
+        in_flight: &[AcceptedClaim],
     ) -> Result<(), Failure> {
         let mut lists: HashMap<UserId, BTreeSet<OrderId>> = HashMap::new();
         let mut add = |user, order| {

@@ -1,8 +1,8 @@
-//! The book of changes that the staff has made. Owner of the table `audit`.
+//! The audit log: changes that the staff has made. Owner of the table `audit`.
 //!
-//! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
-//! goes to Redis, too (a retry of a dead letter, the recovery of a lane), is entered before it begins or after
-//! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
+//! A change of rows in Postgres and its entry share a transaction. An action that takes several transactions, or that
+//! also goes to Redis (a retry of a dead letter, the recovery of a lane), is logged before it begins or after it is
+//! done, as its function says. A request that changes nothing (a repeat, or a refused request) leaves no entry.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -14,30 +14,28 @@ use crate::kit::jwt::Scope;
 use crate::store::ids::{AuditId, SubjectId, UserId};
 use crate::store::postgres;
 
-/// Scope of a command.
+/// Scope in the entries of a command.
 const COMMAND_LINE: &str = "command_line";
 
-/// A member of the staff who asks for a change.
+/// A member of the staff who makes a change.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    /// Subject of the token; none for a command.
+    /// Subject of the token; `None` for a command.
     id: Option<UserId>,
     scope: &'static str,
 }
 
 impl Actor {
-    /// The bearer of a token with this scope.
     pub fn staff(id: UserId, scope: Scope) -> Self {
         Self { id: Some(id), scope: scope.role() }
     }
 
-    /// The user of a command.
     pub fn command_line() -> Self {
         Self { id: None, scope: COMMAND_LINE }
     }
 }
 
-/// Change that is entered in the book.
+/// Kind of change in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
@@ -58,29 +56,28 @@ pub enum Action {
     ArchiveCoupon,
     /// An unpaid order is cancelled for its buyer.
     CancelOrder,
-    /// The refund of a paid order is asked for, for its buyer.
+    /// A refund of a paid order is requested for its buyer.
     RefundOrder,
-    /// All unpaid orders of a coupon are cancelled.
+    /// All unpaid orders of a coupon are cancelled by the staff.
     CancelUnpaidOrders,
     /// An order is redeemed.
     RedeemOrder,
-    /// A dead letter is discarded.
+    /// A dead letter is discarded by the staff.
     DiscardDeadLetter,
-    /// A dead letter becomes its order.
+    /// A dead letter is retried and becomes an order.
     RetryDeadLetter,
-    /// A held payment goes back.
+    /// A held payment is returned to its payer.
     HandPaymentBack,
-    /// A payment is closed.
+    /// A payment is closed without its gateway.
     ClosePayment,
-    /// A postponed item is made due.
+    /// A postponed item is made due at once.
     RetryPostponed,
-    /// A lane is closed, to be recovered.
+    /// A lane is closed, so that it is recovered.
     RecoverLane,
-    /// Claims that a recovery could not keep are settled with their buyers.
+    /// Claims that a recovery could not keep have been settled with their buyers.
     SettleRecovery,
 }
 
-/// An entry to be made.
 #[derive(Clone, Debug)]
 pub struct Event {
     action: Action,
@@ -90,22 +87,19 @@ pub struct Event {
 }
 
 impl Event {
-    /// This action on a thing with this id.
+    /// This action on the thing with this id.
     pub fn of(action: Action, subject: i64) -> Self {
         Self { action, subject: Some(subject), before: None, after: None }
     }
 
-    /// This action on a thing without an id.
     pub fn without_subject(action: Action) -> Self {
         Self { action, subject: None, before: None, after: None }
     }
 
-    /// Values before the change.
     pub fn before(self, before: impl Serialize) -> Self {
         Self { before: Some(json(before)), ..self }
     }
 
-    /// Values after the change.
     pub fn after(self, after: impl Serialize) -> Self {
         Self { after: Some(json(after)), ..self }
     }
@@ -115,7 +109,7 @@ fn json(values: impl Serialize) -> Value {
     serde_json::to_value(values).expect("a few values can be written as JSON")
 }
 
-/// An entry of the book.
+/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditEntry {
     /// Id of the entry.
@@ -124,49 +118,47 @@ pub struct AuditEntry {
     pub at: DateTime<Utc>,
     /// Subject of the token; null for a command.
     pub actor: Option<UserId>,
-    /// Scope: the `role` in the token, or `command_line`.
+    /// Scope of the staff member: the `role` in the token, or `command_line`.
     pub scope: String,
-    /// The action.
+    /// Name of the action.
     pub action: String,
-    /// Id of the thing; null for a lane.
+    /// Id of the thing that was changed; null for a lane.
     pub subject: Option<SubjectId>,
-    /// Values before the change, if there were any.
+    /// Values before the change; null if there were none.
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// Values after the change.
+    /// Values after the change; null if there are none.
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
 }
 
-/// Entries that are asked for; each part narrows them down.
+/// Selects entries; each part that is set narrows them down.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter {
-    /// Of this action.
     pub action: Option<Action>,
     /// About the thing with this id.
     pub subject: Option<SubjectId>,
 }
 
-/// The book. Clones share the pool.
+/// The audit log. Clones share the pool.
 #[derive(Clone)]
 pub struct Audit {
     pool: PgPool,
 }
 
 impl Audit {
-    /// The book in this database.
     pub fn new(pool: PgPool) -> Self {
         Self { pool }
     }
 
-    /// Entries, newest first, from behind the given one on.
+    /// Lists entries, newest first, starting after the entry `behind`.
     pub async fn list(
         &self,
         filter: &Filter,
         behind: Option<AuditId>,
         limit: u32,
     ) -> sqlx::Result<Vec<AuditEntry>> {
-        // Each combination of parts has an index of its own, which a plan that knows no values can't choose.
+        // Each combination of parts has its own index, which a generic plan can't choose.
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let entries = sqlx::query_as!(
             AuditEntry,
@@ -184,7 +176,7 @@ impl Audit {
     }
 }
 
-/// Deletes entries of before this time, oldest first. Returns their number.
+/// Deletes entries older than `before`, oldest first, `limit` at most. Returns their number.
 pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
     let mut tx = postgres::begin_planning(pool).await?;
     let gone = sqlx::query!(
@@ -198,7 +190,7 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     Ok(deleted)
 }
 
-/// Makes an entry, in the transaction of the change where there is one.
+/// Writes an entry, in the transaction of the change where there is one.
 pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO audit (actor, scope, action, subject_id, before, after)

@@ -1,22 +1,25 @@
-//! Durability of confirmed claims at run time: which level is asked for, and whether Redis can keep it now. What a server
-//! must be to be used at all is looked at here, too: in each of its lives, because a setting may have changed meanwhile.
+//! Durability of confirmed claims at run time: which level is configured, and whether Redis can keep it now. This
+//! module also checks whether a server can be used at all, and repeats that in each run of the server, because a
+//! setting may have changed in between.
 //!
 //! # Model
 //!
-//! A claim is confirmed under the condition of `--durability` (`base/durability.rs`). What can't be kept now is neither confirmed nor refused: the claim is *unknown*, and asking
-//! again tells. A repeat is confirmed under the same conditions.
+//! A claim is confirmed under the condition of `--durability` (`base/durability.rs`). If the level can't be kept now,
+//! the claim is neither confirmed nor refused: its outcome is *unknown*, and the client finds out by repeating it. A
+//! repeat is confirmed under the same conditions.
 //!
-//! * `fsync` is kept while the append-only file is synced before each reply: `appendfsync always`, without
-//!   `no-appendfsync-on-rewrite`, and not while the file is written for the first time, because it counts only when
-//!   it is complete; and while all of it comes back at the next start ([`Replay`]). All of this can change at run
-//!   time, so it is looked at every [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and anew in each life of the server.
-//! * `replica` is kept by each call: WAIT follows the script on a connection of that call (`store/script.rs`).
+//! * `fsync` is kept while the append-only file is synced before each reply (`appendfsync always`, without
+//!   `no-appendfsync-on-rewrite`), and while Redis would replay the whole file at its next start ([`Replay`]). It isn't
+//!   kept while the file is written for the first time, because only a complete file counts. All of this can change at
+//!   run time, so it is checked every [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and again in each run of the
+//!   server.
+//! * `replica` is kept call by call: WAIT follows the script on a connection of that call (`store/script.rs`).
 //! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
 //!
 //! # What is not promised
 //!
-//! A setting that an operator changes in Redis is noticed within a period, not at once. Replicas that have a claim
-//! keep it only if one of them is promoted.
+//! A setting that an operator changes in Redis is noticed within a period, not at once. Replicas that have a claim keep
+//! it only if one of them is promoted.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -31,7 +34,7 @@ use crate::store::fleet::Fleet;
 use crate::store::redis::facts::{Replay, ServerFacts};
 use crate::store::redis::{Link, Redis, ServerId};
 
-/// Knows the levels that a server can keep.
+/// Checks which levels a server can keep.
 pub struct Durability {
     redis: Redis,
     level: Level,
@@ -41,31 +44,31 @@ pub struct Durability {
     idle: Mutex<Vec<Redis>>,
 }
 
-/// A look at the server.
+/// Result of one check of the server.
 struct Seen {
     server: ServerId,
-    /// Why the server can't be used for claims, whatever their level, if so.
+    /// Why the server can't be used for claims at any level; `None` if it can.
     unfit: Option<&'static str>,
-    /// Why the server refuses all writes at this moment, if so.
+    /// Why the server refuses all writes now; `None` if it takes them.
     refuses: Option<&'static str>,
-    /// Difference of the server's clock to this process's.
+    /// Redis's clock minus this process's clock.
     clock_ahead: TimeDelta,
-    /// Why claims aren't on disk when they are answered, if so.
+    /// Why claims aren't on disk when they are answered; `None` if they are.
     not_on_disk: Option<&'static str>,
     has_file: bool,
     file_bytes: u64,
     replicas: u32,
 }
 
-/// A connection that no other call uses; goes back when it is dropped.
+/// A connection that no other call uses. It returns to the idle ones when it is dropped.
 pub struct OwnConnection<'a> {
     owner: &'a Durability,
-    /// Only `None` while it is dropped.
+    /// `None` only while it is being dropped.
     redis: Option<Redis>,
 }
 
 impl Durability {
-    /// This level; the server hasn't been looked at.
+    /// Starts without having checked the server.
     pub fn new(redis: &Redis, level: Level, clock: &Clock) -> Self {
         Self {
             redis: redis.another(),
@@ -76,7 +79,8 @@ impl Durability {
         }
     }
 
-    /// Looks at the servers. Without a level, `fsync` if each that answers can keep it, else `memory`.
+    /// Checks all servers. Without a configured `level`, uses `fsync` if each server that answers can keep it, else
+    /// `memory`.
     ///
     /// # Errors
     ///
@@ -94,7 +98,7 @@ impl Durability {
         {
             return Err(error.clone());
         }
-        // A file that is still being written for the first time is complete in a moment.
+        // A file that is being written for the first time will be complete in a moment.
         let is_kept = |seen: &Arc<Seen>| matches!(seen.not_on_disk, None | Some(FIRST_FILE));
         let all = if looks.iter().flatten().all(is_kept) { Level::Fsync } else { Level::Memory };
         servers.iter_mut().for_each(|of_server| of_server.level = level.unwrap_or(all));
@@ -102,21 +106,20 @@ impl Durability {
         Ok(fleet.map(|_| servers.next().expect("one for each")))
     }
 
-    /// The level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Looks at the server.
+    /// Checks the server.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn pass(&self) -> RedisResult<()> {
+    pub async fn run_once(&self) -> RedisResult<()> {
         self.look().await.map(drop)
     }
 
-    /// Fails if the server can't keep the level now. Looks at a life of a server that hasn't been seen.
+    /// Fails if the server can't keep the level now. Checks a server run that hasn't been checked yet.
     ///
     /// # Errors
     ///
@@ -128,8 +131,8 @@ impl Durability {
         self.is_kept(link.server())
     }
 
-    /// Fails if a claim that this server has just answered, and that so many replicas have, isn't kept at the level, or
-    /// if the server can't be used at all.
+    /// Fails unless a claim that this server has just answered, and that `replicas` replicas have, is kept at the
+    /// level. Also fails if the server can't be used at all.
     ///
     /// # Errors
     ///
@@ -149,22 +152,22 @@ impl Durability {
         why.map_or(Ok(()), |why| Err(Failure::NotKept(why)))
     }
 
-    /// The level, and why it isn't kept now, if so; by the last look.
+    /// The level, and why the last check found that it isn't kept; `None` if it is.
     pub fn report(&self) -> (Level, Option<String>) {
         (self.level, self.seen().and_then(|seen| seen.lacks(self.level)))
     }
 
-    /// Why Redis takes no claims at any level, if so; by the last look.
+    /// Why Redis takes no claims at any level, according to the last check; `None` if it does.
     pub fn server_fault(&self) -> Option<&'static str> {
         self.seen().and_then(|seen| seen.unfit.or(seen.refuses))
     }
 
-    /// Difference of Redis's clock to this process's; by the last look.
+    /// Redis's clock minus this process's clock, at the last check.
     pub fn clock_ahead(&self) -> TimeDelta {
         self.seen().map_or_else(TimeDelta::zero, |seen| seen.clock_ahead)
     }
 
-    /// A connection that WAIT may hold up.
+    /// A connection that WAIT may block.
     pub fn own_connection(&self) -> OwnConnection<'_> {
         let idle = self.idle.lock().expect("no holder of this lock panics").pop();
         OwnConnection { owner: self, redis: Some(idle.unwrap_or_else(|| self.redis.another())) }
@@ -173,7 +176,7 @@ impl Durability {
     async fn look(&self) -> RedisResult<Arc<Seen>> {
         let link = self.redis.link().await?;
         let answer = self.ask(&link).await?;
-        // Another server may have taken its place meanwhile, and have been looked at.
+        // Another server, or another run, may have taken over meanwhile, and may have been checked.
         let now = self.redis.link().await?;
         if now.server() != link.server() {
             return self.look_over(&now).await;
@@ -207,14 +210,14 @@ impl Durability {
     }
 }
 
-/// The level, and why it isn't kept now, if so, on the first server of which that is known; by the last looks.
+/// The level, and why it isn't kept on the first server for which the last check says so; `None` if all keep it.
 pub fn report(servers: &Fleet<Arc<Durability>>) -> (Level, Option<String>) {
     let reports = servers.each().map(|of_server| of_server.report());
     let not_kept = reports.enumerate().find_map(|(at, (_, why))| Some(servers.named(at, &why?)));
     (servers.first().level(), not_kept)
 }
 
-/// What a server said, and the times before and after.
+/// What a server answered, and our clock before and after.
 type Answer = (ServerFacts, (DateTime<Utc>, DateTime<Utc>));
 
 impl Seen {
@@ -236,7 +239,7 @@ impl Seen {
         }
     }
 
-    /// Why claims can't be confirmed at this level, if so.
+    /// Why claims can't be confirmed at this level; `None` if they can.
     fn lacks(&self, level: Level) -> Option<String> {
         match self.not_on_disk {
             Some(why) if level == Level::Fsync => Some(why.to_owned()),
@@ -249,7 +252,6 @@ impl Seen {
 }
 
 impl OwnConnection<'_> {
-    /// The connection.
     pub fn redis(&self) -> &Redis {
         self.redis.as_ref().expect("it is there until it is dropped")
     }
@@ -263,7 +265,8 @@ impl Drop for OwnConnection<'_> {
     }
 }
 
-/// Why a claim isn't on disk when it is answered, if so. `last` is the look before in this life of the server.
+/// Why a claim isn't on disk when it is answered; `None` if it is. `last` is the previous check in this run of the
+/// server.
 fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str> {
     let Some(settings) = &facts.settings else {
         return Some("Redis forbids CONFIG, so its appendfsync can't be known");
@@ -283,7 +286,7 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
             );
         }
     }
-    // A file that grows beside its rewrite was complete before; one that begins counts only once it is complete.
+    // A file that was complete before keeps growing while it is rewritten; a new one counts only once it is complete.
     let was_complete = |last: &Seen| {
         last.has_file && last.file_bytes <= facts.aof_bytes && last.not_on_disk != Some(FIRST_FILE)
     };
@@ -291,7 +294,7 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
     is_first.then_some(FIRST_FILE)
 }
 
-/// Message about a server that drops the effects of scripts at its next start.
+/// Warning about a server that drops the writes of scripts at its next start.
 pub const NOT_REPLAYED: &str = "Redis replays its append-only file with the rights of its user `default`, and drops all claims at its next start; give that user all of them: `user default off ~* &* +@all` (off is no harm)";
 
 const FIRST_FILE: &str = "Redis is still writing its append-only file for the first time";
@@ -329,6 +332,7 @@ mod tests {
                 no_appendfsync_on_rewrite: false,
                 min_replicas_to_write: 0,
                 stop_writes_on_bgsave_error: true,
+                needs_full_coverage: false,
             }),
         }
     }
@@ -382,7 +386,7 @@ mod tests {
             assert_eq!(not_on_disk(&rewriting, last.as_ref()), why);
             assert_eq!(not_on_disk(&facts(), last.as_ref()), None, "it isn't being rewritten");
         }
-        // What was seen in another life of the server counts for nothing.
+        // Results from another run of the server count for nothing.
         let last = seen(true, 99, None);
         for (life, why) in [("a", None), ("b", Some(FIRST_FILE))] {
             let asked = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Failures of the stores underneath the business.
+//! Failures of Redis, Postgres and the payment gateway.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::base::limits;
 use crate::store::ids::{CouponId, Lane};
 use crate::store::{postgres, redis};
 
-/// What to do about a Redis that another installation sells from.
+/// Advice for the case that another installation sells from this Redis.
 pub const REMEDY_OTHER_INSTALLATION: &str = "nothing in it was touched; give this installation a Redis of its own, or a --key-prefix of its own on this one, or name the database that the sales in Redis belong to";
 
-/// A failure: whether the request took effect is unknown, and asking again is safe and tells. Never a refusal;
-/// refusals are values.
+/// A failure: it is unknown whether the request took effect. Repeating the request is safe, and finds out. Refusals are
+/// values, never failures.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Redis gave no answer in time, or a wrong one.
@@ -24,63 +24,60 @@ pub enum Failure {
     /// The payment gateway gave no answer in time, or a wrong one.
     #[error("the payment gateway: {0}")]
     Gateway(String),
-    /// The payment gateway refuses this refund.
     #[error("the payment gateway refuses the refund: {0}")]
     RefundRefused(String),
-    /// The payment gateway has given no answer about this payment for a long time.
+    /// The payment gateway has not answered about this payment for a long time.
     #[error("the payment gateway gives no answer: {0}")]
     Unheard(String),
-    /// This sale was in Redis, by Postgres, and it isn't, or only a part of it: further losses are unknown.
+    /// Postgres says that Redis has this sale, but Redis lacks all or part of it. What else is lost is unknown.
     #[error(
         "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
     )]
     DataLost(CouponId),
-    /// The lane is closed until Redis has been compared with Postgres, which takes about so long.
+    /// The lane is closed until Redis has been compared with Postgres.
     #[error("lane {0} is recovering: Redis has been started anew, or has lost data")]
     Recovering(Lane),
-    /// Postgres lacks what Redis has: an operator has to decide.
+    /// Postgres lacks claims that Redis has. An operator has to decide.
     #[error(
-        "ALARM: Postgres is behind Redis ({0}): it went back in time, or is a copy; all lanes stay closed until `flash-sale recover --trust redis` or `--trust postgres` says which of them is right (docs/recovery.md)"
+        "ALARM: Postgres is behind Redis ({0}): it went back in time, or is a copy; all lanes stay closed until `flash-sale recover --trust redis` or `--trust postgres` says which of them is right (docs/guarantees.md)"
     )]
     Apart(String),
-    /// Redis has a sale under the id of this coupon that isn't its own.
+    /// Redis holds another sale under this coupon's id.
     #[error(
         "coupon {0} can't be loaded: Redis has a sale under its id of which Postgres knows nothing; end the coupon and create another one, or remove that sale by `flash-sale recover --trust postgres`"
     )]
     OtherSale(CouponId),
-    /// The lane in Redis belongs to another installation.
     #[error(
         "ALARM: lane {0} in Redis belongs to another installation: {REMEDY_OTHER_INSTALLATION}"
     )]
     OtherInstallation(Lane),
-    /// Redis can't keep what a confirmed claim promises, for this reason: the claim is not confirmed.
+    /// Redis can't keep a confirmed claim at the configured durability, for this reason. So the claim is not confirmed.
     #[error("a claim can't be confirmed with the durability that is asked for: {0}")]
     NotKept(&'static str),
     /// The sale has another epoch in Redis than this process expects.
     #[error("coupon {0} has another epoch in Redis than in Postgres")]
     Stale(CouponId),
-    /// A session keeps the row of this sale locked in Postgres.
+    /// Another session keeps the row of this sale locked in Postgres.
     #[error("the row of coupon {0} is kept locked in Postgres by another session: {1}")]
     Locked(CouponId, String),
-    /// The buyer's lock has been held elsewhere for too long.
+    /// Another holder has kept the buyer's lock for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
-    /// The user's unpaid order was closed while a new one was being made, more than once.
+    /// The user's unpaid order was closed, more than once, while a new order was being made.
     #[error("the user's order of coupon {0} kept changing")]
     OrderMoved(CouponId),
-    /// A claim shared a call with others, and there was no reply in time.
+    /// The claim shared a call with others, and got no reply in time.
     #[error("no reply to a claim within its time")]
     NoReply,
-    /// A script gave a reply that this version doesn't know.
     #[error("a script answered {0:?}, which this version doesn't know")]
     UnknownReply(String),
-    /// Another caller's attempt, which this caller waited for, has failed.
+    /// Another caller's attempt, for which this caller waited, has failed.
     #[error(transparent)]
     Shared(#[from] Arc<Failure>),
 }
 
 impl Failure {
-    /// Whether the lane is recovering: the same works again once the lane is open.
+    /// Whether the lane is recovering. The same request works once the lane is open.
     pub fn is_recovering(&self) -> bool {
         match self {
             Self::Recovering(_) => true,
@@ -89,9 +86,9 @@ impl Failure {
         }
     }
 
-    /// Whether the item at hand is at fault, and not a store: another item may succeed at the same moment, and this
-    /// one fails again at once. A pass postpones such an item and goes on with the others (`store/postponed.rs`);
-    /// after any other failure it stops, and is run again.
+    /// Whether the item at hand is at fault, and not a store. Then another item may succeed at the same moment, and
+    /// this one would fail again at once. A job postpones such an item and goes on with the others
+    /// (`store/postponed.rs`). After any other failure the job stops, and is run again.
     pub fn is_of_item(&self) -> bool {
         match self {
             Self::Redis(error) => redis::is_data_error(error),
@@ -100,7 +97,7 @@ impl Failure {
             Self::OtherSale(_) | Self::Locked(..) | Self::RefundRefused(_) | Self::Unheard(_) => {
                 true
             }
-            // These pass by themselves, or concern all items.
+            // These pass without help, or concern all items.
             Self::Gateway(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
             Self::Recovering(_)
             | Self::OtherInstallation(_)
@@ -110,7 +107,7 @@ impl Failure {
         }
     }
 
-    /// Whether a server of Redis doesn't answer, or refuses.
+    /// Whether a Redis server doesn't answer, or refuses all commands.
     pub fn is_of_redis(&self) -> bool {
         match self {
             Self::Redis(error) => !redis::is_data_error(error),
@@ -119,8 +116,7 @@ impl Failure {
         }
     }
 
-    /// True where the same request fails again, however often it is repeated: Postgres refuses a value, or a row can't be
-    /// read.
+    /// True if the same request fails however often it is repeated: Postgres refuses a value, or a row can't be read.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Postgres(sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. }) => true,
@@ -130,8 +126,8 @@ impl Failure {
         }
     }
 
-    /// True for a lock in Postgres that another session has kept for as long as a statement waits. A row may be locked,
-    /// or a whole table; or Postgres was too slow to end a transaction.
+    /// True if another session kept a lock in Postgres for as long as a statement waits. It may have locked a row or a
+    /// whole table, or Postgres was too slow to end a transaction.
     pub fn is_of_lock(&self) -> bool {
         match self {
             Self::Postgres(error) => postgres::is_lock_timeout(error),
@@ -141,11 +137,11 @@ impl Failure {
     }
 }
 
-/// Does work on Postgres, and does it again where it was rolled back in favour of another session.
+/// Runs `work` on Postgres, and retries it if Postgres rolled it back in favour of another session.
 ///
 /// # Errors
 ///
-/// When the work fails otherwise, or again and again.
+/// When the work fails for another reason, or after [`limits::POSTGRES_CONFLICT_TRIES`] tries.
 pub async fn repeated<T, E, F>(work: impl Fn() -> F) -> Result<T, Failure>
 where
     E: Into<Failure>,
@@ -161,12 +157,13 @@ where
     }
 }
 
-/// Text that Postgres can store, in one line: an answer of a store may hold any character.
+/// Replaces control characters, so that Postgres can store the text and it stays on one line. What a store answers may
+/// hold any character.
 pub fn in_plain_text(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Whether one row is at fault: Postgres refuses it, it can't be read, or it isn't there.
+/// Whether one row is at fault: Postgres refuses it, it can't be read, or it is missing.
 fn is_of_row(error: &sqlx::Error) -> bool {
     use sqlx::Error::{ColumnDecode, Decode, RowNotFound};
     postgres::is_data_error(error) || matches!(error, RowNotFound | Decode(_) | ColumnDecode { .. })
@@ -183,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Postgres's answer under this SQLSTATE.
+    /// An error of Postgres with this SQLSTATE.
     #[derive(Debug)]
     struct Refused(&'static str);
 
@@ -263,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_store_is_at_fault_where_every_item_would_fail() {
-        // One of each class of Postgres that says nothing about the data.
+        // One of each SQLSTATE class that doesn't concern the data.
         let states = [
             "08006", "0A000", "21000", "25006", "25P02", "26000", "28P01", "2D000", "34000",
             "3D000", "40001", "40P01", "42501", "42P01", "42703", "53100", "53300", "54001",

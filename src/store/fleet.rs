@@ -1,10 +1,11 @@
-//! The servers of Redis that hold the lanes.
+//! The Redis servers that hold the lanes.
 //!
-//! All keys of a lane are on one server, and no script reaches across lanes. So nothing is shared between servers: each
-//! has a connection, a listener, a keeper and owners of its own, and a server that fails concerns its lanes alone.
+//! All keys of a lane are on one server, and no script reaches across lanes. So servers share nothing: each has its own
+//! connection, listener, leader and owners, and a server that fails affects only its own lanes.
 //!
-//! Lane n is on server n modulo their number, or where a cluster says. With another list of servers, a lane may be on one
-//! that knows nothing of it, or has an older epoch: that is a loss like any other, and the lane is recovered there.
+//! Lane n is on server n modulo the number of servers, or where a cluster puts it. After a change of the list of
+//! servers, a lane may be on a server that doesn't know it, or that has an older epoch. That is a loss of data like any
+//! other, and the lane is recovered there.
 
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ use redis::{ErrorKind, RedisResult};
 use super::ids::Lane;
 use super::redis::{Owner, Redis};
 
-/// One value for each server; the servers themselves, unless another type is named.
+/// One value for each server; by default the server itself.
 pub struct Fleet<T = Redis>(Arc<[T]>, Split);
 
 /// How the lanes are split over the servers.
 #[derive(Clone, Copy)]
 enum Split {
-    /// Lane n is on server n modulo their number.
+    /// Lane n is on server n modulo the number of servers.
     Modulo,
-    /// A cluster says where a lane is, so each lane has connections of its own. The last one is of lanes that were added
-    /// since the process started.
+    /// A cluster says where a lane is, so each lane has its own connections. The last entry serves lanes that were
+    /// added after the process started.
     ByLane,
 }
 
@@ -33,8 +34,8 @@ impl<T> Clone for Fleet<T> {
 }
 
 impl Fleet {
-    /// The masters of so many lanes of the cluster that the first server is in, with marks by which each is known; the same
-    /// servers where there is no cluster.
+    /// One entry for each of `lanes` lanes of the cluster, with the mark that identifies the owner of its data. Without
+    /// a cluster, the same servers.
     pub fn spread(&self, lanes: i32, owner: impl Fn(Lane) -> Owner) -> Self {
         let of_lane =
             |lane: Lane| Some(self.first().of_tag(&lane.to_string())?.of_owner(owner(lane)));
@@ -45,14 +46,14 @@ impl Fleet {
         }
     }
 
-    /// Uses these URLs, divided by commas, for each new connection; those that are open stay. A cluster has one.
+    /// Uses these URLs, separated by commas, for new connections. Open connections stay. A cluster has one URL.
     ///
     /// # Errors
     ///
-    /// When a URL can't be understood. Their number can't change while the process runs.
+    /// When a URL can't be understood, or the number of URLs differs: it can't change while the process runs.
     pub fn change_urls(&self, urls: &str) -> RedisResult<()> {
         if self.first().is_in_cluster() {
-            // All lanes share it.
+            // All lanes share the cluster.
             return self.first().change_url(urls);
         }
         let urls: Vec<&str> = each_url(urls).collect();
@@ -63,7 +64,7 @@ impl Fleet {
     }
 }
 
-/// The URLs in a list: each begins behind a comma, and a comma elsewhere belongs to a password or a path.
+/// Splits a list of URLs. A comma separates only if a URL begins after it; other commas belong to a password or a path.
 pub fn each_url(urls: &str) -> impl Iterator<Item = &str> {
     let begins = urls.match_indices(",redis").map(|(at, _)| at);
     let ends = begins.clone().chain([urls.len()]);
@@ -71,18 +72,18 @@ pub fn each_url(urls: &str) -> impl Iterator<Item = &str> {
 }
 
 impl<T> Fleet<T> {
-    /// These servers, by number.
+    /// One value for each server, in the order of their numbers.
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If `servers` is empty.
     pub fn new(servers: impl IntoIterator<Item = T>) -> Self {
         let servers: Arc<[T]> = servers.into_iter().collect();
         assert!(!servers.is_empty(), "a lane is on some server");
         Self(servers, Split::Modulo)
     }
 
-    /// Fewest lanes with which no server is idle.
+    /// Smallest number of lanes that leaves no server idle.
     pub fn lanes_min(&self) -> i32 {
         match self.1 {
             Split::Modulo => i32::try_from(self.0.len()).unwrap_or(i32::MAX),
@@ -104,22 +105,22 @@ impl<T> Fleet<T> {
         }
     }
 
-    /// That of the server that a lane is on.
+    /// The value of the server that a lane is on.
     pub fn of(&self, lane: Lane) -> &T {
         &self.0[self.number(lane)]
     }
 
-    /// That of the server with this number.
+    /// The value of the server with this number.
     pub fn at(&self, number: usize) -> &T {
         &self.0[number]
     }
 
-    /// That of the first server, which has the keys of the board.
+    /// The value of the first server, which holds the keys of the board.
     pub fn first(&self) -> &T {
         &self.0[0]
     }
 
-    /// Words about the server with this number, which is named where there are several.
+    /// Prefixes a message with the server or lane, unless there is only one server.
     pub fn named(&self, number: usize, words: &str) -> String {
         match (self.1, self.0.len()) {
             (Split::Modulo, 1) => words.to_owned(),
@@ -128,12 +129,12 @@ impl<T> Fleet<T> {
         }
     }
 
-    /// Those of all servers, by number.
+    /// The values of all servers, by number.
     pub fn each(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()
     }
 
-    /// Another value for each server, made from its number and this one.
+    /// Makes a fleet of other values, each from the server's number and its value here.
     pub fn map<U>(&self, make: impl FnMut((usize, &T)) -> U) -> Fleet<U> {
         Fleet(self.0.iter().enumerate().map(make).collect(), self.1)
     }

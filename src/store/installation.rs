@@ -1,5 +1,5 @@
-//! The facts that all processes share, and the marks by which Redis and Postgres know each other; owner of the table
-//! `settings`.
+//! Settings that all processes share, and the marks by which Redis and Postgres recognise each other. Owner of the
+//! table `settings`.
 
 use sqlx::{PgConnection, PgPool};
 
@@ -8,10 +8,9 @@ use crate::store::ids::Lane;
 use crate::store::keys::Keys;
 use crate::store::redis::Owner;
 
-/// Facts about the whole installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Lanes that new coupons are spread over. Only grows.
+    /// Number of lanes that new coupons are spread over. It never shrinks.
     pub lanes: i32,
 }
 
@@ -19,22 +18,21 @@ pub struct Settings {
 ///
 /// # Errors
 ///
-/// When Postgres doesn't answer, or isn't migrated.
+/// When Postgres doesn't answer, or hasn't been migrated.
 pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
     sqlx::query_as!(Settings, "SELECT lanes FROM settings").fetch_one(pool).await
 }
 
-/// What the lanes in Redis note of the Postgres that they belong to.
+/// What the lanes in Redis note about the Postgres that they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The installation's id, made at the first migration. A copy of the database has it, too.
+    /// The installation's id, made by the first migration. A copy of the database has the same id.
     pub installation: String,
-    /// The life of Postgres: another one after a restore into another cluster or database, and after a fail-over. `None`
-    /// where Postgres doesn't let us look.
+    /// Identifies the history of this Postgres: it changes after a restore into another cluster or database, and after
+    /// a fail-over. `None` if Postgres doesn't allow reading it.
     pub life: Option<String>,
 }
 
-/// The identity of this Postgres.
 pub async fn identity(pool: &PgPool) -> sqlx::Result<Identity> {
     sqlx::query_as!(
         Identity,
@@ -44,13 +42,13 @@ pub async fn identity(pool: &PgPool) -> sqlx::Result<Identity> {
     .await
 }
 
-/// What Redis has and Postgres lacks, while an operator's decision about that is open.
+/// What Redis has and Postgres lacks, until an operator decides about it.
 pub async fn apart(pool: &PgPool) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar!("SELECT apart FROM settings").fetch_one(pool).await
 }
 
-/// Notes that Postgres is behind Redis. False if that was noted before, or if an operator has decided about it since it was
-/// seen, and lanes wait for their recovery.
+/// Notes that Postgres is behind Redis. False if that was noted before, or if an operator has decided and lanes still
+/// wait for that recovery.
 pub async fn note_apart(tx: &mut PgConnection, why: &str) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE settings SET apart = $1, updated_at = now()
@@ -60,7 +58,6 @@ pub async fn note_apart(tx: &mut PgConnection, why: &str) -> sqlx::Result<bool> 
     Ok(done.execute(tx).await?.rows_affected() == 1)
 }
 
-/// Notes that an operator has decided.
 pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
     sqlx::query!("UPDATE settings SET apart = NULL, updated_at = now() WHERE apart IS NOT NULL")
         .execute(pool)
@@ -68,13 +65,13 @@ pub async fn note_together(pool: &PgPool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The mark that the server of this lane has, or has not yet. The first lane of a server tells for all: the scripts that begin
-/// and close a lane compare each.
+/// The mark that the server of this lane has or will get. The first lane of a server stands for all its lanes: the
+/// scripts that begin and close a lane compare the mark of each.
 pub fn owner(identity: &Identity, keys: &Keys, lane: Lane) -> Owner {
     Owner { key: keys.lane(lane), field: "installation", value: identity.installation.clone() }
 }
 
-/// The same stores, with the master of each lane where Redis is a cluster.
+/// The same stores, with one Redis connection for each lane where Redis is a cluster.
 ///
 /// # Errors
 ///
@@ -88,8 +85,8 @@ pub async fn spread(stores: Stores) -> sqlx::Result<Stores> {
     Ok(Stores { fleet, ..stores })
 }
 
-/// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in
-/// the lanes that would be given up. Returns the number that holds now.
+/// Raises the number of lanes, and returns the number in force. A smaller number than the stored one changes nothing,
+/// because coupons live in the lanes that would go.
 pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
     sqlx::query!("UPDATE settings SET lanes = $1, updated_at = now() WHERE lanes < $1", lanes)
         .execute(pool)

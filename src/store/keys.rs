@@ -1,31 +1,31 @@
-//! Redis keys of the business; all of them are built here.
+//! Redis keys of the business. All of them are built here.
 //!
-//! `{L}`, the hash tag of the coupon's lane, puts all keys of one claim into one slot of a Redis
-//! Cluster, so that one script may touch them together.
+//! `{L}`, the hash tag of the coupon's lane, puts all keys of a claim into one slot of a Redis Cluster, so that one
+//! script may use them together.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::store::ids::{CouponId, Lane, UserId};
 
-/// Builder of keys that start with the installation's prefix.
+/// Builds keys that start with the installation's prefix.
 #[derive(Clone, Debug)]
 pub struct Keys {
     prefix: Arc<str>,
 }
 
 impl Keys {
-    /// Keys that start with `prefix`, usually `fs`.
+    /// `prefix` is usually `fs`.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
     }
 
-    /// HASH: window, stock and state of a sale; all that the claim script needs.
+    /// HASH: window, stock and state of a sale, which is all that the claim script needs.
     pub fn coupon(&self, coupon: CouponId) -> String {
         format!("{}:{{{}}}:coupon:{coupon}", self.prefix, coupon.lane())
     }
 
-    /// Pattern of the keys of all sales, for SCAN.
+    /// Matches the keys of all sales, for SCAN.
     pub fn all_coupons(&self) -> String {
         let mut pattern = String::new();
         for c in self.prefix.chars() {
@@ -37,19 +37,19 @@ impl Keys {
         pattern + ":{*}:coupon:*"
     }
 
-    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`coupon/buyers/shards.rs`); of the
-    /// generation of the load.
+    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`coupon/buyers/shards.rs`). These are
+    /// the shards that the load of the sale made.
     pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
         self.buyers_of(coupon, 0, shard)
     }
 
-    /// The same, of any generation of shards.
+    /// The same, for shards of another version: the epoch of the recovery that built them, or 0 for the load.
     pub fn buyers_of(&self, coupon: CouponId, generation: i64, shard: u32) -> String {
         self.shards(coupon, generation).name(shard).to_owned()
     }
 
-    /// The names of the shards of a sale, built without an allocation for each. The epoch of the recovery that built
-    /// them is part of their names.
+    /// The names of the shards of a sale, built without an allocation for each. If a recovery built the shards, its
+    /// epoch `generation` is part of their names.
     pub fn shards(&self, coupon: CouponId, generation: i64) -> ShardNames {
         let mut name = format!("{}:{{{}}}:buyers:{coupon}:", self.prefix, coupon.lane());
         if generation > 0 {
@@ -64,61 +64,63 @@ impl Keys {
         format!("{}:{{{lane}}}:log", self.prefix)
     }
 
-    /// A key of another type that stood in the place of this log, as the recovery with this epoch has renamed it.
+    /// Where the recovery with this epoch puts a key of another type that it finds in place of this log.
     pub fn log_aside(log: &str, epoch: i64) -> String {
         format!("{log}:{epoch}")
     }
 
-    /// HASH: epoch, state and replication ID of a lane (`fence`); and the orders that were ever promised in it, and those of
+    /// HASH: epoch, state and replication ID of a lane (`fence`), and its counts of accepted orders and of orders in
     /// acknowledged entries.
     pub fn lane(&self, lane: Lane) -> String {
         format!("{}:{{{lane}}}:lane", self.prefix)
     }
 
-    /// HASH: user id -> order ids of their unpaid orders in this lane, while `--unpaid-orders-max` is set.
+    /// HASH: user id -> ids of the user's unpaid orders in this lane, while `--unpaid-orders-max` is set.
     pub fn unpaid(&self, lane: Lane) -> String {
         format!("{}:{{{lane}}}:unpaid", self.prefix)
     }
 
-    /// HASH: the same, as a recovery with this epoch builds it before it takes the place of the one in use.
+    /// HASH: the same, while a recovery with this epoch builds it. It then replaces the one in use.
     pub fn unpaid_built(&self, lane: Lane, epoch: i64) -> String {
         format!("{}:{{{lane}}}:unpaid:{epoch}", self.prefix)
     }
 
-    /// CHANNEL: tells the id of each coupon of which units have come back, or were added.
+    /// CHANNEL: the ids of coupons that got units, by a release or a restock.
     pub fn additions_channel(&self) -> String {
         format!("{}:returns", self.prefix)
     }
 
-    /// ZSET, beside lane 0: names of the processes of the installation -> time of their last word, in ms by their own clocks.
+    /// ZSET, beside lane 0: name of each process of the installation -> time when it last reported, in ms by its own
+    /// clock.
     pub fn processes(&self) -> String {
         format!("{}:{{0}}:processes", self.prefix)
     }
 
-    /// STRING: counts of this process, for the board; expires soon after its last word.
+    /// STRING: counts of this process, for the board; expires soon after its last report.
     pub fn process(&self, name: &str) -> String {
         format!("{}:{{0}}:process:{name}", self.prefix)
     }
 
-    /// STRING: units of the naive design beside the storm on this coupon; expires.
+    /// STRING: stock of the naive design beside the storm on this coupon; expires.
     pub fn naive(&self, coupon: CouponId) -> String {
         format!("{}:{{{}}}:naive:{coupon}", self.prefix, coupon.lane())
     }
 
-    /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
-    /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
-    /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
+    /// HASH, a re-entrant lock that is held while an order of this user is created. One per lane is enough, because a
+    /// coupon is in one lane. Its layout is Redisson's, so a Java service that locks this name is kept out; a lock with
+    /// another layout needs another name. A lease on it lasts at most
+    /// [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX).
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
         self.order_lock_name(lane, user).to_string()
     }
 
-    /// The same name, to be written into a list of names.
+    /// The same name, for writing into a list without an allocation.
     pub fn order_lock_name(&self, lane: Lane, user: UserId) -> OrderLockName<'_> {
         OrderLockName { prefix: &self.prefix, lane, user }
     }
 }
 
-/// Name of a buyer's lock.
+/// Name of a buyer's lock, for display.
 pub struct OrderLockName<'a> {
     prefix: &'a str,
     lane: Lane,
@@ -132,15 +134,13 @@ impl fmt::Display for OrderLockName<'_> {
     }
 }
 
-/// Builder of the names of one sale's shards.
 pub struct ShardNames {
     name: String,
-    /// Length of the part that all names share.
+    /// Length of the part that all names share, in bytes.
     start: usize,
 }
 
 impl ShardNames {
-    /// The name of this shard.
     pub fn name(&mut self, shard: u32) -> &str {
         self.name.truncate(self.start);
         // Writing to a string can't fail.

@@ -1,4 +1,4 @@
-//! The locks of the crate `redisson-locks`, on the service's connection to Redis and with its limits.
+//! The locks of the crate `redisson-locks`, over the service's connection to Redis and with its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::redis::Redis;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 
-/// Re-entrant locks with leases of `lease`, on which no client takes a lease of more than `lease_max`. Their tasks belong to
-/// `shutdown`.
+/// Re-entrant locks with leases of `lease`. No client takes a longer lease on them than `lease_max`. `shutdown` owns
+/// their tasks.
 pub fn reentrant_locks(
     redis: &Redis,
     lease: Duration,
@@ -30,7 +30,7 @@ fn settings(redis_timeout: Duration, lease: Duration, lease_max: Option<Duration
         lease_max,
         renewal_timeout: limits::LOCK_RENEWAL_TIMEOUT,
         renewal_locks_max: limits::LOCK_RENEWAL_BATCH_MAX,
-        // Once to connect, and once for the answer.
+        // One time-out to connect, and one for the answer.
         release_timeout: 2 * redis_timeout,
         release_pause: limits::REDIS_RECONNECT_PAUSE,
         release_tries_max: limits::LOCK_RELEASE_TRIES,
@@ -38,8 +38,8 @@ fn settings(redis_timeout: Duration, lease: Duration, lease_max: Option<Duration
     }
 }
 
-/// The connection leads to a master, like the one for commands. It carries nothing but subscriptions, so the life of Redis
-/// to which it leads doesn't matter.
+/// The connection leads to a master, like the one for commands. It carries only subscriptions, so it doesn't matter
+/// which run of Redis it leads to.
 impl Subscribe for Redis {
     fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection> {
         Box::pin(async move { Ok(self.listening_connection(heard).await?.0) })

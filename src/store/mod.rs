@@ -1,24 +1,24 @@
-//! The two stores: their connections, scripts, keys and ids, and what each room keeps there in the same form.
+//! The two stores: connections, scripts, keys and ids, and the tables that several modules use.
 //!
-//! Refusals ("sold out") are values; a [`Failure`](crate::store::Failure) means a fault whose outcome is unknown. A
-//! function whose only error is that a store doesn't answer has no section `# Errors`.
+//! Refusals ("sold out") are values; a [`Failure`](crate::store::Failure) means that something is broken and the
+//! outcome is unknown. A function has no section `# Errors` if its only error is that a store doesn't answer.
 
-// Items that a pass could not deal with.
+// Items that a job could not deal with, until their next try.
 pub mod postponed;
 
-// Changes that the staff has made.
+// The audit log: changes that the staff has made.
 pub mod audit;
 
-// Names of the passes.
-pub mod pass;
+// Names of the jobs.
+pub mod job;
 
 // Durability of confirmed claims, and whether Redis can keep it now.
 pub mod durability;
 
-// Lanes and epoch of an installation.
+// Lanes of an installation, and the identity of its Postgres.
 pub mod installation;
 
-// The schema's version.
+// Migrations of the database.
 pub mod schema;
 
 // Rights in Redis that the service needs.
@@ -29,16 +29,16 @@ pub mod keys;
 
 mod failure;
 
-// The servers of Redis, by lane.
+// The Redis servers, by lane.
 pub mod fleet;
 
-// Ids of the business.
+// Ids of coupons, users, orders and others.
 pub mod ids;
 
-// Locks in Redis: the library `redisson-locks` over the connection of this service.
+// Locks in Redis: the library `redisson-locks` over this service's connection.
 pub mod locks;
 
-// Lua scripts, by their hash.
+// Lua scripts, called by their hash.
 pub mod script;
 
 // The connection to Redis, and the identity of its server.
@@ -56,19 +56,15 @@ use self::fleet::Fleet;
 use self::ids::Lane;
 use crate::store::redis::Redis;
 
-/// The stores. A part that must not see Postgres isn't given this.
+/// Both stores. A part of the service that must not use Postgres isn't given this.
 #[derive(Clone)]
 pub struct Stores {
-    /// Postgres.
     pub pool: PgPool,
-    /// The servers of Redis.
     pub fleet: Fleet,
-    /// Names of the keys in Redis.
     pub keys: keys::Keys,
 }
 
 impl Stores {
-    /// The server of Redis that a lane is on.
     pub fn redis(&self, lane: Lane) -> &Redis {
         self.fleet.of(lane)
     }

@@ -1,7 +1,7 @@
-//! Rights in Redis that the service needs: each kind of key and channel, and each command.
+//! The rights in Redis that the service needs: each kind of key and channel, and each command.
 //!
-//! A right that is missing shows only when the command is run, which may be months later. So `serve` and `doctor` try
-//! all of them once, without an effect.
+//! A missing right shows only when a command is run, which may be months later. So `serve` and `doctor` try all of them
+//! once, without an effect.
 
 use redis::{Cmd, RedisResult};
 use redisson_locks::{channel, latch_key};
@@ -10,7 +10,7 @@ use crate::store::ids::{CouponId, Lane, UserId};
 use crate::store::keys::Keys;
 use crate::store::redis::Redis;
 
-/// Each command, with arguments that have to be there; `K` is a key.
+/// Each command with its required arguments; `K` stands for a key.
 const COMMANDS: [&str; 38] = [
     "DEL K",
     "EVALSHA 0 1 K",
@@ -52,7 +52,7 @@ const COMMANDS: [&str; 38] = [
     "ZREMRANGEBYSCORE K 0 1",
 ];
 
-/// What Redis refuses of all that the service needs, each in words.
+/// The rights that the service needs and Redis denies, each in words.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of the commands that scripts run.
+    /// Collects the names of the commands that scripts run.
     fn of_scripts(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in folder.read_dir().expect("the folder is there") {
             let path = entry.expect("it can be read").path();

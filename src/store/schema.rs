@@ -7,14 +7,14 @@ use sqlx::{PgConnection, PgPool};
 
 static MIGRATOR: Migrator = sqlx::migrate!();
 
-/// Brings the database up to date. Does nothing when it is. Of several processes, one migrates and the others wait.
+/// Migrates the database, if needed. If several processes start together, one migrates and the others wait.
 ///
 /// # Errors
 ///
-/// When Postgres doesn't answer, or a migration that has run differs from the one here.
+/// When Postgres doesn't answer, or an applied migration differs from the one here.
 pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
-    // A migration, or the wait for one, may take any time.
+    // A migration, or the wait for one, may take long.
     sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
     sqlx::query("SET lock_timeout = 0").execute(&mut *connection).await?;
     let migrated = MIGRATOR.run(&mut *connection).await;
@@ -22,23 +22,21 @@ pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     migrated
 }
 
-/// Name of the first migration of versions before 1.0, which no version from 1.0 on can read.
+/// Name of the first migration before 1.0. No version since can read such a database.
 const FIRST_BEFORE_1_0: &str = "coupons";
 
-/// Fitness of a database for this binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fitness {
-    /// A version before 1.0 has made the database.
+    /// A version before 1.0 made the database.
     Before1_0,
-    /// The database has had all migrations of this binary, and no other.
+    /// The database has all migrations of this binary, and no others.
     UpToDate,
-    /// Names of the migrations that the database hasn't had yet.
+    /// Names of the migrations that the database lacks.
     Older(Vec<String>),
-    /// Numbers and names of migrations that this binary doesn't know: a newer one has upgraded the database.
+    /// Numbers and names of migrations that this binary doesn't know: a newer version has upgraded the database.
     Newer(Vec<String>),
 }
 
-/// Compares the migrations of the database with those of this binary.
 pub async fn fitness(pool: &PgPool) -> sqlx::Result<Fitness> {
     let applied = applied(&mut *pool.acquire().await?).await?;
     if applied.first().is_some_and(|(_, name)| name == FIRST_BEFORE_1_0) {
@@ -76,7 +74,7 @@ pub async fn missing_rights(pool: &PgPool) -> sqlx::Result<Vec<String>> {
     .await
 }
 
-/// Number and name of each migration that the database has had.
+/// Number and name of each migration that was applied.
 async fn applied(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     let migrated: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
         .fetch_one(&mut *connection)

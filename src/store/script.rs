@@ -1,7 +1,7 @@
-//! Lua scripts. Where the number of keys is fixed, the compiler reads the count.
+//! Lua scripts. Where the number of keys is fixed, the compiler checks it.
 //!
-//! A script is sent by its hash. A server that doesn't know the hash (a new one, or after SCRIPT FLUSH) is sent the
-//! text, which runs the script and makes it known in one step: no flush can come in between.
+//! A script is called by its hash. If the server doesn't know the hash (it is new, or after SCRIPT FLUSH), it is sent
+//! the text. That runs and stores the script in one step, so no flush can come in between.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct VariadicScript {
 }
 
 impl<const KEYS: usize> Script<KEYS> {
-    /// Takes the text of the script, as `include_str!` gives it.
+    /// `text` is the script's source, from `include_str!`.
     pub fn new(text: &'static str) -> Self {
         Self(VariadicScript::new(text))
     }
@@ -43,7 +43,7 @@ impl<const KEYS: usize> Script<KEYS> {
 }
 
 impl VariadicScript {
-    /// Takes the text of the script, as `include_str!` gives it.
+    /// `text` is the script's source, from `include_str!`.
     pub fn new(text: &'static str) -> Self {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
@@ -65,8 +65,8 @@ impl VariadicScript {
         self.run_with(link, keys.len(), add).await
     }
 
-    /// Runs the script with the keys and arguments that `add` adds to its command, in this order. For scripts with
-    /// many keys: no list of them is built first.
+    /// Runs the script with `keys` keys. `add` appends the keys and then the arguments to the command, so that scripts
+    /// with many keys need no list of them.
     ///
     /// # Errors
     ///
@@ -78,15 +78,15 @@ impl VariadicScript {
         add: impl Fn(&mut Cmd),
     ) -> RedisResult<T> {
         match link.query(&self.by_hash(keys, &add)).await {
-            // The script hasn't run.
+            // The script hasn't run yet.
             Err(error) if is_unknown_script(&error) => link.query(&self.by_text(keys, &add)).await,
             reply => reply,
         }
     }
 
-    /// [`run_with`](Self::run_with), and then waits for so many replicas to have all that was written before, for
-    /// `patience` at most. Returns the number of replicas that have it, too. The connection must be the caller's alone:
-    /// WAIT holds it up.
+    /// Like [`run_with`](Self::run_with). Then waits, for `patience` at most, until `replicas` replicas have everything
+    /// that this connection wrote. Also returns the number of replicas that have it. The connection must be the
+    /// caller's alone, because WAIT blocks it.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl VariadicScript {
         add: impl Fn(&mut Cmd),
         (replicas, patience): (u32, Duration),
     ) -> RedisResult<(T, u32)> {
-        // In one round trip: as the first command of a connection, WAIT waits for nothing.
+        // Both in one round trip: as the first command of a connection, WAIT waits for nothing.
         let then_wait = |script: Cmd| -> Pipeline {
             let mut commands = redis::pipe();
             commands.add_command(script).cmd("WAIT").arg(replicas).arg(patience.as_millis());

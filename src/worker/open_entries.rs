@@ -1,44 +1,42 @@
 //! Entries that the owner of a lane has read and not finished, claim by claim.
 //!
-//! An entry may have more claims than a batch, and a batch takes claims from several entries. So each claim of an
-//! entry is in one of four places: waiting for a batch, in the batch that is being written, contended, or finished. An
-//! entry is acknowledged when all of its positions are finished. A batch that fails returns its claims, so the
-//! positions that other batches have finished are not written again.
+//! An entry may have more claims than a batch, and a batch takes claims from several entries. So each claim is in one
+//! of four places: waiting for a batch, in a batch that is being written, contended, or finished. An entry is
+//! acknowledged when all its positions are finished. A batch that fails returns its claims, so that positions finished
+//! by other batches aren't written again.
 //!
-//! Nothing here outlives the process: the next owner of the lane writes all positions of an entry, and finds those that
-//! are rows already.
+//! This state ends with the process: the next owner of the lane writes all positions of an entry, and recognises those
+//! that are rows already.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::base::limits;
 use crate::log::{Entry, EntryId, LoggedClaim, Unreadable};
 
-/// The entries.
 #[derive(Default)]
 pub(super) struct OpenEntries {
     entries: HashMap<EntryId, Unfinished>,
-    /// Claims for the next batches, in the order of the log.
+    /// Claims for the next batches, in log order.
     waiting: VecDeque<LoggedClaim>,
     /// Positions without a claim, for the next batch.
     unreadable: Vec<Unreadable>,
     /// Claims whose buyer's lock, or whose sale's row, was held elsewhere.
     contended: Vec<LoggedClaim>,
-    /// Claims of the entries that were read last, and these entries.
+    /// Number of positions and number of entries of the last read.
     last_read: (usize, usize),
 }
 
-/// Work that is left of an entry.
 struct Unfinished {
     /// Positions that aren't finished.
     positions: usize,
-    /// Orders that the lane has counted for the entry.
+    /// How many of the entry's orders the lane counts as accepted.
     counted: u64,
 }
 
-/// Claims and other positions that are dealt with together.
+/// Claims and other positions that are written together.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// Claims, in the order of the log, but for those that come a second time.
+    /// In log order, except for claims that are tried again.
     pub claims: Vec<LoggedClaim>,
     /// Positions without a claim.
     pub unreadable: Vec<Unreadable>,
@@ -52,7 +50,7 @@ impl Batch {
 }
 
 impl OpenEntries {
-    /// Adds entries that have been read. Those that are here already stay as they are.
+    /// Adds entries that have been read. Entries that are already known keep their state.
     pub fn add(&mut self, entries: Vec<Entry>) {
         if !entries.is_empty() {
             let claims = entries.iter().map(Entry::positions).sum();
@@ -69,7 +67,7 @@ impl OpenEntries {
         }
     }
 
-    /// Claims that wait for a batch.
+    /// Number of claims that wait for a batch.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -81,33 +79,31 @@ impl OpenEntries {
         entries.clamp(1, limits::ENTRIES_AT_A_TIME)
     }
 
-    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether any claim is contended.
     pub fn has_contended(&self) -> bool {
         !self.contended.is_empty()
     }
 
-    /// Lets contended claims wait for the next batch.
+    /// Moves contended claims to those that wait for a batch.
     pub fn retry_contended(&mut self) {
         self.waiting.extend(self.contended.drain(..));
     }
 
-    /// Takes a batch of up to so many claims.
+    /// Takes a batch of up to `claims` claims.
     pub fn take(&mut self, claims: usize) -> Batch {
         let claims = self.waiting.drain(..claims.min(self.waiting.len())).collect();
         Batch { claims, unreadable: std::mem::take(&mut self.unreadable) }
     }
 
-    /// Notes claims of a batch whose buyer's lock, or whose sale's row, was held elsewhere.
+    /// Sets claims aside whose buyer's lock, or whose sale's row, was held elsewhere.
     pub fn contend(&mut self, claims: impl IntoIterator<Item = LoggedClaim>) {
         self.contended.extend(claims);
     }
 
-    /// Returns positions of a batch that failed, to be tried first.
+    /// Returns the positions of a failed batch, to be tried first.
     pub fn put_back(&mut self, batch: Batch) {
         for claim in batch.claims.into_iter().rev() {
             self.waiting.push_front(claim);
@@ -115,8 +111,8 @@ impl OpenEntries {
         self.unreadable.extend(batch.unreadable);
     }
 
-    /// Notes a finished position of each of these entries, as often as it is named. Returns the entries of which all
-    /// positions are finished now, each with the number of its orders that the lane has counted.
+    /// Marks a position of each of these entries as finished, as often as the entry is named. Returns the entries of
+    /// which all positions are finished now, each with the number of its orders that the lane counts as accepted.
     pub fn finish(&mut self, positions: impl IntoIterator<Item = EntryId>) -> Vec<(EntryId, u64)> {
         let mut finished = Vec::new();
         for id in positions {
@@ -196,7 +192,7 @@ mod tests {
         assert_eq!(finish(&mut open, &rest.claims), [(0, 4)]);
     }
 
-    /// An entry whose second user is none.
+    /// The second user isn't a number.
     fn entry_with_junk(sequence: u64) -> Entry {
         let fields = ["coupon", "1024", "first", "1", "order", "7", "users", "1 junk 3"];
         let fields = fields.map(|field| field.as_bytes().to_vec());

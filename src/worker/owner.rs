@@ -1,42 +1,43 @@
-//! The lanes of a server that this process owns: one owner at a time writes a lane, and others stand by for it.
+//! The lanes of a server that this process owns. Each lane has one owner at a time; other workers stand by for it.
 //!
 //! # Model
 //!
-//! A worker has one session of Postgres of its own for each server of Redis. The session holds an advisory lock for each
-//! lane that the worker owns, and one shared lock by which the workers of the server are counted. Twice a second the worker
-//! looks at all of these locks. If it owns more lanes than its part (lanes / workers, rounded up), it lets go of the surplus,
-//! each lane between two batches; if fewer, it takes lanes that are free.
+//! For each Redis server, a worker has a Postgres session of its own. The session holds an advisory lock for each lane
+//! that the worker owns, and a shared lock by which the workers of the server are counted. Twice a second the worker
+//! checks all these locks. If it owns more lanes than its share (lanes / workers, rounded up), counted over all
+//! servers, it gives up the surplus, each lane between two batches. If it owns fewer, it takes free lanes.
 //!
 //! # Authority
 //!
-//! Postgres grants the locks, and frees them with their session: at once when the process dies; after
-//! [`limits::OWNER_SESSION_IDLE_MAX`] without a query when its machine is gone, or the process is paused. No clock of
-//! Redis, and no idle time of an entry, has a say.
+//! Postgres grants the locks, and frees them when their session ends: at once if the process dies, and after
+//! [`limits::OWNER_SESSION_IDLE_MAX`] without a query if its machine is gone or the process is paused. Neither the
+//! clock of Redis nor the idle time of an entry plays a part.
 //!
 //! # What each failure does
 //!
-//! * Process killed: another worker takes its lanes within a look, and reads their pending entries from the start.
-//! * Session lost, while the process lives: the process gives up all lanes, and begins anew with another session. Until
-//!   it notices, a lane may have two owners. They do some work twice and harm nothing: the constraints of Postgres
-//!   decide about rows, and an acknowledgement counts once.
+//! * Process killed: at its next check another worker takes the lanes, and reads their pending entries from the start.
+//! * Session lost while the process lives: the process gives up all lanes and opens another session. Until it notices,
+//!   a lane may have two owners. They do some work twice and no harm: the constraints of Postgres decide about rows,
+//!   and an acknowledgement counts once.
 //! * Redis doesn't answer this process for [`limits::OWNER_REDIS_SILENCE_MAX`]: the process ends its session, and isn't
 //!   counted as a worker until Redis answers again. Another worker may reach Redis.
 //! * Postgres away: nobody owns a lane, and the entries wait in the log.
 //!
 //! # What is not promised
 //!
-//! An even share: of 4 lanes and 3 workers, one worker may stand by for the others.
+//! An even share: of 4 lanes and 3 workers, one worker may own none.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::failure::PassError;
+use super::failure::JobError;
 use super::lane::LaneWorker;
 use crate::app::App;
 use crate::base::limits;
@@ -45,18 +46,18 @@ use crate::store::Stores;
 use crate::store::ids::Lane;
 use crate::store::postgres::session_lock::LockSession;
 
-/// First key of the advisory locks: "lane" in ASCII. The second one is the number of the lane.
+/// First key of the advisory locks: "lane" in ASCII. The second key is the number of the lane.
 const LOCKS: i32 = 0x6c61_6e65;
-/// Second key of the lock that all workers of a server share, beside the number of the server.
+/// Second key of the lock that all workers of a server share; the number of the server is added.
 const WORKERS: i32 = 1 << limits::LANE_BITS;
 
-/// Owns lanes, and runs their tasks.
 pub(super) struct Owner {
     app: Arc<App>,
-    /// Number of the server.
     server: usize,
     batch_orders_max: usize,
     owned: BTreeMap<Lane, Owned>,
+    /// Number of lanes that the process owns on all servers, without those that it is giving up.
+    kept: Arc<AtomicUsize>,
     /// Notified when the task of a lane has ended.
     ended: Arc<Notify>,
     /// Time of the last answer of Redis.
@@ -65,30 +66,37 @@ pub(super) struct Owner {
 
 /// A lane that this process owns.
 struct Owned {
-    /// Cancelled when the lane is no longer ours, or won't be: its task ends after the batch.
+    /// Cancelled to give up the lane: its task ends after the current batch, or, if the service stops, once the log is
+    /// written.
     let_go: CancellationToken,
     /// Cancelled once the task has ended.
     ended: CancellationToken,
-    /// An owner that is aborted takes it along.
+    /// Aborts the task if the owner is aborted.
     _task: AbortOnDropHandle<()>,
 }
 
 /// All locks, at one moment.
 struct Look {
-    /// Lanes of the server.
     lanes: Vec<Lane>,
+    /// Number of workers of the server.
     workers: i64,
     /// Lanes that have an owner.
     owned: Vec<i64>,
 }
 
 impl Owner {
-    pub(super) fn new(app: Arc<App>, server: usize, batch_orders_max: usize) -> Self {
+    /// `kept` is shared by all owners of the process.
+    pub(super) fn new(
+        app: Arc<App>,
+        server: usize,
+        batch_orders_max: usize,
+        kept: Arc<AtomicUsize>,
+    ) -> Self {
         let (owned, ended) = (BTreeMap::new(), Arc::default());
-        Self { app, server, batch_orders_max, owned, ended, answered_at: Instant::now() }
+        Self { app, server, batch_orders_max, owned, kept, ended, answered_at: Instant::now() }
     }
 
-    /// Owns lanes until the service stops and their tasks have written what is in their logs.
+    /// Owns lanes until the service stops and the lanes' tasks have written their logs.
     pub(super) async fn run(mut self) {
         let stop = self.app.shutdown.stop_token().clone();
         let mut throttle = LogThrottle::default();
@@ -106,8 +114,8 @@ impl Owner {
         }
     }
 
-    /// Owns lanes by one session, until that is lost, Redis is silent, or the service has stopped.
-    async fn own(&mut self) -> Result<(), PassError> {
+    /// Owns lanes through one session, until the session is lost, Redis is silent, or the service has stopped.
+    async fn own(&mut self) -> Result<(), JobError> {
         let Stores { pool, fleet, .. } = &self.app.stores;
         fleet.at(self.server).check().await?;
         self.answered_at = Instant::now();
@@ -126,8 +134,8 @@ impl Owner {
         Ok(session.close().await?)
     }
 
-    /// Fails once Redis has been silent for too long. Waits for an answer no longer than the session may be idle.
-    async fn hear_redis(&mut self) -> Result<(), PassError> {
+    /// Fails once Redis has been silent for too long. Never waits so long that the session would be idle.
+    async fn hear_redis(&mut self) -> Result<(), JobError> {
         let redis = self.app.stores.fleet.at(self.server);
         let asked = timeout(limits::OWNER_PERIOD, redis.check()).await;
         match asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
@@ -140,41 +148,54 @@ impl Owner {
         Ok(())
     }
 
-    /// Frees lanes that have been let go, lets go of a surplus, and takes free lanes.
+    /// Frees lanes that have been given up, gives up a surplus, and takes free lanes.
     async fn share(&mut self, session: &mut LockSession) -> sqlx::Result<()> {
-        for (lane, _) in self.owned.extract_if(.., |_, owned| owned.ended.is_cancelled()) {
+        for (lane, owned) in self.owned.extract_if(.., |_, owned| owned.ended.is_cancelled()) {
+            owned.let_go(&self.kept);
             session.unlock((LOCKS, lane.get())).await?;
         }
-        let mut look = look(session, self.workers()).await?;
-        look.lanes.retain(|lane| self.app.stores.fleet.number(*lane) == self.server);
+        let look = look(session, self.workers()).await?;
         let part = look.part();
-        for owned in self.owned.values().skip(part) {
+        let surplus = |kept| (kept > part).then(|| kept - 1);
+        for owned in self.owned.values().filter(|owned| !owned.let_go.is_cancelled()) {
+            if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, surplus).is_err() {
+                break;
+            }
             owned.let_go.cancel();
         }
         if self.app.shutdown.stop_token().is_cancelled() {
             return Ok(());
         }
-        for lane in look.free() {
-            if self.owned.len() < part && session.try_lock((LOCKS, lane.get())).await? {
-                self.start(lane);
+        let fleet = &self.app.stores.fleet;
+        let here: Vec<Lane> =
+            look.free().filter(|lane| fleet.number(*lane) == self.server).collect();
+        for lane in here {
+            let place = |kept| (kept < part).then_some(kept + 1);
+            if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).is_err() {
+                break;
             }
+            let locked = session.try_lock((LOCKS, lane.get())).await;
+            match locked {
+                Ok(true) => self.start(lane),
+                _ => drop(self.kept.fetch_sub(1, Ordering::Relaxed)),
+            }
+            locked?;
         }
         Ok(())
     }
 
-    /// Second key of the lock that the workers of the server share.
+    /// Second key of the lock that the server's workers share.
     fn workers(&self) -> i32 {
         WORKERS + i32::try_from(self.server).unwrap_or_default()
     }
 
-    /// Starts the task of a lane.
     fn start(&mut self, lane: Lane) {
         let let_go = self.app.shutdown.stop_token().child_token();
         let ended = CancellationToken::new();
         let worker = LaneWorker::new(self.app.clone(), lane, self.batch_orders_max);
         let (told, at_end, notify) = (let_go.clone(), ended.clone(), self.ended.clone());
         let task = self.app.shutdown.spawn(async move {
-            // Also if the task panics.
+            // Even if the task panics.
             let _at_end = at_end.drop_guard();
             worker.run(&told).await;
             notify.notify_one();
@@ -182,16 +203,26 @@ impl Owner {
         self.owned.insert(lane, Owned { let_go, ended, _task: AbortOnDropHandle::new(task) });
     }
 
-    /// Lets go of all lanes, whose locks are gone, and waits for the end of their tasks.
+    /// Gives up all lanes, whose locks are gone, and waits for the end of their tasks.
     async fn give_up(&mut self) {
-        self.owned.values().for_each(|owned| owned.let_go.cancel());
+        self.owned.values().for_each(|owned| owned.let_go(&self.kept));
         while let Some((_, owned)) = self.owned.pop_first() {
             owned.ended.cancelled().await;
         }
     }
 }
 
-/// Takes the lock that all workers share.
+impl Owned {
+    /// Gives up the lane, once.
+    fn let_go(&self, kept: &AtomicUsize) {
+        if !self.let_go.is_cancelled() {
+            self.let_go.cancel();
+            kept.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes the lock that the server's workers share.
 async fn be_counted(session: &mut LockSession, workers: i32) -> sqlx::Result<()> {
     let lock = sqlx::query!("SELECT pg_advisory_lock_shared($1, $2)", LOCKS, workers);
     session.ask(async |connection| lock.fetch_one(connection).await.map(drop)).await
@@ -214,7 +245,7 @@ async fn look(session: &mut LockSession, workers: i32) -> sqlx::Result<Look> {
 }
 
 impl Look {
-    /// Lanes that each worker may own.
+    /// Number of lanes that each worker may own.
     fn part(&self) -> usize {
         let workers = usize::try_from(self.workers.max(1)).unwrap_or_default();
         self.lanes.len().div_ceil(workers)

@@ -1,31 +1,31 @@
-//! The write pass: entries become rows, and are acknowledged after that.
+//! The write job: writes entries, and then acknowledges them.
 //!
 //! # Model
 //!
-//! An entry is *unread*, then *pending* from the moment Redis hands it out, and gone from the group once it is
-//! acknowledged. A pass takes a batch, tries the lock of each buyer, writes the claims whose lock it holds in one
-//! transaction, and acknowledges the entries that are finished by that.
+//! An entry is *unread*, then *pending* once Redis has handed it out, and leaves the group when it is acknowledged. A
+//! run takes a batch, tries the lock of each buyer, writes the claims whose lock it holds in one transaction, and
+//! acknowledges the entries that this finishes.
 //!
 //! # Authority
 //!
-//! Postgres decides: primary key, unique index, `sold + n <= total`. The buyers' locks spare a batch the wait for the
-//! rows of another one, or of a regular claim; without them the result would be the same.
+//! Postgres decides, by primary key, unique index and `sold + n <= total`. The buyers' locks only save a batch from
+//! waiting for the rows of another batch or of a regular claim. Without them the result would be the same.
 //!
 //! # What each failure does
 //!
-//! * Worker killed before the commit: nothing was written; the next owner of the lane reads the pending entries.
-//! * Worker killed between commit and acknowledgement: the next owner finds that they are rows, and acknowledges them.
-//! * Lock held elsewhere: the claim waits, and is tried again after a pause. Its entry stays pending.
-//! * Row of a sale locked by another session: the claims on the sale wait in the same way, and those on other sales
-//!   become rows in the same pass.
-//! * Entry that can't become a row (no sale, no unit left, the place of another order): a dead letter, in the transaction
-//!   that writes the others.
-//! * Entry that Postgres refuses: the batch is written coupon by coupon, and then halved until the culprit stands alone,
-//!   which becomes a dead letter. The other entries become rows in the same pass.
-//! * Postgres went back in time: it lacks the order that was acknowledged last, and nothing is written before an operator
+//! * The worker dies before the commit: nothing was written. The lane's next owner reads the pending entries.
+//! * The worker dies between commit and acknowledgement: the next owner finds the rows, and acknowledges the entries.
+//! * A lock is held elsewhere: the claim is retried after a pause. Its entry stays pending.
+//! * Another session holds the lock of a sale's row: claims on that sale wait in the same way, and the run writes those
+//!   on other sales.
+//! * A claim can't become a row (no sale, no unit left, the buyer's place taken): it becomes a dead letter, in the
+//!   transaction that writes the others.
+//! * Postgres refuses a claim: the run writes the batch coupon by coupon, and then in halves, until it has found the
+//!   faulty claim, which becomes a dead letter. The same run writes the others.
+//! * Postgres went back in time: it lacks the order that was acknowledged last. Nothing is written until an operator
 //!   has decided.
-//! * Postgres or Redis away: the pass fails as a whole and is repeated. The number of deliveries says nothing about
-//!   an entry, so deliveries are never counted.
+//! * Postgres or Redis is away: the run fails as a whole, and is repeated. How often an entry was delivered says
+//!   nothing about the entry, so deliveries are never counted.
 //!
 //! # What is not promised
 //!
@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::open_entries::Batch;
 use super::state::{State, extract};
-use super::{LaneWorker, PassError};
+use super::{JobError, LaneWorker};
 use crate::base::limits;
 use crate::claim::trace::TracedBatch;
 use crate::coupon::stock;
@@ -51,42 +51,38 @@ use crate::order::write::Origin;
 use crate::store::ids::{CouponId, OrderId};
 use crate::store::postgres;
 
-/// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
+/// Result of one run, in positions of entries: a position is a claim, or a part of an entry that can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteReport {
-    /// Positions looked at.
+    /// Positions in the batch.
     pub positions: usize,
-    /// New rows.
     pub inserted: usize,
     /// Positions that were rows or dead letters already.
     pub repeated: usize,
-    /// New dead letters.
     pub dead_letters: usize,
-    /// Claims left over, because their lock is held elsewhere.
+    /// Claims left for later, because their buyer's lock or their sale's row is held elsewhere.
     pub contended: usize,
 }
 
-/// State of a batch.
 #[derive(Default)]
 struct Progress {
-    /// Epoch of the lane in which its entries were read.
+    /// Epoch of the lane in which the entries were read.
     epoch: i64,
     report: WriteReport,
     /// Positions that are neither finished nor contended.
     left: Batch,
-    /// Entries of positions that are rows or dead letters now, an entry once for each position.
+    /// Entries of positions that are rows or dead letters now, once for each position.
     finished: Vec<EntryId>,
-    /// Sales whose rows turned out to be locked: none of their claims is written.
+    /// Sales whose rows turned out to be locked. None of their claims is written.
     locked: BTreeSet<CouponId>,
-    /// A claim that became a row.
+    /// The last claim that became a row: the lane notes it as acknowledged last.
     last: Option<LoggedClaim>,
-    /// Locks of the buyers.
     guard: Option<BatchGuard>,
-    /// The batch, once it is written, for claims that are followed.
+    /// Times of the written batch, and its new orders, for traces of claims.
     written: Option<(TracedBatch, Vec<(OrderId, EntryId)>)>,
 }
 
-/// The next parts to try after Postgres has refused these claims together: coupon by coupon, or the halves.
+/// The parts to try after Postgres has refused these claims together: coupon by coupon, or two halves.
 fn taken_apart(claims: &[LoggedClaim]) -> Vec<Vec<LoggedClaim>> {
     let by_coupon = by_coupon(claims);
     if by_coupon.len() > 1 {
@@ -96,7 +92,6 @@ fn taken_apart(claims: &[LoggedClaim]) -> Vec<Vec<LoggedClaim>> {
     [second, first].map(<[_]>::to_vec).into()
 }
 
-/// The claims on each coupon.
 fn by_coupon(claims: &[LoggedClaim]) -> BTreeMap<CouponId, Vec<LoggedClaim>> {
     let mut by_coupon: BTreeMap<CouponId, Vec<LoggedClaim>> = BTreeMap::new();
     for claim in claims {
@@ -106,13 +101,13 @@ fn by_coupon(claims: &[LoggedClaim]) -> BTreeMap<CouponId, Vec<LoggedClaim>> {
 }
 
 impl LaneWorker {
-    /// Reads a batch and writes it. For callers that run one pass at a time.
+    /// Reads a batch and writes it. For callers with one run at a time.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. Entries of which every position had been written are acknowledged, or will be
-    /// found to be rows; the rest is still pending.
-    pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
+    /// When a store doesn't answer. Entries whose positions have all been written are acknowledged, or will be
+    /// recognised as rows; the others stay pending.
+    pub async fn write_job(&mut self) -> Result<WriteReport, JobError> {
         self.learn_epoch();
         let written = async {
             match self.next_batch(Duration::ZERO).await? {
@@ -123,9 +118,9 @@ impl LaneWorker {
         written.await.inspect_err(|error| self.begin_anew(error))
     }
 
-    /// The next claims to write, and whether they are as many as a batch may have. Those that were left over come first;
-    /// then those of pending entries, if there may be any; then new ones. Where there are none, waits for so long.
-    pub(super) async fn next_batch(&self, patience: Duration) -> Result<(Batch, bool), PassError> {
+    /// The next claims to write, and whether they fill a batch: first claims left from earlier batches, then those of
+    /// pending entries, then new ones. Waits up to `patience` if there are none.
+    pub(super) async fn next_batch(&self, patience: Duration) -> Result<(Batch, bool), JobError> {
         self.state().retry_contended();
         while self.read_more(patience).await? {}
         let mut state = self.state();
@@ -135,21 +130,21 @@ impl LaneWorker {
         Ok((batch, is_full))
     }
 
-    /// Learns the epoch of the lane. Only while no pass is under way.
+    /// Learns the epoch of the lane. Only while no run is under way.
     pub(super) fn learn_epoch(&self) -> i64 {
         let epoch = self.app.lanes.epoch(self.log.lane());
         self.state().learn_epoch(epoch);
         epoch
     }
 
-    /// The lane has another epoch: it is looked up before the log is read anew.
-    async fn stale(&self) -> PassError {
+    /// The lane has another epoch: learns it before the log is read again.
+    async fn stale(&self) -> JobError {
         self.app.lanes.refresh().await.ok();
-        PassError::Stale
+        JobError::Stale
     }
 
-    /// Reads entries for the next batch. False if that is full, or there are no more of them.
-    async fn read_more(&self, patience: Duration) -> Result<bool, PassError> {
+    /// Reads entries for the next batch. False if the batch is full, or there are no more entries.
+    async fn read_more(&self, patience: Duration) -> Result<bool, JobError> {
         let (count, from, patience) = {
             let state = self.state();
             let State { open, batch_orders, pending_from, .. } = &*state;
@@ -167,8 +162,8 @@ impl LaneWorker {
             Some(from) => self.log.read_pending(count, from).await?,
             None => self.log.read_new(count, patience).await?,
         };
-        // A recovery raises the epoch in Postgres, and looks at what Redis has only after Redis has it, too. Until then Redis
-        // may lose entries that no look has seen.
+        // A recovery raises the epoch in Postgres, then in Redis, and reads the log only after that. What was read in
+        // between mustn't be written: Redis could lose it without the recovery having seen it.
         if !read.is_empty() && epoch != Some(self.state().epoch) {
             return Err(self.stale().await);
         }
@@ -185,8 +180,8 @@ impl LaneWorker {
         Ok(goes_on)
     }
 
-    /// Writes a batch, acknowledges what is finished, and keeps what is left for the next batch, also after a failure.
-    pub(super) async fn write(&self, batch: Batch) -> Result<WriteReport, PassError> {
+    /// Writes a batch, acknowledges what is finished, and keeps the rest for the next batch, even after a failure.
+    pub(super) async fn write(&self, batch: Batch) -> Result<WriteReport, JobError> {
         let epoch = self.state().epoch;
         let report = WriteReport { positions: batch.len(), ..WriteReport::default() };
         let mut progress = Progress { epoch, report, left: batch, ..Progress::default() };
@@ -223,7 +218,7 @@ impl LaneWorker {
         Ok(progress.report)
     }
 
-    async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), PassError> {
+    async fn write_what_is_left(&self, progress: &mut Progress) -> Result<(), JobError> {
         let taken_at = Instant::now();
         progress.report.contended = self.state().leave_locked(&mut progress.left.claims);
         let guard = self.lock_buyers(&progress.left.claims).await?;
@@ -248,7 +243,7 @@ impl LaneWorker {
             self.tell_waiters(&ours);
         }
         written?;
-        // A mixed batch, which is rare, doesn't tell which of its rows are new.
+        // A batch with repeats or dead letters, which is rare, doesn't tell which rows are new.
         let new = if progress.report.inserted >= ours.len() { &ours[..] } else { &[] };
         self.time_rows(new);
         let batch = TracedBatch {
@@ -264,21 +259,22 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// The lock at each position is that of the claim there. In memory only: they spare work, and decide nothing.
-    async fn lock_buyers(&self, claims: &[LoggedClaim]) -> Result<BatchGuard, PassError> {
+    /// Tries each buyer's lock once; positions in the guard are those in `claims`. The locks are volatile: they save
+    /// work, and decide nothing.
+    async fn lock_buyers(&self, claims: &[LoggedClaim]) -> Result<BatchGuard, JobError> {
         let (keys, lane) = (&self.app.stores.keys, self.log.lane());
         let names = claims.iter().map(|claim| keys.order_lock_name(lane, claim.user_id));
         Ok(self.app.locks.of(lane).batch(names.collect::<Names>()).volatile().try_acquire().await?)
     }
 
-    /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
-    /// are dead letters. After a failure, the claims that weren't tried are left.
+    /// Writes claims, and notes those that are finished. Splits claims that Postgres refuses until the faulty ones are
+    /// dead letters. After a failure, claims that weren't tried stay in `progress.left`.
     async fn write_splitting(
         &self,
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
         progress: &mut Progress,
-    ) -> Result<(), PassError> {
+    ) -> Result<(), JobError> {
         let mut parts = self.parts(claims);
         while let Some(part) = parts.pop() {
             if part.is_empty() {
@@ -296,13 +292,13 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Writes claims together. Returns the parts to try where that can't be.
+    /// Writes claims together. If that fails, returns the parts to try.
     async fn write_part(
         &self,
         part: &[LoggedClaim],
         locks_lost: &CancellationToken,
         progress: &mut Progress,
-    ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
+    ) -> Result<Vec<Vec<LoggedClaim>>, JobError> {
         let lane = self.log.lane();
         let origin = Origin::Lane(self.state().last);
         match self.app.orders.write((lane, progress.epoch), origin, part, locks_lost).await {
@@ -314,12 +310,12 @@ impl LaneWorker {
                 let letter = |claim| DeadLetter::of_claim(lane, claim, Reason::Invalid, &detail);
                 self.put_aside(part.iter().map(letter).collect(), progress).await?;
             }
-            Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
+            Err(NotWritten::LocksLost) => return Err(JobError::LocksLost),
             Err(NotWritten::Stale) => return Err(self.stale().await),
             Err(NotWritten::LastMissing(order)) => {
-                // The next look closes all lanes until an operator decides.
+                // The next check closes all lanes until an operator decides.
                 self.app.lanes.suspect_all();
-                return Err(PassError::OrderMissing(order));
+                return Err(JobError::OrderMissing(order));
             }
             Err(NotWritten::Postgres(error)) if postgres::is_lock_timeout(&error) => {
                 return self.find_locked(part, error, progress).await;
@@ -329,14 +325,14 @@ impl LaneWorker {
         Ok(Vec::new())
     }
 
-    /// A statement has waited for a lock in vain. As for any culprit, the sales are tried one by one; the claims on one
-    /// whose row another session keeps locked wait.
+    /// A statement timed out waiting for a lock. Tries the sales one by one; claims on a sale whose row another session
+    /// holds locked have to wait.
     async fn find_locked(
         &self,
         part: &[LoggedClaim],
         error: sqlx::Error,
         progress: &mut Progress,
-    ) -> Result<Vec<Vec<LoggedClaim>>, PassError> {
+    ) -> Result<Vec<Vec<LoggedClaim>>, JobError> {
         let by_coupon = by_coupon(part);
         if by_coupon.len() > 1 {
             return Ok(by_coupon.into_values().collect());
@@ -352,7 +348,7 @@ impl LaneWorker {
         Ok(Vec::new())
     }
 
-    /// The claims on sales that were locked a moment ago, and first of all the others together.
+    /// Parts to write, the last one first: all claims together, and each recently locked sale by itself.
     fn parts(&self, claims: &[LoggedClaim]) -> Vec<Vec<LoggedClaim>> {
         let mut others = claims.to_vec();
         let locked = extract(&mut others, &self.state().locked);
@@ -391,7 +387,7 @@ impl LaneWorker {
         &self,
         letters: Vec<DeadLetter>,
         progress: &mut Progress,
-    ) -> Result<(), PassError> {
+    ) -> Result<(), JobError> {
         for part in letters.chunks(limits::DEAD_LETTERS_AT_A_TIME) {
             let new = dead_letter::insert_all(&self.app.stores.pool, part).await?;
             progress.report.dead_letters += new;
@@ -402,17 +398,17 @@ impl LaneWorker {
                 tracing::error!(%lane, claims = new, first = %first.entry(), reason = %first.reason(), detail = first.detail(), "claims in the order log can't become orders; they are dead letters now");
             }
         }
-        // All or none of them: a part that failed is put aside again, and its letters are found to be there.
+        // Only now: if a part fails, all are tried again, and existing letters count as repeats.
         progress.finished.extend(letters.iter().map(DeadLetter::entry));
         Ok(())
     }
 
-    /// Tells the requests of this process that wait for one of these orders.
+    /// Wakes the requests of this process that wait for one of these orders.
     fn tell_waiters(&self, written: &[LoggedClaim]) {
         self.app.order_waiters.written(written.iter().map(|claim| claim.order_id));
     }
 
-    /// Records the time from these claims to their rows. Claims of one millisecond are counted together.
+    /// Records the time from claim to row. Claims of the same millisecond are recorded together.
     fn time_rows(&self, written: &[LoggedClaim]) {
         let now = self.app.clock.now();
         let called_at = |claim: &LoggedClaim| claim.place.entry.time();

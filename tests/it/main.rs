@@ -1,15 +1,15 @@
 //! The integration tests: real servers, real HTTP, real processes.
 //!
 //! Each test has a database and a key prefix of its own on one private Redis and one private Postgres. At its end
-//! the law of conservation is checked (`support::TestApp`). No test sleeps to let something happen: a test calls passes
+//! the law of conservation is checked (`support::TestApp`). No test sleeps to let something happen: a test calls jobs
 //! directly, and waits with a bound for what a process does.
 //!
-//! The rooms follow those of `src`, in the order in which they are best read.
+//! The modules follow those of `src`, in the order in which they are best read.
 
 // Claims over HTTP and by the script.
 mod claim;
 
-// The worker: entries become rows, passes do the rest.
+// The worker: entries become rows, jobs do the rest.
 mod worker;
 
 // Orders, from the row to the end of their life.

@@ -1,5 +1,5 @@
-//! Each alert of `deploy/prometheus` has its section in docs/alarms.md, in the same order, and a test; alerts and dashboard
-//! speak of metrics that docs/metrics.md explains.
+//! Each alert of `deploy/prometheus` has its row in the table of alarms of docs/operate.md, in the same order, and a test;
+//! alerts and dashboard speak of metrics that docs/metrics.md explains.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use super::source::{assert_complaints, no_complaints, read};
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yml";
 const DASHBOARD: &str = "deploy/grafana/flash-sale.json";
-const ALARMS: &str = "docs/alarms.md";
+const RUNBOOKS: &str = "docs/operate.md";
 const METRICS: &str = "docs/metrics.md";
 
 #[test]
-fn each_alert_has_its_section_and_its_test() {
+fn each_alert_has_its_row_and_its_test() {
     let alerts = read(ALERTS).text;
     assert!(after(&alerts, "- alert: ").len() > 10, "few alerts were found in {ALERTS}");
-    no_complaints(sections(&alerts, &read(ALARMS).text, &read(TESTS).text));
+    no_complaints(rows(&alerts, &read(RUNBOOKS).text, &read(TESTS).text));
 }
 
 #[test]
@@ -32,26 +32,43 @@ fn alerts_and_dashboard_speak_of_known_metrics() {
 
 #[test]
 fn the_checker_sees_what_is_missing() {
-    let alerts = "- alert: Low\n  runbook: docs/alarms.md#low\n- alert: High\n  runbook: docs/alarms.md#hihg\n";
-    let alarms = "## High\n\ntext\n\n## Gone\n";
-    assert_complaints(
-        &sections(alerts, alarms, "alertname: High\n"),
-        &["sections", "#hihg", "Low"],
-    );
+    let alerts = "- alert: Low\n  labels: {severity: page}\n  runbook: docs/operate.md#low\n\
+        - alert: High\n  labels: {severity: ticket}\n  runbook: docs/operate.md#hihg\n";
+    let low = "| <a id=\"low\"></a>Low (page) | means | do |\n";
+    let high = "| <a id=\"high\"></a>High (ticket) | means | do |\n";
+    let found = rows(alerts, &format!("{high}{low}"), "alertname: High\n");
+    assert_complaints(&found, &["its rows", "#hihg", "Low"]);
+    for (from, to) in [("(page)", "(ticket)"), ("id=\"low", "id=\"loww"), (" | do", "")] {
+        let found = rows(alerts, &format!("{low}{high}").replace(from, to), "");
+        assert!(found[0].starts_with("docs/operate.md"), "{found:?}");
+    }
     let explained = metrics("| `flash_sale_claims_total{outcome}` | claims |");
     let query = "rate(flash_sale_claims_total[1m]) / flash_sale_clams_total";
     assert_complaints(&unknown("a file", query, &explained), &["flash_sale_clams_total"]);
 }
 
-fn sections(alerts: &str, alarms: &str, tests: &str) -> Vec<String> {
+/// Of the rows `anchor, name and severity | meaning | remedy`.
+fn rows(alerts: &str, page: &str, tests: &str) -> Vec<String> {
     let names = after(alerts, "- alert: ");
     let mut complaints = Vec::new();
-    if after(alarms, "## ") != names {
-        complaints
-            .push(format!("{ALARMS}: its sections are not the alerts of {ALERTS}, in their order"));
+    let severities = after(alerts, "labels: {severity: ");
+    let expected = names.iter().zip(severities).map(|(name, severity)| {
+        let severity = severity.trim_end_matches('}');
+        format!("{}\"></a>{name} ({severity})", name.to_lowercase())
+    });
+    let rows: Vec<Vec<&str>> = after(page, "| <a id=\"")
+        .into_iter()
+        .map(|row| row.trim_end_matches(" |").split(" | ").collect())
+        .collect();
+    if !rows.iter().map(|cells| cells[0]).eq(expected) {
+        complaints.push(format!(
+            "{RUNBOOKS}: its rows of alarms are not the alerts of {ALERTS}, in their order"
+        ));
     }
+    let incomplete = rows.iter().filter(|cells| cells.len() != 3);
+    complaints.extend(incomplete.map(|cells| format!("{RUNBOOKS}: no three cells: {}", cells[0])));
     for (name, runbook) in names.iter().zip(after(alerts, "runbook: ")) {
-        if runbook != format!("{ALARMS}#{}", name.to_lowercase()) {
+        if runbook != format!("{RUNBOOKS}#{}", name.to_lowercase()) {
             complaints.push(format!("{ALERTS}: the runbook of {name} is {runbook}"));
         }
     }

@@ -149,6 +149,24 @@ fn stale_functions(file: &File, is_there: impl Fn(&str) -> bool) -> Vec<String> 
     stale.map(|(span, _)| format!("{}: there is no function `{span}`", file.path)).collect()
 }
 
+/// What is to be read in one evening can be.
+#[test]
+fn an_evening_is_long_enough_for_its_files() {
+    let text = read("docs/evening.md").text;
+    let rows = text.lines().filter(|row| row.starts_with("| ") && row.contains(" | `"));
+    let files: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let lines_of = |path: &&str| {
+        let text = read(path).text;
+        text.split("#[cfg(test)]").next().map_or(0, |text| text.lines().count())
+    };
+    let lines: usize = files.iter().map(lines_of).sum();
+    assert!(
+        (12..=20).contains(&files.len()) && lines <= 3_000,
+        "{} files, {lines} lines",
+        files.len()
+    );
+}
+
 /// A translated heading ends with the English one: `## 许可证 <!-- Licence -->`.
 #[test]
 fn translations_have_the_headings_of_their_originals() {

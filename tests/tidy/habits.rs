@@ -126,7 +126,7 @@ fn headless(file: &File) -> Option<String> {
         .then(|| format!("{path}:1: begin with `{begins}` and what the file is for"))
 }
 
-/// Largest number of files in one folder, its map included; more are rooms.
+/// Largest number of files in one folder, its map included; more are folders.
 const FOLDER_FILES_MAX: usize = 15;
 
 #[test]
@@ -137,7 +137,7 @@ fn no_folder_is_crowded() {
         *counts.entry(folder).or_insert(0) += 1;
     }
     counts.retain(|_, count| *count > FOLDER_FILES_MAX);
-    assert!(counts.is_empty(), "{FOLDER_FILES_MAX} files are the limit; make rooms: {counts:?}");
+    assert!(counts.is_empty(), "{FOLDER_FILES_MAX} files are the limit; make folders: {counts:?}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_room_uses_only_rooms_declared_below_it() {
     let mut files = rust(&["src/", "crates/"]);
     files.retain(|file| file.path.starts_with("src/") || file.path.contains("/src/"));
     let maps = maps(&files);
-    assert!(maps.len() > 15, "{maps:?}: src and the crates consist of rooms");
+    assert!(maps.len() > 15, "{maps:?}: src and the crates consist of modules");
     let mut complaints = Vec::new();
     for map in maps {
         let declared = modules(&Rust::new(&map, &super::source::read(&map).text).code);
@@ -73,7 +73,7 @@ fn a_room_uses_only_rooms_declared_below_it() {
     no_complaints(complaints);
 }
 
-/// Uses of modules that the map of `folder` declares above the room of the file.
+/// Uses of modules that the map of `folder` declares above the module of the file.
 fn uses_above(file: &Rust, folder: &str, declared: &[String]) -> Vec<String> {
     let below = file.path[folder.len()..].trim_end_matches(".rs");
     let own = below.split('/').next().unwrap_or(below);

@@ -88,7 +88,7 @@ fn table_owners(migrations: &[File], files: &[Rust]) -> Vec<String> {
         owners.len() > 1 || owners.is_empty() && !by_triggers.contains(*table)
     });
     let complaint =
-        |(table, owners)| format!("table {table}: one room has to write it; {owners:?} do");
+        |(table, owners)| format!("table {table}: one module has to write it; {owners:?} do");
     shared.map(complaint).collect()
 }
 
@@ -108,10 +108,10 @@ pub fn tables(migrations: &[File]) -> BTreeSet<&str> {
     tables
 }
 
-/// The room of a file, which owns tables as a whole: `src/order/` for `src/order/moves/mod.rs`.
+/// The module of a file, which owns tables as a whole: `src/order/` for `src/order/moves/mod.rs`.
 fn owner(path: &str) -> &str {
     let below = path.strip_prefix("src/").and_then(|below| below.split_once('/'));
-    below.map_or(path, |(room, _)| &path[.."src/".len() + room.len() + 1])
+    below.map_or(path, |(module, _)| &path[.."src/".len() + module.len() + 1])
 }
 
 fn written_tables(sql: &str) -> impl Iterator<Item = &str> {
@@ -140,7 +140,7 @@ fn the_checker_sees_who_writes_a_table() {
     let files = [Rust::new("src/one.rs", one), Rust::new("src/two.rs", two)];
     assert_complaints(
         &table_owners(&migration, &files),
-        &["table a: one room has to write it; {\"src/one.rs\", \"src/two.rs\"}", "table c:"],
+        &["table a: one module has to write it; {\"src/one.rs\", \"src/two.rs\"}", "table c:"],
     );
     let files = ["src/a/mod.rs", "src/a/b/c.rs", "src/d/a.rs"];
     assert_eq!(files.map(owner), ["src/a/", "src/a/", "src/d/"]);

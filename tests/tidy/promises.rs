@@ -1,4 +1,4 @@
-//! The table of promises in CONTRIBUTING.md names tests, faults and planted bugs that exist, and all planted bugs; and
+//! The table of promises in docs/guarantees.md names tests, faults and planted bugs that exist, and all planted bugs; and
 //! each of their patches applies. `scripts/planted` finds out whether the named tests notice them.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::source::{assert_complaints, exists, files_of, no_complaints, read};
 
-const DOCUMENT: &str = "CONTRIBUTING.md";
+const DOCUMENT: &str = "docs/guarantees.md";
 const SECTION: &str = "## What holds each promise";
 /// Where the faults of the explorer are explained.
 const FAULTS: &str = "docs/explorer.md";

@@ -21,7 +21,7 @@ pub struct BenchArguments {
 
 const AFTER_HELP: &str = "\
 Starts the services that it measures, with private servers in a temporary folder (TMPDIR), and removes all of it at the \
-end. docs/bench.md says how to read the figures.\n\n\
+end. docs/performance.md says how to read the figures.\n\n\
 Exit codes: 0 done; 1 failed; 2 the command line is wrong; 3 a program is missing on this machine; 4 the figures may not \
 be believed.";
 

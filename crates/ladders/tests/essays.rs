@@ -145,7 +145,7 @@ fn exercises(course: &str) -> Vec<Vec<String>> {
 #[test]
 fn the_course_says_what_its_exercises_do() {
     let script = read(&root().join("scripts/course"));
-    for course in ["docs/course.md", "docs/course.zh.md"] {
+    for course in ["docs/tutorial.md", "docs/tutorial.zh.md"] {
         let exercises = exercises(course);
         assert_eq!(exercises.len(), 10, "{course}");
         for (place, row) in exercises.iter().enumerate() {

@@ -13,7 +13,6 @@ pub fn second_of(epoch: u8) -> u8 {
     epoch / EPOCHS
 }
 
-/// The second of an id.
 pub fn second_in(id: u8) -> u8 {
     id / (EPOCHS * IDS)
 }

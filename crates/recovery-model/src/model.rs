@@ -39,7 +39,7 @@ pub fn actions(rules: &Settings) -> Vec<Action> {
         ("read", true, worker::read),
         ("commit", true, worker::commit),
         ("acknowledge", true, worker::acknowledge),
-        ("give back", true, worker::give_back),
+        ("release", true, worker::release),
         ("close return", true, worker::close_return),
         ("admit", true, people::admit),
         ("write retried", true, people::write_retried),

@@ -72,7 +72,7 @@ Guard {
     /// Rule 15: the opening compares the epoch, in Postgres and in Redis.
     OpeningComparesEpoch,
     /// Rule 16: a unit comes back only from the order that was closed.
-    GiveBackComparesOrder,
+    ReleaseComparesOrder,
     /// Rule 17: rows are deleted only of sales that are archived and gone from Redis.
     DeletedWhenGone,
     /// Rule 19: a comparison that finds a difference closes the lane.
@@ -135,7 +135,6 @@ Fault {
 /// Size of a model, and the guards that it has.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Users.
     pub users: u8,
     /// Sales in the lane: 1 or 2.
     pub sales: usize,
@@ -149,7 +148,6 @@ pub struct Settings {
     pub decisions: u8,
     /// Faults in one run, at most.
     pub faults: u8,
-    /// Kinds of faults.
     pub kinds: Vec<Fault>,
     /// Receipts are dropped.
     pub drops: bool,

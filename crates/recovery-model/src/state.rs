@@ -8,7 +8,6 @@ pub const CLAIMS_MAX: usize = 4;
 /// A set of orders, or of sales: one bit for each.
 pub type Set = u8;
 
-/// The set of one.
 pub fn one(number: usize) -> Set {
     1 << number
 }

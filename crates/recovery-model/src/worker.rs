@@ -80,14 +80,14 @@ pub fn take_off(s: &mut State, batch: Set, epoch: u8) {
 }
 
 /// The script that returns a unit, or the place of an order that is no longer unpaid: units first.
-pub fn give_back(rules: &Settings, s: &mut State) -> Option<()> {
+pub fn release(rules: &Settings, s: &mut State) -> Option<()> {
     let is_unit = s.pg.returns != 0;
     let waiting = if is_unit { s.pg.returns } else { s.pg.places };
     only_if(s.pg.open && waiting != 0 && s.worker.returned.is_none())?;
     let order = waiting.trailing_zeros() as usize;
     let (epoch, number) = (s.pg.epoch, s.sale_of(order));
     only_if(api::is_open_for(rules, s, epoch))?;
-    let compares = rules.has(Guard::GiveBackComparesOrder);
+    let compares = rules.has(Guard::ReleaseComparesOrder);
     let held = if compares { one(order) } else { s.rivals(order) };
     let sale = &mut s.redis.sales[number];
     if is_unit && sale.load != 0 {

@@ -1,4 +1,4 @@
-//! A server for subscriptions in the memory of a test: no time passes on the way to it.
+//! A server for subscriptions, in a test's memory: it answers without delay.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::connection::Subscribe;
 use crate::tasks::Tasks;
 
-/// Notes subscriptions, confirms each at once, and publishes what a test says. Clones are the same server.
+/// Records subscriptions, confirms each at once, and publishes what a test says. Clones are the same server.
 #[derive(Clone, Default)]
 pub(crate) struct Broadcast {
     wires: Arc<Mutex<Vec<Wire>>>,
@@ -28,37 +28,36 @@ struct End {
     asked: Vec<String>,
     /// Bytes that the client hasn't read yet.
     said: Vec<u8>,
-    /// Confirmations that are held back.
+    /// Confirmations that are held back; `None` while they are sent at once.
     late: Option<Vec<u8>>,
     is_cut: bool,
     reader: Option<Waker>,
 }
 
 impl Broadcast {
-    /// The commands since the last call: `HELLO` for each new connection.
+    /// The commands since the last call. Each new connection begins with `HELLO`.
     pub(crate) fn asked(&self) -> Vec<String> {
         let wires = self.wires.lock().expect("no holder panics");
         wires.iter().flat_map(|wire| std::mem::take(&mut wire.end().asked)).collect()
     }
 
-    /// Sends a message in this channel.
     pub(crate) fn publish(&self, channel: &str) {
         self.last().end().say(&push("message", channel, "$1\r\n0\r\n"));
     }
 
-    /// Confirms nothing more until [`confirm`](Self::confirm).
+    /// Holds back confirmations until [`confirm`](Self::confirm).
     pub(crate) fn hold_back(&self) {
         self.last().end().late = Some(Vec::new());
     }
 
-    /// Sends the confirmations that were held back, and the next ones at once.
+    /// Sends the confirmations that were held back, and later ones at once.
     pub(crate) fn confirm(&self) {
         let wire = self.last();
         let late = wire.end().late.take().expect("some are held back");
         wire.end().say(&late);
     }
 
-    /// Ends the connection.
+    /// Ends the newest connection.
     pub(crate) fn cut(&self) {
         let wire = self.last();
         wire.end().is_cut = true;
@@ -117,7 +116,7 @@ impl End {
     }
 }
 
-/// A push of RESP3 about a channel.
+/// A RESP3 push about a channel.
 fn push(kind: &str, channel: &str, last: &str) -> Vec<u8> {
     let (of_kind, of_channel) = (kind.len(), channel.len());
     format!(">3\r\n${of_kind}\r\n{kind}\r\n${of_channel}\r\n{channel}\r\n{last}").into_bytes()
@@ -141,7 +140,7 @@ impl AsyncRead for Wire {
     }
 }
 
-/// A client writes whole commands.
+/// A client writes only whole commands.
 impl AsyncWrite for Wire {
     fn poll_write(
         self: Pin<&mut Self>,
@@ -150,7 +149,7 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         let text = std::str::from_utf8(bytes).expect("commands are text");
         for command in text.split('*').skip(1) {
-            // The number of words, and then the length of each before it.
+            // The number of words comes first, and the length of each word before it.
             let words: Vec<&str> = command.split("\r\n").skip(2).step_by(2).collect();
             self.end().take(words.join(" ").trim_end());
         }

@@ -1,4 +1,4 @@
-//! Connections of the caller's choice, behind one type.
+//! Any connection of the caller's, behind one type.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::time::timeout;
 
 /// Any connection that can be cloned and shared: `MultiplexedConnection`, `ConnectionManager`, or the program's own.
 ///
-/// A `MultiplexedConnection` that has ended stays ended, and so do the locks on it; `ConnectionManager` (a feature of
-/// `redis`) reconnects. The connection bounds the time of each command: leave its response time-out on.
+/// A `MultiplexedConnection` that has ended stays ended, and so do the locks on it. `ConnectionManager` (a feature of
+/// `redis`) reconnects. The connection's response time-out bounds each command, so leave it on.
 pub trait Connection: ConnectionLike + Clone + Send + Sync + 'static {}
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {}
 
-/// Opens the connection on which a client of the locks hears of their release.
+/// Opens the connection on which a client of the locks learns that they were released.
 pub trait Subscribe: Send + Sync + 'static {
-    /// Opens a connection of its own, of RESP3, that tells `heard` each message and its own end.
+    /// Opens a separate RESP3 connection that sends `heard` each message, and its own end.
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ pub trait Subscribe: Send + Sync + 'static {
     fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection>;
 }
 
-/// Speaks RESP3 whatever the client's URL says. Let the client's TCP settings have keepalive: a peer that vanished without
-/// a word is noticed by it.
+/// Uses RESP3 whatever the client's URL says. Enable keepalive in the client's TCP settings: it notices a peer that has
+/// silently gone.
 impl Subscribe for Client {
     fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection> {
         Box::pin(async move {
@@ -43,11 +43,10 @@ impl Subscribe for Client {
     }
 }
 
-/// The connection that carries the commands. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Server(Arc<dyn Ask>);
 
-/// [`Connection`] without its type. A command clones the connection, as the methods of `redis` want it.
+/// [`Connection`] without its type. Each command clones the connection, because the methods of `redis` need `&mut`.
 trait Ask: Send + Sync {
     fn ask<'a>(&'a self, command: &'a Cmd) -> RedisFuture<'a, Value>;
 
@@ -77,7 +76,7 @@ impl Server {
         Ok(redis::from_redis_value(self.0.ask(command).await?)?)
     }
 
-    /// Sends the commands together, so that one connection carries all of them.
+    /// Sends the commands together, so that one connection carries them all.
     #[cfg(feature = "redlock")]
     pub(crate) async fn query_all<T: FromRedisValue>(
         &self,
@@ -87,7 +86,7 @@ impl Server {
     }
 }
 
-/// The answer, or an error when there is none in time.
+/// Waits for the answer for at most `time`.
 pub(crate) async fn answer_within<T>(
     time: Duration,
     answer: impl Future<Output = RedisResult<T>>,
@@ -99,7 +98,7 @@ pub(crate) fn no_answer() -> RedisError {
     RedisError::from((ErrorKind::Io, "no answer in time"))
 }
 
-/// Error of a task that was ended by a runtime that is being shut down.
+/// Error of a task that ended because its runtime was shut down.
 pub(crate) fn interrupted() -> RedisError {
     RedisError::from((ErrorKind::Io, "interrupted"))
 }
@@ -113,12 +112,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A connection that is opened anew for each command.
+    /// Connects anew for each command.
     #[derive(Clone)]
     pub(crate) struct Dialled(pub(crate) Client);
 
     impl Dialled {
-        /// To a place without a server: every command fails.
+        /// Connects to a place without a server, so that every command fails.
         pub(crate) fn nowhere() -> Self {
             Self(Client::open("redis+unix:///nowhere/redis.sock").expect("a valid URL"))
         }
@@ -151,13 +150,13 @@ pub(crate) mod tests {
 
     type Answer = dyn Fn(&str) -> RedisResult<Value> + Send + Sync;
 
-    /// A server that answers each command as a function says, in no time, and notes the commands. Of a script the hash is
-    /// left out.
+    /// A server that answers each command at once, as a function says, and records the commands without the hashes of
+    /// scripts.
     #[derive(Clone)]
     pub(crate) struct Played {
         answer: Arc<Answer>,
         asked: Arc<Mutex<Vec<String>>>,
-        /// Beginning of the commands that are answered late, and how late that is.
+        /// Prefix of commands that are answered late, and the delay.
         slow: Option<(&'static str, Duration)>,
     }
 
@@ -168,12 +167,11 @@ pub(crate) mod tests {
             Self { answer: Arc::new(answer), asked: Arc::default(), slow: None }
         }
 
-        /// The same server, which takes so long to answer commands with this beginning.
+        /// The same server, with a delay for commands that begin like this.
         pub(crate) fn slow(self, beginning: &'static str, pause: Duration) -> Self {
             Self { slow: Some((beginning, pause)), ..self }
         }
 
-        /// The commands since the last call.
         pub(crate) fn asked(&self) -> Vec<String> {
             std::mem::take(&mut *self.asked.lock().expect("no holder panics"))
         }
@@ -224,7 +222,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The answer of a server that is away.
+    /// The error of a server that is down.
     pub(crate) fn away() -> RedisResult<Value> {
         Err(RedisError::from((ErrorKind::Io, "away")))
     }

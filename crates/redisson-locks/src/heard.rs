@@ -1,4 +1,4 @@
-//! Log lines of the code under a test, as the test hears them.
+//! Records the log lines of the code under test.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-/// Lines of this thread, until this is dropped.
+/// The lines of this thread, until it is dropped.
 pub(crate) struct Heard {
     lines: Lines,
     _listens: DefaultGuard,
@@ -20,14 +20,13 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 struct Line(String);
 
 impl Heard {
-    /// Listens from now on.
     pub(crate) fn from_now_on() -> Self {
         private_servers::testing::ask_each_time();
         let lines = Lines::default();
         Self { _listens: tracing::subscriber::set_default(lines.clone()), lines }
     }
 
-    /// Lines of this crate since the last call: `LEVEL message field=value ...`.
+    /// The lines of this crate since the last call: `LEVEL message field=value ...`.
     pub(crate) fn lines(&self) -> Vec<String> {
         std::mem::take(&mut *self.lines.0.lock().expect("no holder panics"))
     }

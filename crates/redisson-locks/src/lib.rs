@@ -5,22 +5,24 @@
 //!
 //! # Model
 //!
-//! A lock is a key that names its holder and expires after its *lease*. The creator of the key holds the lock; the lease
-//! is renewed at a third of its length, and every change is a script that acts only while the key still names that holder.
+//! A lock is a key that names its holder and expires after its *lease*. Whoever creates the key holds the lock. The
+//! holder renews the lease at a third of its length, and every change is a script that acts only if the key still names
+//! the holder.
 //!
 //! # Authority
 //!
-//! Redis decides which holder has a lock. The local, monotonic clock is trusted for one thing: the moment from which the
-//! holder can no longer be *sure*, counted from before the last renewal was sent. At that moment the guard's token is
-//! cancelled, whether Redis answers or not.
+//! Redis decides who holds a lock. The local monotonic clock is trusted for one thing: when the holder can no longer be
+//! *sure*, counted from before the last renewal was sent. At that moment the guard's token is cancelled, whether Redis
+//! answers or not.
 //!
 //! # Effect of each failure
 //!
 //! * The holder dies: the lease ends, and the next holder gets the lock.
-//! * The holder is paused past its lease: another holder may have the lock by then. The paused one is told when it runs
-//!   again, but a write that it had already sent can't be called back. A fencing token lets the resource refuse that write.
-//! * Redis is away: no lock is taken, and holders are told in time that they can't be sure.
-//! * Redis forgets (a restart without its data, a fail-over): two holders may have one lock.
+//! * The holder is paused past its lease: by then another holder may have the lock. The paused holder is told when it
+//!   runs again, but it can't take back a write that was already sent. With a fencing token, the resource can reject
+//!   that write.
+//! * Redis is down: no lock is taken, and holders are told in time that they can't be sure.
+//! * Redis loses data (a restart without its data, a fail-over): two holders may have one lock.
 
 // The map, in reading order: each module uses only modules below it.
 
@@ -35,7 +37,7 @@ mod reentrant;
 
 mod script;
 
-// A server for subscriptions, for tests.
+// A server for subscriptions, in a test's memory.
 #[cfg(test)]
 mod broadcast;
 
@@ -43,7 +45,7 @@ mod connection;
 
 mod tasks;
 
-// Log lines that tests hear.
+// Records log lines for tests.
 #[cfg(test)]
 mod heard;
 

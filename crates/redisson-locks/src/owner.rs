@@ -1,8 +1,8 @@
-//! The plain lock: a key that holds the random value of its owner. `SET NX PX` takes the lock; two scripts, which compare
-//! the value first, renew and release it.
+//! The plain lock: a key that holds its owner's random value. `SET NX PX` takes the lock. Two scripts renew and release
+//! it; both compare the value first.
 //!
-//! The plain lock can't be entered twice, sends no message when it is released, and is not seen by Redisson's RLock. Each
-//! server of `redlock` has one.
+//! The plain lock isn't re-entrant, sends no message when it is released, and is unknown to Redisson's RLock. `redlock`
+//! uses one on each server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::script::Script;
 use super::tasks::Tasks;
 use super::watchdog::{self, Watched};
 
-/// Times of plain locks. All clients of a lock may choose their own.
+/// Times of plain locks. Clients of a lock need not use the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Time for which a lock outlives a holder that died; renewed at a third of it. Default: 30 s.
+    /// Time for which a lock outlives a holder that died. It is renewed at a third of this. Default: 30 s.
     pub lease: Duration,
-    /// Pause between two tries at a lock that is held. Default: 20 ms.
+    /// Pause between two tries to take a lock that is held. Default: 20 ms.
     pub retry_pause: Duration,
 }
 
@@ -33,17 +33,16 @@ pub struct OwnerLocks {
     server: Server,
     scripts: Arc<Scripts>,
     settings: Settings,
-    /// Owner of the tries, watchdogs and releases.
+    /// Runs the tries, watchdogs and releases.
     tasks: Tasks,
 }
 
-/// Changes of a key on one server.
 pub(super) struct Scripts {
     renew: Script,
     release: Script,
 }
 
-/// A lock that is held until [`release`](Self::release) or the end of the guard.
+/// A lock that is held until [`release`](Self::release), or until the guard is dropped.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     locks: OwnerLocks,
@@ -67,7 +66,7 @@ impl Scripts {
         }
     }
 
-    /// True if the key is the owner's now.
+    /// True if the owner has taken the key.
     async fn acquire(
         &self,
         server: &Server,
@@ -79,7 +78,7 @@ impl Scripts {
         Ok(reply.is_some())
     }
 
-    /// True if the key is still the owner's.
+    /// True if the key was still the owner's.
     pub(super) async fn renew(
         &self,
         server: &Server,
@@ -91,7 +90,7 @@ impl Scripts {
         self.renew.run(server, &[key], &[owner, &lease_ms]).await
     }
 
-    /// True if the key was the owner's, and is gone now.
+    /// True if the key was the owner's; it is now deleted.
     pub(super) async fn release(
         &self,
         server: &Server,
@@ -102,7 +101,7 @@ impl Scripts {
     }
 }
 
-/// The command that takes a lock. The reply is nil when the lock is held.
+/// The command that takes a lock. The reply is nil if the lock is held.
 pub(super) fn set(key: &str, owner: &str, lease: Duration) -> redis::Cmd {
     let mut set = redis::cmd("SET");
     set.arg(key).arg(owner).arg("NX").arg("PX").arg(lease.as_millis().to_string());
@@ -116,15 +115,15 @@ impl OwnerLocks {
         Self { server, scripts: Scripts::new().into(), settings, tasks }
     }
 
-    /// Tries once.
+    /// Tries once to take the lock. `None` if another owner holds it.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. The lock may have been taken then; it ends with its lease.
+    /// When Redis doesn't answer. The lock may have been taken; it then ends with its lease.
     pub async fn try_acquire(&self, key: &str) -> RedisResult<Option<Guard>> {
         let locks = self.clone();
         let key = key.to_owned();
-        // A task, so that a caller that goes away leaves no lock behind that has no guard.
+        // In a task, so that a caller that goes away leaves no lock without a guard behind.
         let attempt = async move {
             let owner = Uuid::new_v4().simple().to_string();
             let lease = locks.settings.lease;
@@ -135,8 +134,8 @@ impl OwnerLocks {
         self.tasks.spawn(attempt).await.unwrap_or_else(|_| Err(interrupted()))
     }
 
-    /// Takes the lock, and tries again after each [`retry_pause`](Settings::retry_pause) while another owner holds it, for
-    /// up to `patience`. `None` if the lock was held all the time.
+    /// Takes the lock. While another owner holds it, retries every [`retry_pause`](Settings::retry_pause), for up to
+    /// `patience`. `None` if the lock was held at every try.
     ///
     /// # Errors
     ///
@@ -174,16 +173,16 @@ impl OwnerLocks {
 }
 
 impl Guard {
-    /// Token that is cancelled when the holder can no longer be sure that it holds the lock.
+    /// Cancelled when the holder can no longer be sure that it holds the lock.
     pub fn lost(&self) -> &CancellationToken {
         &self.watched.lost
     }
 
-    /// Releases the lock; true if it was still this guard's.
+    /// Releases the lock. True if this guard still held it.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer: the lock ends with its lease, then.
+    /// When Redis doesn't answer. The lock then ends with its lease.
     pub async fn release(mut self) -> RedisResult<bool> {
         self.watched.released.cancel();
         self.is_released = true;
@@ -204,8 +203,8 @@ impl fmt::Debug for Guard {
 }
 
 impl Drop for Guard {
-    /// A guard that is dropped (its request was cancelled, say) releases in a task, so that its lock doesn't stand in the
-    /// way until the lease ends. Nothing is waited for here.
+    /// A guard that is dropped without a release (because its request was cancelled, for example) releases in a task,
+    /// so that nobody waits for the lease to end. `drop` itself doesn't wait.
     fn drop(&mut self) {
         self.watched.released.cancel();
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
@@ -239,7 +238,7 @@ mod tests {
         OwnerLocks::new(server.clone(), settings, Tasks::default())
     }
 
-    /// A lock that is free, and stays the owner's.
+    /// A server on which the lock is free, and stays the owner's.
     fn free() -> Played {
         Played::new(|_| Ok(Value::Okay))
     }
@@ -250,7 +249,7 @@ mod tests {
         server.asked().into_iter().map(verb).collect()
     }
 
-    /// Lets the tasks run that are ready.
+    /// Lets all tasks that are ready run.
     async fn settle() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -307,7 +306,7 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_millis(90));
         assert_eq!(held.asked().len(), 4);
 
-        // Another pause would just fit.
+        // One more pause would just fit.
         let guard = locks(&held).acquire("a", Duration::from_millis(60)).bounded().await.unwrap();
         assert!(guard.is_none());
         assert_eq!(held.asked().len(), 3);

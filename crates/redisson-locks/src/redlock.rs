@@ -2,37 +2,37 @@
 //!
 //! # Model
 //!
-//! The same random value is written to the same key on all servers at once, each with a short time-out, so that a server
-//! that hangs holds up no other. The lock is held if more than half of the servers said yes and there is time left: the
-//! *validity* is the lease, less the time that asking took, less the drift that the servers' clocks may have among
-//! themselves. If the validity isn't enough for the work, or there was no majority, the lock is released on **all**
-//! servers, those included that didn't answer, and tried again after a random pause.
+//! A client writes the same random value to the same key on all servers at once. Each server has a short time-out, so
+//! one that hangs holds up no other. The client holds the lock if more than half of the servers said yes and there is
+//! time left. The *validity* is the lease, minus the time that asking took, minus the possible drift between the
+//! servers' clocks. If there was no majority, or the validity isn't enough for the work, the client releases the lock
+//! on **all** servers, even those that didn't answer, and retries after a random pause.
 //!
 //! # Authority
 //!
-//! The majority. A server counts only if it has been up for a whole lease, or it may have forgotten a promise that it made
-//! before it was restarted. Time is measured by the local, monotonic clock; the time that a server has been up, by its own.
+//! The majority. A server counts only if it has been up for a whole lease; otherwise it may have forgotten a lock that
+//! it granted before a restart. Time is measured by the local monotonic clock, and a server's uptime by its own clock.
 //!
-//! A server is asked for that time by INFO, in one round trip with the SET and over the same connection, so that both
-//! answers come from one life of the server. A `MultiplexedConnection` never reconnects: it leads to one life, and is
-//! asked until the server counts, never again after that. Every other connection, `ConnectionManager` among them, may
-//! reconnect without a word, so it is asked at each try.
+//! The client asks for the uptime by INFO, in one round trip with the SET and over the same connection, so that both
+//! replies come from the same run of the server. A `MultiplexedConnection` never reconnects: it leads to one run, so
+//! the client asks only until the server counts. Any other connection, such as `ConnectionManager`, may silently
+//! reconnect, so the client asks at each try.
 //!
 //! # Effect of each failure
 //!
-//! * A minority is down or hangs: none; each try takes the time-out at most.
-//! * A majority is down: no client gets the lock. A lock never lasts *longer* than promised.
-//! * A server restarts empty: it sits out for a lease, so its promises have run out before it makes new ones.
-//! * A renewal finds no majority: nothing is released; the renewal is tried again until the validity has run out, and then
+//! * A minority is down or hangs: none. Each try takes the time-out at most.
+//! * A majority is down: no client gets the lock. A lock never lasts *longer* than its validity.
+//! * A server restarts empty: it sits out for a lease, so the locks that it granted before have expired by then.
+//! * A renewal finds no majority: nothing is released. The renewal is retried until the validity has run out, and then
 //!   the guard's token is cancelled.
 //! * A `MultiplexedConnection` ends: its server is down for this client from then on. `ConnectionManager` comes back.
 //!
 //! # What is not promised
 //!
-//! That a *paused* holder is alone when it believes so: time can pass between a look at the validity and the work. A
-//! majority doesn't help there; only a fencing token at the resource does, and Redlock has none, because five servers
-//! share no counter. All clients of a lock have to use the same lease. A server whose clock is set forward while it
-//! restarts counts too early.
+//! A *paused* holder may wrongly believe that it is alone, because time can pass between the check of the validity and
+//! the work. A majority doesn't help there. Only a fencing token at the resource does, and Redlock has none, because
+//! the servers share no counter. All clients of a lock have to use the same lease. A server whose clock is set forward
+//! while it restarts counts too early.
 
 use std::any::TypeId;
 use std::fmt;
@@ -54,11 +54,11 @@ use super::watchdog::{self, Watched};
 /// Times and counts of Redlock. All clients of a lock have to use the same lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Time for which a lock outlives a holder that died; renewed at a third of it. Default: 10 s.
+    /// Time for which a lock outlives a holder that died. It is renewed at a third of this. Default: 10 s.
     pub lease: Duration,
-    /// Time in which one server has to answer; short beside the lease. Default: 50 ms.
+    /// Time for each server to answer; short compared with the lease. Default: 50 ms.
     pub node_timeout: Duration,
-    /// Renewals of a lock before it is left to run out, which ends the lock of a holder that never ends. Default: 1,000.
+    /// Renewals of a lock. After that it runs out, even if its holder never ends. Default: 1,000.
     pub renewals_max: u32,
     /// Upper bound of the random pause between two tries. Default: 200 ms.
     pub retry_pause_max: Duration,
@@ -77,13 +77,13 @@ struct Shared {
 
 struct Node {
     server: Server,
-    /// Whether the connection leads to one life of the server: it ends with that life, and never reconnects.
+    /// Whether the connection leads to only one run of the server: it ends with that run, and never reconnects.
     has_one_life: bool,
-    /// Moment from which the server counts, of a connection with one life.
+    /// When the server begins to count, if the connection leads to one run.
     counts_from: OnceLock<Instant>,
 }
 
-/// A lock that a majority has granted, until [`release`](Self::release) or the end of the guard.
+/// A lock that a majority has granted, until [`release`](Self::release) or until the guard is dropped.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     redlock: Redlock,
@@ -93,7 +93,7 @@ pub struct Guard {
     is_released: bool,
 }
 
-/// A question to every server.
+/// What each server is asked.
 #[derive(Clone, Copy)]
 enum Question {
     Acquire,
@@ -101,7 +101,7 @@ enum Question {
     Release,
 }
 
-/// Servers by their answer; the others didn't answer in time, or don't count yet.
+/// Servers by their answer. The others didn't answer in time, or don't count yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Votes {
     yes: usize,
@@ -120,28 +120,29 @@ impl Default for Settings {
 }
 
 impl Redlock {
-    /// Locks on these servers, which have to be independent of each other: not replicas, not nodes of one cluster. One
-    /// connection to each; `ConnectionManager::new_lazy_with_config` makes some that may be down at first.
+    /// Locks on these servers, which must be independent: neither replicas nor nodes of one cluster. Takes one
+    /// connection to each; `ConnectionManager::new_lazy_with_config` makes connections to servers that may be down at
+    /// first.
     pub fn new<C: Connection>(connections: Vec<C>, settings: Settings, tasks: Tasks) -> Self {
         let nodes = connections.into_iter().map(Node::new).collect();
         Self(Arc::new(Shared { nodes, scripts: Scripts::new(), settings, tasks }))
     }
 
-    /// Tries once. The guard's validity is at least `needed`, the time for the work; `None` if less would be left, or there
-    /// is no majority.
+    /// Tries once to take the lock. The guard is valid for at least `needed`, the time for the work. `None` if less
+    /// would be left, or without a majority.
     ///
     /// # Errors
     ///
-    /// When the runtime is being shut down. A server that doesn't answer has no vote.
+    /// When the runtime is being shut down. A server that doesn't answer just has no vote.
     pub async fn try_acquire(&self, key: &str, needed: Duration) -> RedisResult<Option<Guard>> {
         let redlock = self.clone();
         let key = key.to_owned();
-        // A task, so that a caller that goes away leaves no lock behind that has no guard.
+        // In a task, so that a caller that goes away leaves no lock without a guard behind.
         let attempt = async move { redlock.attempt(key, needed).await };
         self.0.tasks.spawn(attempt).await.map_err(|_| interrupted())
     }
 
-    /// Takes the lock, and tries for up to `patience` with random pauses. `None` if no try succeeded.
+    /// Takes the lock. Retries with random pauses for up to `patience`. `None` if no try succeeded.
     ///
     /// # Errors
     ///
@@ -167,7 +168,7 @@ impl Redlock {
 
     async fn attempt(&self, key: String, needed: Duration) -> Option<Guard> {
         let owner = Uuid::new_v4().simple().to_string();
-        // Anew for each try: counted from the first one, the lock of a later try would be born expired.
+        // Measured for each try: counted from the first try, the lock of a later one would begin expired.
         let began = Instant::now();
         let votes = self.ask(Question::Acquire, &key, &owner).await;
         let valid_until = began + self.trusted_lease();
@@ -203,7 +204,7 @@ impl Redlock {
         Guard { redlock: self.clone(), key, owner, watched, is_released: false }
     }
 
-    /// Whether the lock is still the owner's, if a majority agrees about that.
+    /// Whether the lock is still the owner's, if a majority agrees on that.
     async fn renew(&self, key: &str, owner: &str) -> RedisResult<bool> {
         let votes = self.ask(Question::Renew, key, owner).await;
         if self.is_majority(votes.yes) {
@@ -215,7 +216,7 @@ impl Redlock {
         Err(RedisError::from((ErrorKind::Io, "no majority of the servers answered")))
     }
 
-    /// The lease, less the drift of the servers' clocks: a hundredth, and 2 ms for short leases.
+    /// The lease, minus the drift of the servers' clocks: 1 %, and 2 ms for short leases.
     fn trusted_lease(&self) -> Duration {
         let lease = self.0.settings.lease;
         lease.saturating_sub(lease / 100 + Duration::from_millis(2))
@@ -225,7 +226,7 @@ impl Redlock {
         votes > self.0.nodes.len() / 2
     }
 
-    /// Asks all servers at once.
+    /// Asks all servers at the same time.
     async fn ask(&self, question: Question, key: &str, owner: &str) -> Votes {
         let ask = |number| -> JoinHandle<RedisResult<bool>> {
             let shared = self.0.clone();
@@ -274,11 +275,12 @@ impl Node {
         Self { server: Server::new(connection), has_one_life, counts_from: OnceLock::new() }
     }
 
-    /// True if the key is the owner's now.
+    /// True if the owner has taken the key.
     ///
     /// # Errors
     ///
-    /// Also when the server doesn't count yet. The key may be the owner's then; the end of the try or the guard releases it.
+    /// Also when the server doesn't count yet. The owner may have the key then; the end of the try or of the guard
+    /// releases it.
     async fn acquire(&self, key: &str, owner: &str, lease: Duration) -> RedisResult<bool> {
         let set = owner::set(key, owner, lease);
         if self.counts_from.get().is_some_and(|from| Instant::now() >= *from) {
@@ -299,25 +301,25 @@ impl Node {
     }
 }
 
-/// Time for which a server has been up, at least. The server subtracts two moments that are cut to seconds, so its answer
-/// may be too large by almost one.
+/// Least time for which the server has been up. The server subtracts two times that are truncated to seconds, so its
+/// answer may be too large by almost a second.
 fn time_up(info: &InfoDict) -> Duration {
     let seconds: u64 = info.get("uptime_in_seconds").unwrap_or(0);
     Duration::from_secs(seconds.saturating_sub(1))
 }
 
 impl Guard {
-    /// Token that is cancelled when the validity has run out, or a majority says that the lock is no longer the holder's.
+    /// Cancelled when the validity has run out, or when a majority says that the lock is no longer the holder's.
     pub fn lost(&self) -> &CancellationToken {
         &self.watched.lost
     }
 
-    /// End of the validity; renewals move it.
+    /// End of the validity. Renewals extend it.
     pub fn valid_until(&self) -> Instant {
         self.watched.sure_until()
     }
 
-    /// Releases the lock on all servers; true if a majority still had it.
+    /// Releases the lock on all servers. True if a majority still had it.
     pub async fn release(mut self) -> bool {
         self.watched.released.cancel();
         self.is_released = true;
@@ -341,7 +343,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Drop for Guard {
-    /// Releases in a task; nothing is waited for here.
+    /// Releases the lock in a task, and doesn't wait for it.
     fn drop(&mut self) {
         self.watched.released.cancel();
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
@@ -364,7 +366,7 @@ fn take_one(left: &Mutex<u32>) -> bool {
 }
 
 fn random_up_to(max: Duration) -> Duration {
-    // 32 random bits; nothing here has to be unpredictable.
+    // 32 random bits. Nothing here has to be unpredictable.
     let random = Uuid::new_v4().as_u128() as u32;
     max.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
@@ -379,7 +381,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(10);
 
-    /// A client of servers that answer like this.
+    /// A client of servers that answer like these.
     fn redlock(servers: &[Played]) -> Redlock {
         let retry_pause_max = Duration::from_millis(20);
         let settings = Settings { lease: LEASE, retry_pause_max, ..Settings::default() };
@@ -394,7 +396,7 @@ mod tests {
         Value::BulkString(format!("# Server\r\nuptime_in_seconds:{uptime}\r\n").into_bytes())
     }
 
-    /// A server that has been up for some seconds, and says yes to everything.
+    /// A server that has been up for this many seconds, and says yes to everything.
     fn yes_after(uptime: &'static str) -> Played {
         Played::new(move |command| {
             Ok(if command.starts_with("INFO") { info(uptime) } else { Value::Okay })
@@ -416,7 +418,7 @@ mod tests {
         })
     }
 
-    /// A server that grants a lock, and says afterwards that it is another owner's.
+    /// A server that grants a lock, and later says that another owner has it.
     fn forgetful() -> Played {
         Played::new(|command| {
             Ok(match command.split(' ').next() {
@@ -427,7 +429,7 @@ mod tests {
         })
     }
 
-    /// A server that grants a lock, and is away afterwards.
+    /// A server that grants a lock, and is down afterwards.
     fn leaving() -> Played {
         Played::new(|command| match command.split(' ').next() {
             Some("INFO") => Ok(info("100")),
@@ -436,7 +438,7 @@ mod tests {
         })
     }
 
-    /// Lets the tasks run that are ready.
+    /// Lets all tasks that are ready run.
     async fn settle() {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -531,7 +533,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_has_not_been_up_for_a_lease_has_no_vote() {
         bound_this_test();
-        // The lease is 10 s, and a second may be missing.
+        // The lease is 10 s, and the uptime may be a second too large.
         for (uptime, is_taken) in [("10", false), ("11", true), ("12", true), ("", false)] {
             let server = yes_after(uptime);
             let guard = redlock(std::slice::from_ref(&server))
@@ -560,7 +562,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn acquire_asks_a_connection_with_one_life_until_its_server_counts() {
         bound_this_test();
-        // Up for four seconds at least, so the server sits out six of the lease of ten.
+        // Up for at least four seconds, so it sits out six of the lease's ten.
         let server = yes_after("5");
         let node = Node { has_one_life: true, ..Node::new(server.clone()) };
         let began = Instant::now();
@@ -618,11 +620,11 @@ mod tests {
     async fn a_renewal_counts_the_votes() {
         bound_this_test();
         for (servers, lost_after_ms) in [
-            // A majority has it: renewed until the renewals are used up, and then for one lease more.
+            // A majority has it: it is renewed until the renewals are used up, and then lasts one more lease.
             (vec![yes(), yes(), yes(), forgetful(), leaving()], None),
             // A majority says no, at the first renewal.
             (vec![yes(), yes(), forgetful(), forgetful(), forgetful()], Some(9_898 / 3)),
-            // Neither: the validity runs out.
+            // No majority for either answer: the validity runs out.
             (vec![yes(), yes(), forgetful(), forgetful(), leaving()], Some(9_898)),
         ] {
             let guard = redlock(&servers).try_acquire("a", Duration::ZERO).bounded().await.unwrap();

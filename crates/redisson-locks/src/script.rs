@@ -1,5 +1,5 @@
-//! Lua scripts, sent by their hash. A server that doesn't know a script is sent its text, which runs the script and makes
-//! it known in one step.
+//! Lua scripts, called by their hash. If the server doesn't know a script, it is sent the text, which runs and stores
+//! the script in one step.
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
@@ -24,7 +24,7 @@ impl Script {
     ) -> RedisResult<T> {
         let by_hash = command("EVALSHA", &self.hash, keys, &arguments);
         match server.query(&by_hash).await {
-            // The script hasn't run.
+            // The script hasn't run yet.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 server.query(&command("EVAL", self.text, keys, &arguments)).await
             }
@@ -49,21 +49,22 @@ pub(crate) mod tests {
     use super::*;
     use crate::connection::tests::Played;
 
-    /// Unit of the leases: long, so that none ends; they are rounded up, so that the time that a call takes isn't seen.
+    /// Unit of the leases: long, so that none ends during a test. Leases are rounded up, so that the duration of a call
+    /// doesn't show.
     const UNIT_MS: i64 = 1_000_000;
-    /// Beginning of the channels' names.
+    /// Prefix of the channels' names.
     const CHANNEL: &str = "redisson_lock__channel:";
-    /// The channel of the last message that is read after a call.
+    /// Channel of a message that marks the end of a call's messages.
     const END: &str = "end";
 
-    /// A row of a table: what Redis holds, the keys and arguments of the call, its reply, and what is there then.
+    /// A row of a table: what Redis holds, keys and arguments of the call, its reply, and what Redis holds then.
     ///
-    /// A key that holds `h:1:2/5` is a hash in which the holder `h:1` has two entries, with a lease of five units; one that
-    /// holds `x` is a string. In a call, `@a` is the channel of the lock `a`. Behind the keys stands `logged` if something
-    /// was written to the append-only file, and `told:{a}` for a message in that channel.
+    /// A key with `h:1:2/5` is a hash in which the holder `h:1` has two entries and a lease of five units; a key with
+    /// `x` is a string. In a call, `@a` is the channel of the lock `a`. After the keys comes `logged` if something was
+    /// written to the append-only file, and `told:{a}` for a message in that channel.
     pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str);
 
-    /// A server of the test's own. Waiters listen to the locks `a` and `{t}:c`.
+    /// A server for one test. Waiters listen to the locks `a` and `{t}:c`.
     pub(crate) struct Stage {
         _process: RedisServer,
         server: Server,
@@ -72,7 +73,7 @@ pub(crate) mod tests {
 
     impl Stage {
         pub(crate) async fn new() -> Self {
-            // Without fsync no write to the file waits for an earlier one.
+            // Without fsync, no write to the file waits for an earlier one.
             let process = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "no"]);
             let client = Client::open(process.url()).expect("a valid URL");
             let config = AsyncConnectionConfig::new()
@@ -87,7 +88,7 @@ pub(crate) mod tests {
             Self { _process: process, server: Server::new(one.expect("it runs")), messages }
         }
 
-        /// Where the scripts run.
+        /// The server on which the scripts run.
         pub(crate) fn server(&self) -> &Server {
             &self.server
         }
@@ -118,7 +119,7 @@ pub(crate) mod tests {
             assert_eq!(wrong, Vec::<String>::new());
         }
 
-        /// Everything that is there, in words.
+        /// Describes all keys.
         pub(crate) async fn there(&self) -> Vec<String> {
             let mut keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
             keys.sort_unstable();
@@ -139,7 +140,7 @@ pub(crate) mod tests {
             there
         }
 
-        /// Makes the keys of a row, and no others.
+        /// Creates the keys of a row, and deletes all others.
         pub(crate) async fn set(&self, state: &str) {
             for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
                 self.ask::<i64>(&["DEL", &key]).await;
@@ -160,12 +161,12 @@ pub(crate) mod tests {
             }
         }
 
-        /// One command.
+        /// Sends one command.
         pub(crate) async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
             self.server.query(cmd(words[0]).arg(&words[1..])).await.expect("the command is right")
         }
 
-        /// Size of the append-only file.
+        /// Size of the append-only file, in bytes.
         async fn file_bytes(&self) -> u64 {
             let facts: InfoDict = self.ask(&["INFO", "persistence"]).await;
             facts.get("aof_current_size").expect("there is a file")
@@ -186,7 +187,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A key or an argument.
+    /// A key or an argument, with the shorthand for channels expanded.
     fn whole(word: &str) -> String {
         match word.strip_prefix('@') {
             Some(lock) if lock == "*" || lock.contains('{') => format!("{CHANNEL}{lock}"),
@@ -195,7 +196,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A reply in words; the rest of a lease in units.
+    /// Describes a reply; the rest of a lease is given in units.
     fn words(reply: &Value) -> String {
         match reply {
             Value::Nil => "nil".to_owned(),

@@ -8,8 +8,8 @@ use tokio_util::task::TaskTracker;
 
 /// Owner of the tasks that try, renew, wait and release. Clones share the token and the tracker.
 ///
-/// A lock that is held when the token is cancelled is renewed until its guard is released or dropped, so that work in
-/// progress can finish under its lock. Every other task ends by itself then.
+/// A lock that is held when the token is cancelled is still renewed until its guard is released or dropped, so that the
+/// work under the lock can finish. Every other task ends by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     stop: CancellationToken,
@@ -17,12 +17,12 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Tasks that end after `stop` has been cancelled, with a tracker of their own.
+    /// Tasks that end after `stop` is cancelled, with their own tracker.
     pub fn new(stop: CancellationToken) -> Self {
         Self::tracked(stop, TaskTracker::new())
     }
 
-    /// Tasks that end after `stop` has been cancelled, and that the program's own `tracker` waits for.
+    /// Tasks that end after `stop` is cancelled, and that the program's `tracker` waits for.
     pub fn tracked(stop: CancellationToken, tracker: TaskTracker) -> Self {
         Self { stop, tracker }
     }

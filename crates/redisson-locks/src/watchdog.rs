@@ -1,4 +1,4 @@
-//! Renewal of the lease of one lock. The holder is told when it can no longer be sure.
+//! Renews the lease of one lock, and tells the holder when it can no longer be sure.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use redis::RedisResult;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The state that a guard shares with its watchdog.
+/// State that a guard shares with its watchdog.
 #[derive(Clone)]
 pub(super) struct Watched {
     /// Cancelled when the holder can no longer be sure.
     pub(super) lost: CancellationToken,
     /// Cancelled to end the watchdog.
     pub(super) released: CancellationToken,
-    /// End of the time in which the holder can be sure.
+    /// When the holder stops being sure.
     pub(super) sure_until: Arc<tokio::sync::watch::Sender<Instant>>,
 }
 
@@ -31,11 +31,11 @@ impl Watched {
     }
 }
 
-/// Renews at a third of the lease until `released`, and cancels `lost` at once when a renewal says that the lock is no
-/// longer the holder's, or when `sure_until` has passed without a renewal.
+/// Renews at every third of the lease until `released`. Cancels `lost` as soon as a renewal says that the lock is no
+/// longer the holder's, or when `sure_until` passes without a renewal.
 ///
-/// `renew` answers whether the lock is still the holder's. Time runs from *before* the call: the lease in Redis can only
-/// have started later.
+/// `renew` returns whether the lock is still the holder's. A lease counts from *before* the call, because in Redis it
+/// can only have started later.
 pub(super) async fn watch<F, R>(lease: Duration, renew: F, watched: Watched)
 where
     F: Fn() -> R,
@@ -57,7 +57,7 @@ where
         match answer {
             Ok(Ok(true)) => drop(watched.sure_until.send_replace(asked_at + lease)),
             Ok(Ok(false)) | Err(_) => return lost.cancel(),
-            // Redis didn't answer, or refused: there may be time for another try.
+            // Redis didn't answer, or refused. There may be time for another try.
             Ok(Err(_)) if Instant::now() < watched.sure_until() => {}
             Ok(Err(_)) => return lost.cancel(),
         }
@@ -76,8 +76,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(3);
 
-    /// Runs a watchdog over renewals that answer as `answer` says. Returns the milliseconds until the holder was told, and
-    /// the number of renewals.
+    /// Runs a watchdog whose renewals return what `answer` says. Returns the milliseconds until the holder was told,
+    /// and the number of renewals.
     async fn told_after(answer: fn(usize) -> RedisResult<bool>) -> (u128, usize) {
         let start = Instant::now();
         let watched = Watched::new(start + LEASE);
@@ -106,7 +106,7 @@ mod tests {
     async fn without_an_answer_the_holder_is_told_when_the_lease_ends() {
         bound_this_test();
         assert_eq!(told_after(|_| away()).await, (3_000, 3));
-        // The last good renewal was sent at 2,000 ms, so the lease ends at 5,000 ms.
+        // The last successful renewal was sent at 2,000 ms, so the lease ends at 5,000 ms.
         let (told, _) = told_after(|n| if n < 2 { Ok(true) } else { away() }).await;
         assert_eq!(told, 5_000);
     }

@@ -20,7 +20,6 @@ pub struct Opening {
     pub method: String,
     /// The amount, in minor units.
     pub amount_cents: i64,
-    /// Its currency.
     pub currency: String,
 }
 
@@ -50,7 +49,6 @@ impl State {
 /// A payment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Id of the payment.
     pub payment_id: String,
     /// The order that it is for.
     pub order_id: String,
@@ -58,7 +56,6 @@ pub struct Entry {
     pub method: String,
     /// The amount, in minor units.
     pub amount_cents: i64,
-    /// Its currency.
     pub currency: String,
     /// State of the payment.
     pub state: State,

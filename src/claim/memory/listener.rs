@@ -1,26 +1,27 @@
-//! Listens for units that come back, so that Redis is asked about their sale again at once.
+//! Listens for units that are added to sales (released or restocked), so that Redis is asked about the sale again at
+//! once.
 //!
 //! # Model
 //!
-//! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
-//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its memory of that sale.
-//! While a process doesn't listen, it believes nothing (`claim/memory/mod.rs`).
+//! A script that adds units to a sale publishes the sale's id in the same step (`lua/release_units.lua`,
+//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it remembers of that
+//! sale. While a process doesn't listen, it doesn't use its memories (`claim/memory/mod.rs`).
 //!
 //! # What each failure does
 //!
-//! * The connection ends, or another master takes the place of its server: the belief in every sale ends in the same
-//!   moment, and another connection is opened.
-//! * The connection breaks without a sign: a question on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
-//!   ends the connection, too. Messages and answers arrive in the order in which Redis sends them, so an answer also
-//!   says that every earlier message has been heard.
-//! * The server has become a replica behind the same address, where it says nothing of units that come back to its
-//!   master: the question is for its role, and any other answer than "master" ends the connection.
-//! * The process may not subscribe, or Redis is away: the process tries again and again, with pauses of up to
+//! * The connection ends, or another master takes the place of its server: the process forgets every sale at once, and
+//!   opens another connection.
+//! * The connection breaks without a sign: the process asks a question on it every [`limits::RETURNS_PING_PERIOD`], and
+//!   ends a connection that doesn't answer. Messages and answers arrive in the order in which Redis sends them, so an
+//!   answer also proves that every earlier message has arrived.
+//! * The server becomes a replica behind the same address, and doesn't tell of units that are added on its master: the
+//!   question is for its role, and any other answer than "master" ends the connection.
+//! * The process may not subscribe, or Redis is away: the process keeps trying, with pauses of up to
 //!   [`limits::BACKOFF_MAX`]. Meanwhile each claim asks Redis.
 //!
 //! # What is not promised
 //!
-//! A message may be heard late. While it is on its way, or until a silent connection is found out, the belief stands.
+//! A message may arrive late. Until it arrives, or until a silent connection is found out, the memories are used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +52,7 @@ pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown
 
 struct Listener {
     redis: Redis,
-    /// Channel of units that come back.
+    /// Channel on which added units are announced.
     additions: String,
     memories: Memories,
 }
@@ -82,7 +83,7 @@ impl Listener {
         }
     }
 
-    /// A connection on which every later return of a unit is heard.
+    /// A connection that is told of all units added from now on.
     async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {

@@ -1,4 +1,4 @@
-//! Whether this process hears of each unit that comes back. Its memories of sales are believed only then.
+//! Whether this process is told of all units that are added to sales. Only then are its memories of sales used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,40 +10,38 @@ use tokio::time::Instant;
 use crate::base::limits;
 use crate::store::redis::ServerId;
 
-/// Condition of a memory of a sale: while none of this changes, no further user becomes a buyer of a sold-out sale,
-/// and no buyer ceases to be one.
+/// Version of a sale, for which a memory holds. While none of these fields changes, no further user becomes a buyer of
+/// a sold-out sale, and no buyer ceases to be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edition {
-    /// A restart may have brought older data back.
+    /// The run of Redis: a restart may have brought older data back.
     pub server: ServerId,
-    /// Epoch that the script was told.
+    /// Epoch that the script was given.
     pub epoch: i64,
-    /// Count of additions of units.
+    /// How often units were added.
     pub additions: i64,
 }
 
 impl Edition {
-    /// Whether this edition follows the other one for certain: units have come back in between.
+    /// Whether this version is certainly the later one: units were added in between.
     pub fn is_later_than(&self, other: &Self) -> bool {
         self.server == other.server && self.epoch == other.epoch && self.additions > other.additions
     }
 }
 
-/// The connection on which this process hears of units that come back.
+/// The connection on which this process is told of added units.
 pub struct Listening {
-    /// Empty while there is none.
     connection: ArcSwapOption<Connection>,
-    /// Time up to which every message there has been heard, in ms since `started`.
+    /// Time up to which every message on it has arrived, in ms since `started`.
     heard_ms: AtomicU64,
     /// Origin of all times in ms.
     started: Instant,
 }
 
-/// A connection that is subscribed to units that come back.
+/// A connection that is subscribed to added units.
 struct Connection {
-    /// The life of Redis behind it.
     server: ServerId,
-    /// Time from which on everything is heard.
+    /// Time from which on no message is missed.
     since: Instant,
     /// Cleared by the connection when it ends.
     connected: Arc<AtomicBool>,
@@ -60,7 +58,7 @@ impl Default for Listening {
 }
 
 impl Listening {
-    /// From now on every return of a unit is heard of, on a connection to this life of Redis, until the connection
+    /// From now on the process is told of all added units, on a connection to this run of Redis, until the connection
     /// clears `connected`.
     pub fn begin(&self, server: ServerId, connected: Arc<AtomicBool>) {
         let since = Instant::now();
@@ -68,13 +66,13 @@ impl Listening {
         self.connection.store(Some(Arc::new(Connection { server, since, connected })));
     }
 
-    /// Units may come back unheard from now on.
+    /// From now on, units may be added without notice.
     pub fn end(&self) {
         self.connection.store(None);
     }
 
-    /// Notes that Redis has answered on the connection at this time: all returns of units before then have been
-    /// heard.
+    /// Notes that Redis has answered a question that was asked on the connection at this time: the messages about all
+    /// units added before then have arrived.
     pub fn heard(&self, asked_at: Instant) {
         self.heard_ms.fetch_max(self.ms(asked_at), Ordering::Relaxed);
     }
@@ -84,14 +82,14 @@ impl Listening {
         self.connection.load().is_some()
     }
 
-    /// Whether every return of a unit up to a moment ago has been heard.
+    /// Whether the messages about all units added up to a moment ago have arrived.
     pub fn hears(&self, now_ms: u64) -> bool {
         let connected = |connection: &Arc<Connection>| connection.connected.load(Ordering::Acquire);
         self.connection.load().as_ref().is_some_and(connected)
             && age(now_ms, &self.heard_ms) < limits::RETURNS_HEARD_MAX
     }
 
-    /// Whether the connection leads to this life of Redis, and heard everything since this time.
+    /// Whether the connection leads to this run of Redis, and has missed nothing since this time.
     pub fn heard_all(&self, server: &ServerId, since: Instant) -> bool {
         self.connection
             .load()
@@ -99,7 +97,7 @@ impl Listening {
             .is_some_and(|connection| connection.server == *server && connection.since <= since)
     }
 
-    /// A time as a number.
+    /// Milliseconds since `started`.
     pub fn ms(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }

@@ -1,16 +1,16 @@
-//! Memories of a process about sales, so that most claims of a crowd are answered without asking Redis: that they are
+//! What a process remembers of sales, so that most claims of a crowd are answered without asking Redis: which ones are
 //! sold out, and the orders of their buyers.
 
-// News of units that have come back.
+// Is told of units that are added.
 pub mod listener;
 
 // Memory of sold-out sales.
 pub mod sold_out;
 
 // Memory of the orders of buyers.
-pub mod promised;
+pub mod accepted;
 
-// Whether the news arrive.
+// Whether it is told of all of them.
 pub mod listening;
 
 use std::sync::Arc;
@@ -24,51 +24,50 @@ use crate::claim::outcome::{ClaimOutcome, Reply};
 use crate::store::ids::{CouponId, UserId};
 use crate::store::keys::Keys;
 use crate::store::redis::{Redis, ServerId};
+use accepted::AcceptedOrders;
 use listening::{Edition, Listening};
-use promised::PromisedOrders;
 use sold_out::SoldOutSales;
 
-/// The memories. Clones share them.
+/// Clones share the memories.
 #[derive(Clone)]
 pub struct Memories {
-    /// Sales that are sold out.
     pub sold_out: Arc<SoldOutSales>,
-    /// Orders of buyers.
-    pub promised: Arc<PromisedOrders>,
+    pub accepted: Arc<AcceptedOrders>,
     listening: Arc<Listening>,
 }
 
 impl Memories {
-    /// Empty memories, which believe an answer of Redis about a sold-out sale, and about an order, for these times; zero for
-    /// not at all.
+    /// Empty memories. An answer of Redis is used for these times: one about a sold-out sale, and one about an order.
+    /// Zero turns a memory off.
     pub fn new(
         redis: Redis,
         keys: Keys,
-        (sold_out, promised): (Duration, Duration),
+        (sold_out, accepted): (Duration, Duration),
         shutdown: Shutdown,
     ) -> Self {
         let listening = Arc::new(Listening::default());
         let sold_out = SoldOutSales::new(redis, keys, sold_out, listening.clone(), shutdown);
-        let promised = PromisedOrders::new(promised, listening.clone());
-        Self { sold_out: Arc::new(sold_out), promised: Arc::new(promised), listening }
+        let accepted = AcceptedOrders::new(accepted, listening.clone());
+        Self { sold_out: Arc::new(sold_out), accepted: Arc::new(accepted), listening }
     }
 
-    /// Begins to believe: from now on every return of a unit is heard of, on a connection to this life of Redis,
-    /// until the connection clears `connected`.
+    /// Starts to use the memories. The caller is subscribed to added units on this run of Redis; `connected` becomes
+    /// false when the subscription ends.
     pub fn begin_listening(&self, server: ServerId, connected: Arc<AtomicBool>) {
-        // Until the new connection stands there, nothing is remembered.
+        // Nothing is remembered until the new connection is in place.
         self.end_listening();
         self.listening.begin(server, connected);
     }
 
-    /// Ends all belief: units may come back unheard from now on.
+    /// Forgets everything: from now on, units may be added without notice.
     pub fn end_listening(&self) {
         self.listening.end();
         self.sold_out.forget_all();
-        self.promised.forget_all();
+        self.accepted.forget_all();
     }
 
-    /// Learns from the replies to a call, asked at `asked_at`, which found this edition of the sale; `None` if it isn't open.
+    /// Learns from the replies to a call that was asked at `asked_at` and found this version of the sale; `None` before
+    /// the sale opens, or if the call was refused as a whole.
     pub fn learn<'a>(
         &self,
         coupon: CouponId,
@@ -78,10 +77,10 @@ impl Memories {
     ) {
         let Some(edition) = edition else { return self.sold_out.forget(coupon) };
         let orders = replies.clone().filter_map(|(user, reply)| Some((*user, reply.order()?)));
-        self.promised.note(coupon, edition.clone(), asked_at, orders);
+        self.accepted.note(coupon, edition.clone(), asked_at, orders);
         let replies = replies.map(|(_, reply)| reply);
-        // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
-        // the stock, nor does a lost shard.
+        // The last reply is the newest: claims after the last unit of a call find the sale sold out. Repeats say
+        // nothing about the stock, nor does a lost shard.
         let says_something = |reply: &&Reply| {
             !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
         };
@@ -95,21 +94,22 @@ impl Memories {
         }
     }
 
-    /// Notes that Redis has answered on the connection at this time: all returns of units before then have been heard.
+    /// Notes that Redis has answered a question that was asked on the connection at this time: the messages about all
+    /// units added before then have arrived.
     pub fn heard(&self, asked_at: Instant) {
         self.listening.heard(asked_at);
     }
 
-    /// Forgets a sale: a unit of it has come back.
+    /// Forgets a sale, because units were added.
     pub fn forget(&self, coupon: CouponId) {
         self.sold_out.forget(coupon);
-        self.promised.forget(coupon);
+        self.accepted.forget(coupon);
     }
 
-    /// Drops the sales that no claim has asked about for a while.
+    /// Drops the sales about which Redis hasn't been asked for a while.
     pub fn forget_idle(&self) {
         self.sold_out.forget_idle();
-        self.promised.forget_idle();
+        self.accepted.forget_idle();
     }
 }
 
@@ -124,14 +124,14 @@ mod tests {
 
     const MEMORY: Duration = Duration::from_millis(400);
 
-    /// Later answers about the same edition bring none of the dropped orders back.
+    /// Later answers about the same version bring none of the dropped orders back.
     #[tokio::test(start_paused = true)]
-    async fn forget_idle_drops_the_promised_orders_of_sales_that_were_not_asked_about_for_long() {
+    async fn forget_idle_drops_the_accepted_orders_of_sales_that_were_not_asked_about_for_long() {
         bound_this_test();
         let redis = Redis::new("redis://127.0.0.1:1").expect("a URL");
         let memories = Memories::new(redis, Keys::new("t"), (MEMORY, MEMORY), Shutdown::default());
         let server = ServerId::named("a");
-        // A time of 0 would be no time.
+        // A time of 0 would look like no time at all.
         advance(MEMORY).await;
         memories.begin_listening(server.clone(), Arc::new(AtomicBool::new(true)));
         let coupon = CouponId::compose(1, 1);
@@ -139,11 +139,11 @@ mod tests {
         let note = |id| {
             let edition = Edition { server: server.clone(), epoch: 7, additions: 3 };
             let order = (user(id), OrderId::new(1_000 * id).expect("a positive number"));
-            memories.promised.note(coupon, edition, Instant::now(), [order].into_iter());
+            memories.accepted.note(coupon, edition, Instant::now(), [order].into_iter());
         };
         let told = || {
             memories.heard(Instant::now());
-            [1, 2].map(|id| memories.promised.order_of(coupon, user(id)).is_some())
+            [1, 2].map(|id| memories.accepted.order_of(coupon, user(id)).is_some())
         };
         note(1);
         assert_eq!(told(), [true, false]);

@@ -1,51 +1,51 @@
-//! Memory of sold-out sales in a process, so that 99 of 100 claims of a crowd are refused without asking Redis.
+//! Remembers sold-out sales, so that 99 of 100 claims of a crowd are refused without asking Redis.
 //!
 //! # Model
 //!
-//! When the script says SOLD_OUT, the process believes that for [`limits::SOLD_OUT_MEMORY`]. Half-way through, one claim
-//! is sent to Redis all the same, and its answer renews the belief for all users; any other answer ends it.
+//! When the script replies "sold out", the process refuses claims itself for [`limits::SOLD_OUT_MEMORY`]. Half-way
+//! through, one claim is sent to Redis all the same. The same reply renews the memory for all users; any other reply
+//! ends it.
 //!
-//! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
-//! the filter stands, and for each user whom it takes for a buyer, Redis is asked. The filter never takes a buyer for
-//! another user; the other way round it is wrong [`limits::SOLD_OUT_FALSE_BUYERS`] of the time, which costs a
-//! question.
+//! A buyer who repeats a claim has to be told their order, so the buyers of the sale are read into a filter, off the
+//! claim path. Redis is asked until the filter is complete, and after that for each user whom the filter takes for a
+//! buyer. The filter recognises every buyer. It also takes a share of [`limits::SOLD_OUT_FALSE_BUYERS`] of the other
+//! users for buyers, each of whom costs a question.
 //!
 //! # Authority
 //!
-//! Redis decides. A filter holds for one edition: one life of the server, one epoch, and one count of additions,
-//! which the script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no
-//! further user can have become a buyer. All three are looked at again after the buyers have been read, so a filter
-//! that stands has all buyers.
+//! Redis decides. A filter holds for one version of the sale ([`Edition`]): one run of the server, one epoch, and one
+//! count of additions, which the script returns with "sold out". As long as Redis has not gone back in time and no unit
+//! has been added, no further user can have become a buyer. All three are checked again after the buyers have been
+//! read, so a complete filter has all buyers.
 //!
-//! A unit that comes back is told on a channel (`claim/memory/listener.rs`), and ends the belief. So a process
-//! that doesn't listen there believes nothing: before it has subscribed, after its connection has ended, when the
-//! connection leads to another Redis than the claims do, and when Redis has not answered on it for
-//! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
-//! unit may have come back unheard behind them.
+//! Added units are announced on a channel (`claim/memory/listener.rs`), which ends the memory of their sale. So the
+//! memory isn't used by a process that doesn't listen there: before it has subscribed, after its connection has ended,
+//! when the connection leads to another Redis than the claims do, and when Redis has not answered on it for
+//! [`limits::RETURNS_HEARD_MAX`]. Replies to calls from before the subscription are not remembered, because units may
+//! have been added without notice since.
 //!
 //! # Cost
 //!
-//! A read is paid for in advance: it begins when Redis has been asked about the edition once for every
+//! A read is paid for in advance: it begins when Redis has been asked about this version once for every
 //! [`limits::SOLD_OUT_BUYERS_PER_QUESTION`] buyers, and reading so many costs about as much as a question. The read
-//! stops when its edition ends. So a coupon has one reader at a time, and however often units come back, all reading
-//! together costs about as much as the questions at most.
+//! stops when its version ends. So a coupon has one reader at a time, and however often units are added, all reading
+//! together costs at most about as much as the questions.
 //!
-//! For example 1.5 million buyers, and a cancelled order every 0.5 s: an edition has to see 46,875 questions before
-//! its buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each claim.
-//! Once no more units come back, the buyers are read after 46,875 claims.
+//! For example, take 1.5 million buyers, and a cancelled order every 0.5 s. A version has to see 46,875 questions
+//! before its buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each
+//! claim. Once no more units are added, the buyers are read after 46,875 claims.
 //!
 //! # What each failure does
 //!
-//! * Redis away: the process believes nothing, and claims are 503 like all others.
-//! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
-//!   or [`limits::SOLD_OUT_MEMORY`], whichever is shorter. For that time a user may be told "sold out" although a unit is
-//!   there, and so may the buyer of such a unit when they ask again at this process. The memory never makes a
-//!   promise.
+//! * Redis is away: the memory isn't used, and claims are answered 503 like all others.
+//! * A connection breaks without a sign: the process isn't told of added units for [`limits::RETURNS_HEARD_MAX`] or
+//!   [`limits::SOLD_OUT_MEMORY`], whichever is shorter. For that time a user may be told "sold out" although a unit is
+//!   there, and so may the buyer of such a unit when they ask this process again. The memory never accepts a claim.
 //!
 //! # What is not promised
 //!
-//! A pause, the end of the window or a new epoch is seen late: a sale that is sold out stays "sold out" for as long.
-//! A message may arrive after a claim that was sent later: both are on their way for a moment.
+//! A pause, the end of the window or a new epoch is seen late: until then a sold-out sale stays "sold out". A message
+//! may arrive after a claim that was sent later, because both are on their way for a moment.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,39 +67,36 @@ use crate::store::ids::{CouponId, UserId};
 use crate::store::keys::Keys;
 use crate::store::redis::Redis;
 
-/// Remembers sold-out sales.
 pub struct SoldOutSales {
     redis: Redis,
     keys: Keys,
-    /// Time for which an answer is believed; zero for not at all.
+    /// Time for which a reply is used; zero turns the memory off.
     memory: Duration,
     /// Read by every claim, without a lock.
     sales: ArcSwap<HashMap<CouponId, Arc<SoldOut>>>,
-    /// Whether this process hears of units that come back.
+    /// Whether this process is told of added units.
     listening: Arc<Listening>,
-    /// Lock of each change of `sales`.
+    /// Held during each change of `sales`.
     changing: Mutex<()>,
-    /// Owns the readers of buyers.
     shutdown: Shutdown,
 }
 
-/// Memory of one edition of a sale.
+/// Memory of one version of a sale.
 struct SoldOut {
     edition: Edition,
-    /// Time of the last answer of Redis, in ms as `listening` has them.
+    /// When Redis was last asked, in ms as in `listening`.
     asked_ms: AtomicU64,
-    /// Set when a claim has been sent to Redis to renew the belief.
+    /// Set when a claim has been sent to Redis to renew the memory.
     renewing: AtomicBool,
-    /// Has a permit for each claim that Redis has refused; the reader of the buyers takes them as its price.
+    /// One permit for each claim that Redis has refused; the reader of the buyers takes them as its price.
     questions: Semaphore,
     /// Possible buyers; empty until the buyers have been read.
     buyers: OnceLock<BloomFilter>,
-    /// Cancelled when the edition is forgotten; ends the reader of its buyers.
+    /// Cancelled when this version is forgotten; ends the reader of its buyers.
     forgotten: CancellationToken,
 }
 
 impl SoldOutSales {
-    /// A memory without sales.
     pub fn new(
         redis: Redis,
         keys: Keys,
@@ -118,7 +115,7 @@ impl SoldOutSales {
 
     /// Whether `user` can be told "sold out" without asking Redis.
     pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
-        // Read before `sales`: a new connection stands there only after all older memory is forgotten.
+        // Read before `sales`: `listening` gets a new connection only after all older memory has been forgotten.
         let now_ms = self.listening.ms(Instant::now());
         let is_listening = self.listening.hears(now_ms);
         let sales = self.sales.load();
@@ -130,12 +127,11 @@ impl SoldOutSales {
         if age >= self.memory || may_be_buyer {
             return false;
         }
-        // One of these claims asks for all, before the belief ends.
+        // One of these claims asks Redis for all, before the memory runs out.
         age < self.memory / 2 || sale.renewing.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that Redis, asked at `asked_at`, has refused so many claims because this edition of the sale is sold
-    /// out.
+    /// Notes that Redis, asked at `asked_at`, has refused so many claims because this version of the sale is sold out.
     pub fn note(
         self: &Arc<Self>,
         coupon: CouponId,
@@ -167,14 +163,13 @@ impl SoldOutSales {
         }
     }
 
-    /// Forgets a sale: Redis has given another answer about it, or a unit of it has come back.
+    /// Forgets a sale, because Redis has replied something else, or units were added.
     pub fn forget(&self, coupon: CouponId) {
         if self.sales.load().contains_key(&coupon) {
             self.change(|sales| sales.remove(&coupon).is_some());
         }
     }
 
-    /// Forgets all sales.
     pub fn forget_all(&self) {
         self.change(|sales| {
             sales.clear();
@@ -182,7 +177,7 @@ impl SoldOutSales {
         });
     }
 
-    /// Drops the sales that no claim has asked about for a while.
+    /// Drops the sales about which Redis hasn't been asked for a while.
     pub fn forget_idle(&self) {
         let now_ms = self.listening.ms(Instant::now());
         let kept =
@@ -195,7 +190,7 @@ impl SoldOutSales {
         }
     }
 
-    /// False if another call was faster, or if units may have come back unheard since the question.
+    /// False if another call was faster, or if units may have been added without notice since the question.
     fn remember(&self, coupon: CouponId, sale: &Arc<SoldOut>, asked_at: Instant) -> bool {
         self.change(|sales| {
             let listens = self.listening.heard_all(&sale.edition.server, asked_at);
@@ -207,7 +202,7 @@ impl SoldOutSales {
         })
     }
 
-    /// Runs a change of the memory, one at a time. The readers of dropped editions end.
+    /// Runs a change of the memory, one at a time. The readers of dropped versions end.
     fn change(&self, change: impl FnOnce(&mut HashMap<CouponId, Arc<SoldOut>>) -> bool) -> bool {
         let _one = self.changing.lock().expect("no holder of this lock panics");
         let before = self.sales.load_full();
@@ -224,7 +219,7 @@ impl SoldOutSales {
         changed
     }
 
-    /// Reads the buyers of this edition once they are paid for. Without them Redis goes on being asked.
+    /// Reads the buyers of this version once they are paid for. Until then Redis goes on being asked.
     async fn learn_buyers(&self, coupon: CouponId, sale: &SoldOut) {
         let learned = tokio::select! {
             biased;
@@ -236,8 +231,8 @@ impl SoldOutSales {
             Ok(Some(buyers)) => {
                 let _ = sale.buyers.set(buyers);
             }
-            // The edition is another one by now, too large, or not whole: without a filter, Redis is asked for every
-            // user, and the buyers are not read again.
+            // The sale has another version by now, is too large, or isn't whole. Without a filter Redis is asked for
+            // every user, and the buyers are not read again.
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%coupon, %error, "the buyers of a sold-out sale could not be read");
@@ -255,7 +250,7 @@ impl SoldOutSales {
         if *self.redis.link().await?.server() != edition.server {
             return Ok(None);
         }
-        // As many as there are units; fewer, if Redis has lost some.
+        // There are as many buyers as units, or fewer if Redis has lost some.
         let mut command = redis::cmd("HGET");
         command.arg(self.keys.coupon(coupon)).arg("total");
         let total: usize = self.redis.query::<Option<usize>>(&command).await?.unwrap_or(0);
@@ -286,7 +281,7 @@ impl SoldOutSales {
 }
 
 impl SoldOut {
-    /// Waits until Redis has been asked so often that a read of so many buyers costs no more than the questions did.
+    /// Waits until Redis has been asked so often that reading so many buyers costs no more than the questions did.
     async fn paid_for(&self, buyers: usize) {
         let price = buyers / limits::SOLD_OUT_BUYERS_PER_QUESTION;
         let price = u32::try_from(price).expect("a sale with so many buyers is not read");
@@ -318,10 +313,10 @@ mod tests {
         listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
     }
 
-    /// A memory of a process that listens, and that reads no buyers any more.
+    /// A memory of a process that listens, and that no longer reads buyers.
     async fn sold_out(memory: Duration) -> Arc<SoldOutSales> {
         let listening = Arc::new(Listening::default());
-        // A time of 0 would be no time.
+        // A time of 0 would look like no time at all.
         advance(MEMORY * 25).await;
         begin(&listening);
         let shutdown = Shutdown::default();

@@ -1,20 +1,20 @@
-//! One claim, followed: its steps from the request to the acknowledgement of its entry.
+//! Follows one claim, from the request to the acknowledgement of its entry.
 //!
 //! # Model
 //!
-//! A claim is measured if its client asks for that. The API notes the claim once it has its answer, and the worker
-//! notes each batch that it has written. Both notes stay in the memory of their process; a newer note takes the place of
-//! the oldest. A question joins the two by the order id, and asks Postgres for the row.
+//! A claim is measured if its client asks for that. The API notes the claim once the script has answered, and the
+//! worker notes each batch that it has written. Both notes stay in the memory of their process, where new notes push
+//! out the oldest. A query joins the two by the order id, and asks Postgres for the row.
 //!
 //! # Authority
 //!
-//! Postgres tells whether there is a row, and when it was made. The durations of steps come from the monotonic clock
-//! of this process. The one step that begins in Redis is marked as approximate.
+//! Postgres tells whether there is a row, and when it was made. The durations of steps come from the monotonic clock of
+//! this process. The one step that begins in Redis is marked as approximate.
 //!
 //! # What is not promised
 //!
-//! A note is lost with its process, and when newer notes need its place. Another process knows nothing of it. So a step
-//! that this process has not measured is null; no step is derived from another one.
+//! A note is lost with its process, or pushed out by newer ones, and other processes don't have it. So a step that this
+//! process has not measured is null; no step is derived from another one.
 
 // The steps as they are told.
 pub mod steps;
@@ -41,29 +41,26 @@ struct Written {
     batch: Arc<TracedBatch>,
 }
 
-/// Notes of this process, and the rows in Postgres.
 pub struct Traces {
     claims: Mutex<VecDeque<TracedClaim>>,
     written: Mutex<VecDeque<Written>>,
-    /// Entries that were acknowledged: at which time, and after which commit.
+    /// Acknowledged entries, each with the time of the last commit before it, and of its acknowledgement.
     acknowledged: Mutex<VecDeque<(EntryId, Instant, Instant)>>,
     pool: PgPool,
 }
 
 impl Traces {
-    /// No notes yet; rows are read from this database.
     pub fn new(pool: PgPool) -> Self {
         let (claims, written, acknowledged) = Default::default();
         Self { claims, written, acknowledged, pool }
     }
 
-    /// Notes a claim.
     pub fn note_claim(&self, claim: TracedClaim) {
         push(&mut lock(&self.claims), claim, limits::TRACED_CLAIMS_MAX);
     }
 
-    /// Notes a batch: the claims that it has made rows of, each with its entry, and the entries that were acknowledged
-    /// behind it.
+    /// Notes a batch: the claims that became rows, each with its entry, and the entries that were acknowledged
+    /// afterwards.
     pub fn note_batch(
         &self,
         batch: TracedBatch,
@@ -82,8 +79,8 @@ impl Traces {
         }
     }
 
-    /// The steps of a claim, as far as they are known. `None` without a note of the claim, and for another `asker` than
-    /// its user; without an asker, each claim may be followed.
+    /// The steps of a claim, as far as they are known. `None` if the claim isn't noted, or `asker` isn't its user;
+    /// without an asker, any claim may be followed.
     pub async fn follow(
         &self,
         order: OrderId,

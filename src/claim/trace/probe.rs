@@ -10,11 +10,9 @@ use crate::store::ids::OrderId;
 /// A call of the claim script, as one of its claims has seen it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Time at which the claim began to wait for a call.
+    /// When the claim began to wait for a call.
     pub queued_at: Instant,
-    /// Time at which the call began.
     pub called_at: Instant,
-    /// Time at which its reply was there.
     pub answered_at: Instant,
     /// Claims that shared it.
     pub claims: usize,
@@ -22,12 +20,11 @@ pub struct Call {
     pub accepted: Option<OrderId>,
 }
 
-/// Takes the measurements of one claim.
 #[derive(Debug, Default)]
 pub struct Probe(Mutex<Option<Call>>);
 
 impl Probe {
-    /// Notes a call. Of several calls for one claim the last one counts: it has the answer.
+    /// Notes a call. If a claim needs several calls, the last one counts: it has the answer.
     pub fn note(&self, call: Call) {
         *self.0.lock().expect("no holder of this lock panics") = Some(call);
     }

@@ -1,4 +1,4 @@
-//! The steps of a claim, as they are told: each with its time, and the file that does it.
+//! The steps of a claim, as clients see them: each with its times, and the source file that does it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,32 +15,27 @@ use crate::store::ids::{CouponId, OrderId, UserId};
 /// A claim that was accepted and measured.
 #[derive(Clone, Copy, Debug)]
 pub struct TracedClaim {
-    /// Its order.
     pub order: OrderId,
-    /// The claimed coupon.
     pub coupon: CouponId,
     /// Its user, who may follow it.
     pub user: UserId,
-    /// The call of the script.
     pub call: Call,
-    /// Time at which the reply to the client was made.
+    /// When the reply to the client was made.
     pub told_at: Instant,
 }
 
-/// Times of a batch that a worker of this process has written: at its last try, if it was tried more than once.
+/// Times of a batch that a worker of this process has written; if it was tried more than once, those of the last try.
 #[derive(Clone, Debug)]
 pub struct TracedBatch {
     /// Process id of the worker.
     pub worker: String,
-    /// Claims of which the worker has made the rows.
+    /// Claims that the worker has made rows of.
     pub claims: usize,
-    /// Time of the last read of entries before the batch.
+    /// When entries were last read before the batch.
     pub read_at: Instant,
-    /// Time at which its claims were taken.
     pub taken_at: Instant,
-    /// Time at which the locks of its buyers were held.
+    /// When the locks of its buyers were held.
     pub locked_at: Instant,
-    /// Time at which its transaction was committed.
     pub committed_at: Instant,
 }
 
@@ -52,7 +47,7 @@ pub(super) struct Known {
     pub(super) acknowledged: Option<(Instant, Instant)>,
 }
 
-/// Times of a row: of the claim by Redis's clock, and of the row by that of Postgres.
+/// Times of a row: `claimed_at` by Redis's clock, `written_at` by that of Postgres.
 pub(super) struct Row {
     pub(super) claimed_at: DateTime<Utc>,
     pub(super) written_at: DateTime<Utc>,
@@ -81,7 +76,7 @@ pub enum StepName {
 }
 
 impl StepName {
-    /// The file that does it; `tests/tidy/documents.rs` looks whether it is there.
+    /// The file that does it; `tests/tidy/documents.rs` checks that it exists.
     fn file(self) -> &'static str {
         match self {
             Self::Queue => "src/claim/queue.rs",
@@ -103,13 +98,13 @@ pub struct TraceStep {
     name: StepName,
     /// The file of the source that does it.
     file: &'static str,
-    /// Begin, in microseconds after the claim arrived; null if this process doesn't know it.
+    /// Start of the step, in microseconds after the claim arrived; null if this process doesn't know it.
     #[schema(minimum = 0)]
     starts_us: Option<u64>,
     /// Duration in microseconds; null if this process doesn't know it.
     #[schema(minimum = 0)]
     took_us: Option<u64>,
-    /// Whether the step lies between two clocks.
+    /// Whether the times are approximate, because the step begins in Redis, by another clock.
     approximate: bool,
 }
 
@@ -119,22 +114,22 @@ pub struct RowAfter {
     /// In microseconds.
     #[schema(minimum = 0)]
     us: u64,
-    /// Whether the time lies between two clocks: those of Redis and of Postgres.
+    /// Whether the time was measured by two clocks: those of Redis and of Postgres.
     approximate: bool,
 }
 
 /// One claim, followed from its arrival to the acknowledgement of its entry.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Trace {
-    /// The order that the claim has become, or is about to become.
+    /// The order that the claim has become, or will become.
     order_id: OrderId,
     /// The claimed coupon.
     coupon_id: CouponId,
-    /// Time of the claim by Redis's clock; null until the row is there.
+    /// Time of the claim by Redis's clock; null until the row exists.
     claimed_at: Option<DateTime<Utc>>,
-    /// Time of the row by the clock of Postgres; null until it is there.
+    /// Time of the row by Postgres's clock; null until the row exists.
     written_at: Option<DateTime<Utc>>,
-    /// Time from the claim to its row; null until it is there.
+    /// Time from the claim to its row; null until the row exists.
     row_after: Option<RowAfter>,
     /// Claims that shared the call of the script.
     #[schema(minimum = 1)]
@@ -185,7 +180,7 @@ fn steps(claim: &TracedClaim, known: Option<&Known>) -> Vec<TraceStep> {
         file: name.file(),
         starts_us: times.map(|(from, _)| us(call.queued_at, from)),
         took_us: times.map(|(from, to)| us(from, to)),
-        // Its entry is there from a moment of Redis's clock on, of which this process knows the reply only.
+        // The entry is there from a moment of Redis's clock on; this process only knows when the reply arrived.
         approximate: name == StepName::Log,
     };
     let batch = known.map(|known| &known.batch);
@@ -193,7 +188,7 @@ fn steps(claim: &TracedClaim, known: Option<&Known>) -> Vec<TraceStep> {
         step(StepName::Queue, Some((call.queued_at, call.called_at))),
         step(StepName::Script, Some((call.called_at, call.answered_at))),
         step(StepName::Answer, Some((call.answered_at, claim.told_at))),
-        // A worker may have read the entry before the reply was here.
+        // A worker may have read the entry before the reply arrived.
         step(StepName::Log, batch.map(|it| (call.answered_at.min(it.read_at), it.read_at))),
         step(StepName::Batch, batch.map(|it| (it.read_at, it.taken_at))),
         step(StepName::Locks, batch.map(|it| (it.taken_at, it.locked_at))),
@@ -214,7 +209,7 @@ fn in_us(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// A claim whose steps took 1, 2 and 4 ms, and whose row was there 70 ms after its arrival.
+    /// A claim whose first steps took 1, 2 and 4 ms, and whose row was there 70 ms after its arrival.
     fn noted() -> (TracedClaim, Known) {
         let queued_at = Instant::now();
         let at = |ms| queued_at + Duration::from_millis(ms);
@@ -239,7 +234,7 @@ mod tests {
         (claim, Known { entry, batch: batch.into(), acknowledged: Some((at(80), at(95))) })
     }
 
-    /// Begin and duration of each step, in milliseconds.
+    /// Start and duration of each step, in milliseconds.
     fn times(trace: &Trace) -> Vec<Option<(u64, u64)>> {
         let of = |step: &TraceStep| Some((step.starts_us? / 1_000, step.took_us? / 1_000));
         trace.steps.iter().map(of).collect()

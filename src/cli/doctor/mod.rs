@@ -2,19 +2,19 @@
 //!
 //! # Levels
 //!
-//! * `FAIL`: `serve` would refuse to start; or no claim can be taken or written; or an event of every installation
-//!   loses confirmed sales without a trace. In Redis this event is a restart or a kill of the server alone: without
-//!   an append-only file, minutes or all claims are gone. In Postgres it is any loss at all: an acknowledged entry of
-//!   the order log stands nowhere else. Giving away the coupons on sale is a failure, too.
-//! * `warn`: a power cut, or a kill at the wrong moment, loses the confirmed claims of the last moments; or a setting
-//!   will be in the way some day; or the check was not possible; or no order can be paid, or no refund is asked for.
+//! * `FAIL`: `serve` would refuse to start; or no claim can be accepted or written; or an everyday event loses
+//!   confirmed sales without a trace. In Redis this event is a restart or a kill of the server alone: without an
+//!   append-only file, the claims of minutes are gone, or all of them. In Postgres it is any loss at all, because an
+//!   acknowledged entry of the order log exists nowhere else. Giving away the coupons on sale is a failure, too.
+//! * `warn`: a power cut, or a kill at the wrong moment, loses the last confirmed claims; or a setting will cause
+//!   trouble some day; or the check was not possible; or no order can be paid, or no refund is requested.
 //! * `ok`: in order, or a choice without a price.
 //!
 //! # Not checked
 //!
-//! * Redis's `timeout` and `maxclients`: a connection that is closed or refused is opened anew, and a client can ask
-//!   again for each answer. `aof-load-truncated`: the part that it cuts off was never confirmed with `appendfsync
-//!   always`.
+//! * Redis's `timeout` and `maxclients`: a connection that was closed or refused is opened again, and a client can
+//!   repeat each request. `aof-load-truncated`: with `appendfsync always`, the part that it cuts off was never
+//!   confirmed.
 //! * Whether the addresses to listen on are free: a running service holds them.
 //! * The servers' disks and the machine's memory.
 
@@ -92,8 +92,12 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
             report.print(redis::examine(redis, &keys, replicas, level).await);
         }
         report.print(postgres::examine(&pool, &config.stores).await);
-        report.print(together(&fleet, &pool, &config.stores).await.into_iter().collect());
-        report.print(clocks(&fleet, &pool).await);
+        // A Postgres that is away is one finding, and waited for once more.
+        let postgres = store::postgres::time(&pool).await.is_ok().then_some(&pool);
+        if let Some(pool) = postgres {
+            report.print(together(&fleet, pool, &config.stores).await.into_iter().collect());
+        }
+        report.print(clocks(&fleet, postgres).await);
         store::postgres::close(&pool).await;
     }
     report.print(processes(config, running.as_deref()));
@@ -136,7 +140,7 @@ fn configured(config: &Config) -> Vec<Finding> {
     vec![settings, token_secret(config)]
 }
 
-/// What only a running process knows of its settings; without any, this command's own settings are judged in its place.
+/// What only running processes know of their settings. If none runs, this command's own settings are judged instead.
 fn processes(config: &Config, running: Option<&[Word]>) -> Vec<Finding> {
     let Some(running) = running else {
         return vec![match config.has_role(Role::Api) {
@@ -164,7 +168,7 @@ fn processes(config: &Config, running: Option<&[Word]>) -> Vec<Finding> {
     found
 }
 
-/// The level that needs the most replicas, of the processes that run or else of this command.
+/// The level that needs the most replicas, among the running processes; without any, the level of this command.
 fn level(config: &Config, running: Option<&[Word]>) -> Option<Level> {
     let Some(running) = running else { return config.durability };
     let levels = running.iter().filter_map(|word| word.durability.as_ref()?.parse().ok());
@@ -227,7 +231,7 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
     found
 }
 
-/// The private servers of a running service, or those that `serve` would start.
+/// URLs of the private servers of a running service. Without a running service, reports what `serve` would start.
 async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, String)> {
     let about = |text: String| format!("Private servers in {}: {text}", dir.display());
     let found = match PrivateServers::look(dir).await {
@@ -247,13 +251,13 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
     None
 }
 
-/// The masters of all lanes of a cluster, as far as Postgres can tell; the same servers where there is no cluster.
+/// The fleet with the master of each lane, if Redis is a cluster and Postgres answers; otherwise the same fleet.
 async fn spread(fleet: Fleet, pool: &PgPool, keys: &Keys) -> Fleet {
     let stores = Stores { pool: pool.clone(), fleet: fleet.clone(), keys: keys.clone() };
     installation::spread(stores).await.map_or(fleet, |stores| stores.fleet)
 }
 
-/// Whether the stores belong together; nothing if one of them can't tell, which is a finding of its own.
+/// Whether the stores belong together; `None` if a store doesn't answer, which is a finding of its own.
 async fn together(fleet: &Fleet, pool: &PgPool, config: &StoreConfig) -> Option<Finding> {
     let keys = Keys::new(&config.key_prefix);
     let stores = Stores { pool: pool.clone(), fleet: fleet.clone(), keys };
@@ -273,7 +277,7 @@ async fn together(fleet: &Fleet, pool: &PgPool, config: &StoreConfig) -> Option<
 }
 
 /// Compares the servers' clocks with this machine's; a server that doesn't answer is left out.
-async fn clocks(fleet: &Fleet, pool: &PgPool) -> Vec<Finding> {
+async fn clocks(fleet: &Fleet, postgres: Option<&PgPool>) -> Vec<Finding> {
     let clock = Clock::System;
     let mut found = Vec::new();
     for (server, redis) in fleet.each().enumerate() {
@@ -284,7 +288,9 @@ async fn clocks(fleet: &Fleet, pool: &PgPool) -> Vec<Finding> {
         }
     }
     let before = clock.now();
-    if let Ok(time) = store::postgres::time(pool).await {
+    if let Some(pool) = postgres
+        && let Ok(time) = store::postgres::time(pool).await
+    {
         found.push(clock_of("Postgres", apart(before, time, clock.now())));
     }
     found

@@ -75,7 +75,8 @@ fn version(facts: &ServerFacts) -> Option<Finding> {
     })
 }
 
-/// Durability of commits. An entry is acknowledged, and may be trimmed, once its order is committed.
+/// Durability of commits. Once an order is committed, its entry is acknowledged and may be trimmed, so a commit that is
+/// lost is an order that is lost.
 fn durability(facts: &ServerFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     if !facts.fsync {

@@ -36,16 +36,38 @@ pub async fn examine(
         ),
         false => Failure(format!("{KEEPS_ACCEPTING}; `serve` refuses this master")),
     }));
+    if redis.is_in_cluster() {
+        found.extend(of_cluster(&facts));
+    }
     match rights::missing(redis, keys).await {
         Ok(missing) if missing.is_empty() => found.push(Good(
             "Redis rights: each command, kind of key and channel is allowed".into(),
         )),
         Ok(missing) => found.extend(missing.into_iter().map(|what| {
             Failure(format!(
-                "Redis rights: {what}. `serve` refuses to start; docs/durability.md has the rights that are needed"
+                "Redis rights: {what}. `serve` refuses to start; docs/guarantees.md has the rights that are needed"
             ))
         })),
         Err(error) => found.push(Warning(format!("Redis rights can't be tried ({error})"))),
+    }
+    found
+}
+
+/// Settings by which one master that is lost stops more than its own lanes.
+fn of_cluster(facts: &ServerFacts) -> Vec<Finding> {
+    let Some(settings) = &facts.settings else { return Vec::new() };
+    let mut found = Vec::new();
+    if settings.needs_full_coverage {
+        found.push(Failure(
+            "Redis cluster-require-full-coverage is yes: while one master is away, all others refuse claims as well. Set it to no, on each node".into(),
+        ));
+    }
+    let least = settings.min_replicas_to_write;
+    if least > 0 && facts.replicas <= least {
+        found.push(Warning(format!(
+            "Redis min-replicas-to-write is {least}, and {} replicas are connected: after a fail-over the new master has too few, and refuses claims until another one follows it. Give each master one replica more",
+            facts.replicas
+        )));
     }
     found
 }

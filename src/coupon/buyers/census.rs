@@ -13,37 +13,30 @@ use crate::store::script::VariadicScript;
 /// Facts about a sale in Redis at one moment.
 #[derive(Clone, Debug)]
 pub struct Census {
-    /// Users who hold a unit.
     pub buyers: i64,
-    /// Lost shards of the buyers.
+    /// Shards that Redis has lost.
     pub shards_missing: i64,
-    /// Units on offer; this and all following fields are missing if the sale is.
+    /// Units on offer; this and all following fields are `None` if the sale is missing.
     pub total: Option<i64>,
-    /// Units left.
     pub stock: Option<i64>,
-    /// Whether the sale can be claimed.
     pub state: Option<String>,
-    /// Revision that Redis has.
     pub revision: Option<i64>,
-    /// Epoch of the sale.
     pub epoch: Option<i64>,
-    /// Start of the window.
     pub opens_ms: Option<i64>,
-    /// End of the window.
+    /// Not part of the window.
     pub closes_ms: Option<i64>,
-    /// Count of additions; missing also before the first one.
+    /// How often units were added; `None` also before the first time.
     pub returns: Option<i64>,
     /// Id of the load that wrote the sale.
     pub load: Option<String>,
 }
 
-/// Counts one sale in Redis.
 pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
     type Number = Option<i64>;
     type Word = Option<String>;
     type Reply = (i64, i64, Number, Number, Word, Number, Number, Number, Number, Number, Word);
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
-    // As long as Redis holds the sale, the number of shards doesn't change.
+    // As long as Redis holds the sale, the number of its shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
     let shards = shards.all().map(|shard| shards.key(keys, coupon, shard));
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
@@ -78,7 +71,7 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
 }
 
 impl Census {
-    /// Whether total = stock left + buyers, and all of them are there.
+    /// Whether total = stock + buyers, and no shard is missing.
     pub fn is_conserved(&self) -> bool {
         let adds_up = |(total, stock)| total == stock + self.buyers;
         self.shards_missing == 0 && self.total.zip(self.stock).is_some_and(adds_up)

@@ -1,7 +1,7 @@
 //! The buyers of a sale, as Redis has them: user id -> order id, in shards.
 //!
-//! A reader asks Redis first for the shards, and doesn't remember it: that costs a question, and no answer
-//! can come from a wrong shard.
+//! Each reader first asks Redis for the shards, and doesn't remember them: that costs a question, but no answer comes
+//! from a wrong shard.
 
 // A sale as Redis has it at one moment.
 pub mod census;
@@ -23,14 +23,14 @@ use crate::store::redis::Redis;
 /// Buyers read from Redis at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;
 
-/// Shards read at a time, at most: the fewer buyers the last page had, the more.
+/// Most shards of a page: the fewer buyers the last page had, the more shards the next one has.
 const PAGE_SHARDS_MAX: usize = 256;
-/// Shards of the first page, as for a sold-out sale.
+/// Shards of the first page, which suit a sold-out sale.
 const PAGE_SHARDS: usize = 32;
-/// Least number of fields that one call reads of a shard that is no listpack any more.
+/// Least number of fields that one call reads of a shard that is no longer a listpack.
 const SHARD_FIELDS_MIN: usize = 32;
 
-/// Shards of this sale; `None` if Redis doesn't hold it.
+/// Shards of this sale; `None` if Redis doesn't hold the sale.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub async fn can_tell(
     redis.query(command.arg(shards.key(keys, coupon, shards.of(user))).arg(SENTINEL)).await
 }
 
-/// The order by which each of these users is a buyer, if they are.
+/// The order by which each of these users is a buyer; `None` for a user who isn't one.
 ///
 /// # Errors
 ///
@@ -98,8 +98,8 @@ pub async fn unlink(
     Ok(())
 }
 
-/// All buyers of a sale, page by page. A buyer who comes or goes meanwhile may be on a page or not, and some may be
-/// there twice (see SCAN); a user who is a buyer from beginning to end is on one.
+/// All buyers of a sale, page by page. A user who is a buyer from beginning to end is on a page, perhaps on two (see
+/// SCAN). A user who becomes one or ceases to be one meanwhile may be missed.
 pub struct Pages<'a> {
     redis: &'a Redis,
     keys: &'a Keys,
@@ -107,12 +107,12 @@ pub struct Pages<'a> {
     shards: Shards,
     /// Shards that haven't been read to their end, each with the cursor to go on from.
     unread: VecDeque<(u32, u64)>,
-    /// Shards of the next page.
+    /// Number of shards of the next page.
     at_a_time: usize,
 }
 
 impl<'a> Pages<'a> {
-    /// Begins with the first page; there is none if Redis doesn't hold the sale.
+    /// Begins at the first page; there is none if Redis doesn't hold the sale.
     pub async fn begin(redis: &'a Redis, keys: &'a Keys, coupon: CouponId) -> RedisResult<Self> {
         let shards = shards(redis, keys, coupon).await?;
         let unread = shards.map_or(0..0, Shards::all).map(|shard| (shard, 0)).collect();

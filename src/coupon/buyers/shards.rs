@@ -2,17 +2,17 @@
 //!
 //! # Model
 //!
-//! Redis keeps a hash of few fields as one block of bytes (a listpack), where a buyer takes a quarter of the memory
-//! of a field of a large hash. So the buyers of a sale are spread over shards, [`limits::SHARD_BUYERS`] to each when
-//! it is sold out. The shard of a user follows from the user's id and the number of shards, which is therefore fixed
-//! when the sale is loaded: a restock fills the shards further, and a shard that gets too full becomes an ordinary
-//! hash by itself.
+//! Redis keeps a hash of few fields as one block of bytes (a listpack), where a buyer takes a quarter of the memory of
+//! a field of a large hash. So the buyers of a sale are spread over shards, [`limits::SHARD_BUYERS`] to each when the
+//! sale is sold out. The shard of a user follows from the user's id and the number of shards. So this number is fixed
+//! when the sale is loaded: a restock fills the shards further, and Redis turns a shard that gets too full into an
+//! ordinary hash.
 //!
 //! # Authority
 //!
-//! The field `shards` of the coupon's hash decides. A caller may remember another value; scripts that write compare
-//! it, so no user is looked for, or remembered, in a wrong shard. A sale that was built anew has other shards than
-//! before: the field is `157@4` then, and the names of its shards carry the epoch 4 of that recovery.
+//! The field `shards` of the coupon's hash decides. A caller may remember another value, so scripts that write compare
+//! it: no user is looked for, or remembered, in a wrong shard. A sale that a recovery has built anew has other shards
+//! than before. The field is `157@4` then, and the names of its shards carry the epoch 4 of that recovery.
 //!
 //! # Loss
 //!
@@ -31,7 +31,6 @@ use crate::store::keys::Keys;
 /// The field of a shard that is no buyer.
 pub const SENTINEL: &str = "-";
 
-/// Shards of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shards {
     count: NonZeroU32,
@@ -43,7 +42,7 @@ impl Shards {
     /// One shard: right for a small sale, and a first guess for any other.
     pub const ONE: Self = Self { count: NonZeroU32::MIN, generation: 0 };
 
-    /// Shards with which a sale of so many units is loaded; for more units never fewer.
+    /// Shards with which a sale of so many units is loaded. More units never have fewer shards.
     pub fn for_units(total: i64) -> Self {
         let shards = ((total + limits::SHARD_BUYERS - 1) / limits::SHARD_BUYERS)
             .clamp(1, limits::SHARDS_MAX);
@@ -55,28 +54,24 @@ impl Shards {
         Some(Self { count: NonZeroU32::new(count)?, generation: 0 })
     }
 
-    /// As many shards, under the names of this generation.
+    /// As many shards, named after the recovery of this epoch.
     #[must_use]
     pub fn of_generation(self, generation: i64) -> Self {
         Self { generation, ..self }
     }
 
-    /// The number of shards.
     pub fn count(self) -> u32 {
         self.count.get()
     }
 
-    /// Epoch of the recovery that built them; 0 for those of the load.
     pub fn generation(self) -> i64 {
         self.generation
     }
 
-    /// Key of one of the shards.
     pub fn key(self, keys: &Keys, coupon: CouponId, shard: u32) -> String {
         keys.buyers_of(coupon, self.generation, shard)
     }
 
-    /// The numbers of the shards.
     pub fn all(self) -> Range<u32> {
         0..self.count()
     }
@@ -88,7 +83,7 @@ impl Shards {
     }
 }
 
-/// As the field of the sale has them: `157`, or `157@4`.
+/// As in the field of the sale: `157`, or `157@4`.
 impl fmt::Display for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.generation {
@@ -111,7 +106,7 @@ impl FromStr for Shards {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input turns about half of the
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input changes about half of the
 /// output's, so ids with a pattern spread like any others.
 fn mix(id: u64) -> u64 {
     let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -2,23 +2,23 @@
 //!
 //! # Model
 //!
-//! A watched sale has one producer in a process, however many clients watch it. Once a second the producer asks Redis
-//! for the time and the sale, in one round trip. The newest state stands in a `watch` channel: a new watcher sees it at
-//! once, and a slow one skips to it. A state is sent when it has changed, and after [`limits::LIVE_HEARTBEAT`] in any
-//! case, so that a client and each proxy in between can tell a quiet stream from a dead one. Words and prices come from
-//! Postgres: at first, when Redis names another revision, and with each heartbeat.
+//! In each process, a watched sale has one producer, however many clients watch it. Once a second the producer asks
+//! Redis for the time and the sale, in one round trip. It puts the newest state into a `watch` channel: a new watcher
+//! sees it at once, and a slow one skips to it. A state is sent when it has changed, and after
+//! [`limits::LIVE_HEARTBEAT`] in any case, so that a client and each proxy in between can tell a quiet stream from a
+//! dead one. Words and prices come from Postgres: at first, when Redis has another revision, and with each heartbeat.
 //!
 //! A producer ends when its last watcher has gone. So a sale without watchers costs no store a question.
 //!
 //! # Authority
 //!
-//! Redis decides claims, so the time is that of Redis, and so are state, window and units left while it has the sale.
-//! While Redis doesn't answer, the time and the units left are unknown; no other clock takes its place, because a
+//! Redis decides claims. So the time is Redis's, and while Redis has the sale, so are its state, window and units left.
+//! While Redis doesn't answer, the time and the units left are unknown. No other clock takes its place, because a
 //! client's countdown must not end before the sale opens.
 //!
 //! # What is not promised
 //!
-//! A state is up to a second old. A watcher may miss states in between, never the last one.
+//! A state is up to a second old. A watcher may miss states in between, but never the last one.
 
 pub mod places;
 
@@ -53,33 +53,28 @@ struct Shared {
     coupons: Arc<Coupons>,
     /// Time that an order may stay unpaid.
     payment_window: Duration,
-    /// Sales with a producer. A producer leaves the map under its lock, once it has no watcher.
+    /// Sales with a producer. A producer without a watcher leaves the map under its lock.
     watched: Mutex<HashMap<CouponId, watch::Sender<Look>>>,
-    /// Places of all watchers of this process.
     places: Places,
     shutdown: Shutdown,
 }
 
-/// Result of the last look at a sale.
+/// What the last look at a sale has found.
 #[derive(Clone, Debug)]
 enum Look {
-    /// The first look hasn't ended yet.
     Awaited,
-    /// The state.
     Seen(Seen),
-    /// There is no such coupon.
     NoCoupon,
-    /// The coupon is regular.
     NoSale,
     /// A store didn't answer at the first look.
     Failed(Arc<Failure>),
 }
 
-/// A state, and the moment it was seen at.
+/// A state, and when it was seen.
 #[derive(Clone, Debug)]
 struct Seen {
     sale: Arc<SaleState>,
-    /// Time of Redis, in ms since 1970, and the moment of its answer here.
+    /// Time of Redis, in ms since 1970, and the moment at which its answer arrived here.
     time: Option<(i64, Instant)>,
 }
 
@@ -100,7 +95,7 @@ pub struct SaleState {
     value_cents: i64,
     /// Currency of price and worth (ISO 4217).
     currency: String,
-    /// Whether it can be claimed at all; within its window only.
+    /// Whether it can be claimed at all, within its window.
     state: CouponState,
     /// Units on offer.
     total: i64,
@@ -110,7 +105,7 @@ pub struct SaleState {
     opens_ms: i64,
     /// End of the window, in ms since 1970; not part of it.
     closes_ms: i64,
-    /// Time that an order may stay unpaid, in seconds from when it was written.
+    /// Time that an order may stay unpaid, in seconds after it was written.
     pay_within_s: u64,
     /// Revision of these values.
     revision: i64,
@@ -129,11 +124,10 @@ pub struct SaleEvent {
 pub enum Watch {
     /// The states, from the newest on.
     Watching(Watching),
-    /// There is no such coupon.
     NoCoupon,
     /// A regular coupon has no sale to watch.
     NoSale,
-    /// There are as many watchers as there may be, at all or in the network of the client.
+    /// No place is free, at all or for the network of the client.
     Full,
 }
 
@@ -144,7 +138,6 @@ pub struct Watching {
 }
 
 impl LiveSales {
-    /// Live states of the sales in these stores, for at most `watchers_max` watchers.
     pub fn new(
         stores: &Stores,
         coupons: Arc<Coupons>,
@@ -179,7 +172,7 @@ impl LiveSales {
             Look::NoCoupon => Watch::NoCoupon,
             Look::NoSale => Watch::NoSale,
             Look::Failed(failure) => return Err(failure.into()),
-            // The producer has been stopped before its first look ended.
+            // The producer was stopped before its first look ended.
             Look::Awaited => return Err(Failure::NoReply),
         })
     }
@@ -194,7 +187,7 @@ impl LiveSales {
         self.0.watched.lock().expect("no holder of this lock panics").len()
     }
 
-    /// The states of a sale, of its producer or a new one.
+    /// The states of a sale, from its producer or a new one.
     fn states(&self, coupon: CouponId) -> watch::Receiver<Look> {
         let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
         if let Some(producer) = watched.get(&coupon) {
@@ -258,7 +251,7 @@ impl Shared {
                 Ok(Some(Coupon { sale: None, .. })) => return Look::NoSale,
                 Ok(Some(stored)) => *known = Some(Known { stored, redis_revision: revision }),
                 Err(error) if known.is_none() => return Look::Failed(error.into()),
-                // What was known stays known.
+                // The values from before stay.
                 Err(error) => tracing::debug!(%coupon, %error, "a watched sale can't be read"),
             }
         }
@@ -302,7 +295,7 @@ struct Known {
 }
 
 impl Known {
-    /// State of the sale; of its fields, those that Redis has are Redis's.
+    /// State of the sale. Where Redis has the sale, Redis's values replace those of Postgres.
     fn state(
         &self,
         in_redis: Option<RedisSale>,
@@ -313,7 +306,7 @@ impl Known {
         let sale: &Sale = sale.as_ref()?;
         let stored = RedisSale {
             state: row.state,
-            // Read a while ago: while Redis is away, the units left are unknown.
+            // These were read a while ago: while Redis is away, the units left are unknown.
             stock: sale.left.filter(|_| time.is_some()),
             total: sale.total,
             opens_ms: sale.opens_at.timestamp_millis(),
@@ -341,25 +334,19 @@ impl Known {
     }
 }
 
-/// The fields of a sale that decide claims.
+/// The fields of a sale that decide claims, as Redis has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RedisSale {
-    /// Whether it can be claimed.
     pub state: CouponState,
-    /// Units left.
     pub stock: Option<i64>,
-    /// Units on offer.
     pub total: i64,
-    /// Start of the window.
     pub opens_ms: i64,
-    /// End of the window.
+    /// Not part of the window.
     pub closes_ms: i64,
-    /// Revision that Redis has.
     pub revision: i64,
 }
 
 impl RedisSale {
-    /// Names of its fields in the hash.
     pub const FIELDS: &[&str] = &["state", "stock", "total", "opens_ms", "closes_ms", "revision"];
 
     /// The sale in a reply; `None` if it isn't loaded, or not whole.
@@ -380,7 +367,7 @@ impl RedisSale {
     }
 }
 
-/// Whether a watcher would notice.
+/// Whether a watcher would notice the difference.
 fn differ(before: &Look, now: &Look) -> bool {
     match (before, now) {
         (Look::Seen(before), Look::Seen(now)) => {
@@ -391,7 +378,8 @@ fn differ(before: &Look, now: &Look) -> bool {
 }
 
 impl Watching {
-    /// The next state that this watcher hasn't seen: the newest one. `None` when there will be no further one.
+    /// Waits for a state that this watcher hasn't seen, and returns the newest one. `None` when there will be no
+    /// further one.
     pub async fn next(&mut self) -> Option<SaleEvent> {
         loop {
             self.states.changed().await.ok()?;
@@ -403,7 +391,7 @@ impl Watching {
 }
 
 impl Seen {
-    /// The event, for sending now.
+    /// The event, to be sent now.
     fn event(&self) -> SaleEvent {
         let now = self.time.map(|(now_ms, at)| {
             now_ms + i64::try_from(at.elapsed().as_millis()).unwrap_or(i64::MAX)
@@ -474,7 +462,7 @@ mod tests {
         assert_eq!(RedisSale::read(&reply(loading)), None);
     }
 
-    /// A watcher notices another state, and whether Redis can tell the time; not that time goes on.
+    /// A watcher notices another state, and whether Redis can tell the time, but not that time goes on.
     #[tokio::test(start_paused = true)]
     async fn looks_differ_by_their_state_and_by_whether_redis_answers() {
         bound_this_test();

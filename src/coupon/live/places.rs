@@ -1,4 +1,4 @@
-//! Places of watchers: at most so many at once, and for one network at most half of them.
+//! Places of watchers: a bound on all of them, of which one network may take at most half.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::kit::rate_limit::network;
 
-/// Places, of which clones share one number.
+/// Clones share the places.
 #[derive(Clone, Debug)]
 pub struct Places(Arc<Shared>);
 
@@ -22,7 +22,7 @@ struct Taken {
     by_network: HashMap<IpAddr, usize>,
 }
 
-/// The place of a watcher, until it is dropped.
+/// The place of a watcher; free again when this is dropped.
 #[derive(Debug)]
 pub struct Place {
     places: Places,
@@ -30,18 +30,16 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many places.
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Shared { max, taken: Mutex::default() }))
     }
 
-    /// Places that are taken.
     pub fn taken(&self) -> usize {
         self.0.taken.lock().expect("no holder of this lock panics").all
     }
 
-    /// Takes a place for a client, if one is free for it. Clients of this machine, and those without an address, have no
-    /// bound of their own.
+    /// Takes a place for a client, if one is free for it. Only the bound on all places holds for clients of this
+    /// machine and those without an address.
     pub fn take(&self, client: Option<IpAddr>) -> Option<Place> {
         let network = client.filter(|client| !client.to_canonical().is_loopback()).map(network);
         let mut taken = self.0.taken.lock().expect("no holder of this lock panics");
@@ -50,7 +48,7 @@ impl Places {
         }
         if let Some(network) = network {
             let of_network = taken.by_network.entry(network).or_default();
-            // Of a single place, a half is that place.
+            // Half of a single place is that place.
             if *of_network >= self.0.max.div_ceil(2) {
                 return None;
             }

@@ -1,6 +1,6 @@
 //! The sales as Postgres knows them: window, total and units sold.
 //!
-//! Redis sells; `sold` is the second lock on the same door. `sold` grows only by rows really inserted, in their
+//! Redis sells; `sold` is the second lock on the same door. It grows only by rows that are really inserted, in their
 //! transaction, and never past `total`.
 
 mod queries;
@@ -20,47 +20,36 @@ pub use queries::{
     to_build, to_load, total, unapplied,
 };
 
-/// Facts of Postgres about a coupon for its load.
+/// What Postgres knows about a coupon, for its load.
 #[derive(Debug)]
 pub enum StoredCoupon {
     /// A coupon without a sale, in this state.
     Regular(CouponState),
-    /// A coupon with a sale.
     Flash(StoredSale),
 }
 
-/// Facts of Postgres about a sale for its load.
+/// What Postgres knows about a sale, for its load.
 #[derive(Debug)]
 pub struct StoredSale {
-    /// State of the coupon.
     pub state: CouponState,
     /// Revision of state and terms.
     pub revision: i64,
-    /// Total and window.
     pub terms: SaleTerms,
-    /// Its life in Redis.
     pub stage: Stage,
 }
 
-/// Life of a sale in Redis, as Postgres has noted it.
+/// Whether a sale is in Redis, as Postgres has noted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The sale has never been in Redis.
     Unloaded,
     /// The load of this id has put the sale into Redis.
-    Loaded {
-        /// Id of the load.
-        load_id: String,
-    },
+    Loaded { load_id: String },
     /// The sale has been archived: removed from Redis, or about to be.
-    Archived {
-        /// Id of the load.
-        load_id: String,
-    },
+    Archived { load_id: String },
 }
 
 impl StoredCoupon {
-    /// State of the coupon.
     pub fn state(&self) -> CouponState {
         match self {
             Self::Regular(state) => *state,
@@ -70,13 +59,11 @@ impl StoredCoupon {
 }
 
 impl StoredSale {
-    /// Whether the sale has been archived.
     pub fn is_archived(&self) -> bool {
         matches!(self.stage, Stage::Archived { .. })
     }
 }
 
-/// The coupon and its sale, if there is such a coupon.
 pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredCoupon>> {
     let row = sqlx::query!(
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
@@ -96,7 +83,7 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         (CouponKind::Flash, Some(total), Some(opens_at), Some(closes_at)) => {
             (total, opens_at, closes_at)
         }
-        // One transaction writes both rows.
+        // Can't be: one transaction writes both rows.
         (CouponKind::Flash, ..) => return Err(sqlx::Error::RowNotFound),
     };
     Ok(Some(StoredCoupon::Flash(StoredSale {
@@ -111,7 +98,6 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
     })))
 }
 
-/// Adds the sale of a new flash coupon.
 pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
@@ -126,7 +112,7 @@ pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> 
     Ok(())
 }
 
-/// The sale of a coupon that this transaction has locked; none for a regular one.
+/// The sale of a coupon that this transaction has locked; `None` for a regular coupon.
 pub async fn terms(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<SaleTerms>> {
     sqlx::query_as!(
         SaleTerms,
@@ -169,22 +155,8 @@ pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sql
     Ok(())
 }
 
-/// Takes back the note that Redis has a newer revision than this one, so that the pass over changes applies the
-/// newest. False if that was noted already.
-pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
-         WHERE coupon_id = $1 AND applied_revision > $2 AND archived_at IS NULL",
-        coupon.get(),
-        revision,
-    )
-    .execute(pool)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Notes that the sale is in Redis, put there by this load; from now on its absence there means that Redis has lost
-/// data. Returns the load that holds: the first one noted.
+/// Notes that this load has put the sale into Redis. From now on its absence there means that Redis has lost data.
+/// Returns the load that holds: the first one noted.
 pub async fn note_load(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -206,7 +178,7 @@ pub async fn note_load(
     .await
 }
 
-/// Has archived sales of a lane removed from Redis once more: a Redis that went back in time may have them again.
+/// Has the archived sales of a lane removed from Redis once more: a Redis that went back in time may have them again.
 pub async fn remove_again(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
     let mut tx = postgres::begin(pool).await?;
     allow_long_statements(&mut tx).await?;
@@ -233,7 +205,6 @@ pub async fn set_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
     Ok(())
 }
 
-/// A sale whose row is locked.
 #[derive(Debug)]
 pub struct LockedSale {
     /// Units that Postgres hasn't counted as sold.
@@ -242,7 +213,7 @@ pub struct LockedSale {
     pub is_archived: bool,
 }
 
-/// Locks the rows of these sales, in the order of their coupons: until the transaction ends their units stay.
+/// Locks the rows of these sales, in the order of their coupons: their units stay until the transaction ends.
 pub async fn lock(
     tx: &mut PgConnection,
     coupons: impl Iterator<Item = CouponId>,
@@ -259,8 +230,8 @@ pub async fn lock(
     Ok(rows.into_iter().map(|row| (row.coupon, sale(row.left, row.is_archived))).collect())
 }
 
-/// Counts `orders` more units as sold. False, and no change, if there aren't so many, or the sale is archived, which takes
-/// no order any more.
+/// Counts `orders` more units as sold. False, and no change, if fewer are left or the sale is archived, because an
+/// archived sale takes no order.
 pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
@@ -273,7 +244,7 @@ pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> s
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes `orders` units off `sold`: as many live orders have been closed in this transaction.
+/// Takes `orders` units off `sold`: this transaction has closed as many live orders.
 pub async fn subtract_sold(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -300,8 +271,8 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool>
     let lock =
         sqlx::query!("SELECT FROM flash_sales WHERE coupon_id = $1 FOR UPDATE", coupon.get());
     lock.execute(&mut *tx).await?;
-    // A statement of its own, which sees the rows that earlier holders of that lock have committed. A transaction
-    // that waits for the lock now has rows that this statement doesn't see, and will count them by itself.
+    // A statement of its own, which sees the rows that earlier holders of the lock have committed. A transaction that
+    // waits for the lock now counts its own rows later; this statement doesn't see them.
     let counted = sqlx::query!(
         "UPDATE flash_sales SET updated_at = now(), sold =
              (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
@@ -326,8 +297,8 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool>
 /// Notes that an ended sale, whose claims are known to be orders, leaves Redis. False if an order may still expire, a
 /// unit is on its way back to Redis, or an operator has to decide on a dead letter.
 ///
-/// The smallest value is found by an index. For EXISTS, Postgres reads the whole table where there is no such row: it
-/// expects to meet one soon.
+/// The smallest value is found by an index. For EXISTS, Postgres reads the whole table if there is no such row, because
+/// it expects to meet one soon.
 pub async fn archive(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET archived_at = now(), updated_at = now()

@@ -1,4 +1,4 @@
-//! Reading the table of sales: those that Redis has to hold, or soon will; and the items of the passes over sales.
+//! Reads the table of sales: those that Redis has to hold, or soon will; and the items of the jobs over sales.
 //! Postponed items (`store/postponed.rs`) are left out until they are due.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
     allow_statements(tx, limits::RECOUNT_TIMEOUT).await
 }
 
-/// Lets the statements of this transaction take so long, and wait as long for a lock.
+/// Lets the statements of this transaction take this long, and wait just as long for a lock.
 pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx::Result<()> {
     let timeout_ms = timeout.as_millis().to_string();
     sqlx::query!(
@@ -31,7 +31,7 @@ pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx:
 /// The session that keeps the row of this sale locked, in words; `None` if the row is free.
 pub async fn lock_holder(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar!(
-        // Where several sessions share the lock, none is named. Facts about sessions of other roles are hidden.
+        // If several sessions share the lock, none is named. Postgres hides facts about sessions of other roles.
         r#"WITH free AS (SELECT FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE SKIP LOCKED)
            SELECT coalesce((
                       SELECT concat_ws(' ', 'process', pid, 'of', usename, application_name, client_addr, state,
@@ -56,9 +56,7 @@ pub async fn total(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
 /// A sale that Redis has to hold, as Postgres knows it.
 #[derive(Clone, Debug)]
 pub struct HeldSale {
-    /// The coupon.
     pub coupon: CouponId,
-    /// Units sold.
     pub sold: i64,
     /// Revision that Redis is known to have.
     pub applied_revision: i64,
@@ -90,7 +88,7 @@ pub async fn loaded_of(pool: &PgPool, coupons: &[CouponId]) -> sqlx::Result<Vec<
     .await
 }
 
-/// All coupons that Redis has to hold: loaded and not archived.
+/// All coupons whose sales Redis has to hold: loaded and not archived.
 pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
     sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
@@ -111,7 +109,7 @@ pub async fn is_loaded(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     .await
 }
 
-/// Id of the noted load of a sale, if there was one.
+/// Id of the noted load of a sale, if there is one.
 pub async fn load_id(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<String>> {
     let load =
         sqlx::query_scalar!("SELECT load_id FROM flash_sales WHERE coupon_id = $1", coupon.get());
@@ -130,15 +128,13 @@ pub async fn loaded_in(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<CouponId>>
     .await
 }
 
-/// A sale that Redis has to hold, with all that it is built from but its buyers.
+/// What a sale that Redis has to hold is built from, besides its buyers.
 pub struct SaleToBuild {
     /// Units on offer.
     pub total: i64,
-    /// Start of the window.
     pub opens_at: DateTime<Utc>,
-    /// End of the window; not part of it.
+    /// Not part of the window.
     pub closes_at: DateTime<Utc>,
-    /// State of the coupon.
     pub state: CouponState,
     /// Revision of these values.
     pub revision: i64,
@@ -170,7 +166,7 @@ pub async fn to_load(pool: &PgPool, ahead: Duration) -> sqlx::Result<Vec<CouponI
            WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
              AND closes_at > now() AND state <> 'ended'
              AND NOT EXISTS (SELECT FROM postponed
-                             WHERE pass = 'warm_up' AND item = coupon_id AND next_try_at > now())
+                             WHERE job = 'warm_up' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id"#,
         ahead.as_secs_f64(),
     )
@@ -184,15 +180,15 @@ pub async fn unapplied(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
              AND NOT EXISTS (SELECT FROM postponed
-                             WHERE pass = 'changes' AND item = coupon_id AND next_try_at > now())
+                             WHERE job = 'changes' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id"#
     )
     .fetch_all(pool)
     .await
 }
 
-/// Sales in Redis that haven't been ended though their window closed so long ago, each with the time of
-/// that.
+/// Sales in Redis whose window closed at least `ago` ago and that haven't been ended, each with the time at which it
+/// closed.
 pub async fn closed(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
     let rows = sqlx::query!(
         r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
@@ -200,7 +196,7 @@ pub async fn closed(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<(CouponId,
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
              AND closes_at < now() - $1 * interval '1 second'
              AND NOT EXISTS (SELECT FROM postponed
-                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+                             WHERE job = 'archive' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id"#,
         ago.as_secs_f64(),
     )
@@ -209,8 +205,8 @@ pub async fn closed(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<(CouponId,
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
 }
 
-/// Sales that ended so long ago, that Redis has as ended, and of which nothing is known to be open. An
-/// early look at the decision of [`archive`](super::archive), so that no sale is compared in vain.
+/// Sales that ended, or whose window closed, at least `ago` ago, that Redis has as ended, and of which nothing is known
+/// to be open. Checks in advance what [`archive`](super::archive) decides, so that no sale is compared in vain.
 pub async fn ended(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<CouponId>> {
     let mut tx = postgres::begin_planning(pool).await?;
     let ended = sqlx::query_scalar!(
@@ -227,7 +223,7 @@ pub async fn ended(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<CouponId>> 
              AND (SELECT min(order_id) FROM dead_letters
                   WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL) IS NULL
              AND NOT EXISTS (SELECT FROM postponed
-                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+                             WHERE job = 'archive' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id"#,
         ago.as_secs_f64(),
     )
@@ -240,16 +236,15 @@ pub async fn ended(pool: &PgPool, ago: Duration) -> sqlx::Result<Vec<CouponId>> 
 /// Open things of a sale in Postgres.
 #[derive(Debug)]
 pub struct OpenOfSale {
-    /// Unpaid orders; of more than [`limits::UNPAID_COUNTED_MAX`], that many.
+    /// Unpaid orders, counted up to [`limits::UNPAID_COUNTED_MAX`].
     pub unpaid: i64,
-    /// Units, and places, on their way back to Redis.
+    /// Units on their way back to Redis, and orders to take off the lists of unpaid ones.
     pub stock_returns: i64,
-    /// Open dead letters.
     pub dead_letters: i64,
 }
 
 impl OpenOfSale {
-    /// The open things in words; none if there are none.
+    /// One sentence for each kind of open thing.
     pub fn in_words(&self) -> Vec<String> {
         let say = |count: i64, what: &str| (count > 0).then(|| format!("{count} {what}"));
         let unpaid = say(self.unpaid, "orders are unpaid, and may be paid or expire");
@@ -259,11 +254,11 @@ impl OpenOfSale {
     }
 }
 
-/// Open things of a sale, which keep [`archive`](super::archive) from noting it.
+/// Open things of a sale, which keep [`archive`](super::archive) from noting it as archived.
 pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
     sqlx::query_as!(
         OpenOfSale,
-        // A million of them may be due at one time, so not all are counted.
+        // Not all are counted, because a million may be unpaid at a time.
         r#"SELECT (SELECT count(*) FROM (SELECT FROM orders WHERE coupon_id = $1 AND status = 'unpaid' LIMIT $2) AS unpaid)
                       AS "unpaid!",
                   (SELECT count(*) FROM stock_returns WHERE coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
@@ -281,7 +276,7 @@ pub async fn archived(pool: &PgPool) -> sqlx::Result<Vec<(CouponId, i64)>> {
         r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
            WHERE archived_at IS NOT NULL AND removed_at IS NULL
              AND NOT EXISTS (SELECT FROM postponed
-                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+                             WHERE job = 'archive' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id"#
     )
     .fetch_all(pool)

@@ -1,4 +1,4 @@
-//! Events for the watchers of the board. Each is the whole state; a fact that isn't known is null, and never a zero.
+//! Events for the watchers of the board. Each event is the whole state. An unknown fact is null, never zero.
 
 use std::time::Duration;
 
@@ -20,24 +20,20 @@ use crate::store::Failure;
 use crate::store::durability;
 use crate::store::ids::{CouponId, Lane};
 
-/// Facts of the last looks, and the time that each was made at.
+/// Facts from the last reads of the stores, and when each was read.
 #[derive(Default)]
 pub struct Seen {
-    /// Of Redis.
     pub redis: Look<InRedis>,
-    /// Of Postgres.
     pub postgres: Look<InPostgres>,
 }
 
-/// The last facts of a store.
 pub struct Look<T> {
-    /// The facts of the last look that ended well.
+    /// The facts of the last read that succeeded.
     pub facts: Option<T>,
-    /// Time of that look, in ms since 1970, and its moment here.
+    /// When that read ended, in ms since 1970 and on the monotonic clock.
     at: Option<(i64, Instant)>,
-    /// Whether a look has ended, well or not.
+    /// Whether a read has ended, successfully or not.
     pub is_begun: bool,
-    /// Whether the last look failed.
     has_failed: bool,
 }
 
@@ -48,7 +44,7 @@ impl<T> Default for Look<T> {
 }
 
 impl<T> Look<T> {
-    /// Notes the end of a look at this time.
+    /// Notes the end of a read at this time.
     pub fn note(&mut self, looked: Result<T, Failure>, now_ms: i64) {
         self.is_begun = true;
         self.has_failed = looked.is_err();
@@ -58,7 +54,7 @@ impl<T> Look<T> {
         }
     }
 
-    /// Whether the store answers: its last look ended well, not long ago.
+    /// Whether the store answers: its last read succeeded, and isn't long ago.
     pub fn is_fresh(&self) -> bool {
         !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
     }
@@ -76,32 +72,32 @@ impl<T> Look<T> {
     }
 }
 
-/// One second of all processes together.
+/// One second, summed over all processes.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Point {
-    /// Its time, in ms since 1970.
+    /// Time of the point, in ms since 1970.
     pub t_ms: i64,
-    /// Claims a second.
+    /// Claims per second.
     #[serde(flatten)]
     pub claims: Claims<f64>,
-    /// Orders written a second.
+    /// Orders written per second.
     pub rows: f64,
-    /// Claims that waited to be written; null if it isn't known.
+    /// Claims that waited to be written; null if unknown.
     pub waiting: Option<u64>,
 }
 
-/// The board.
+/// The board, as its watchers see it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct BoardEvent {
     /// Time of the event, in ms since 1970.
     pub now: i64,
-    /// The process that has looked: it is this one that a store doesn't answer.
+    /// The process that made this event: if a store doesn't answer, it didn't answer this process.
     process: String,
     /// The last second.
     point: Point,
     /// Half of the claims of the last 10 s were answered within this time; null without any.
     p50_ms: Option<f64>,
-    /// 99 of 100 of them were.
+    /// 99 of 100 of these claims were answered within this time; null without any.
     p99_ms: Option<f64>,
     /// 99 of 100 claims of the last 10 s were rows within this time; null without any.
     row_p99_ms: Option<f64>,
@@ -109,15 +105,15 @@ pub struct BoardEvent {
     backlog: Option<u64>,
     /// Age of the oldest of them; 0 without any.
     oldest_ms: Option<u64>,
-    /// The newest sales that aren't over, and behind them the newest others; at most 20.
+    /// The newest sales that aren't over, and after them the newest others; at most 20.
     sales: Vec<SaleLine>,
     #[serde(flatten)]
     records: Records,
     /// Processes of the installation that were heard in the last 10 minutes.
     processes: Vec<Process>,
-    /// Lanes.
+    /// State of each lane, and of its log.
     lanes: Vec<LaneLine>,
-    /// Both stores.
+    /// Redis and Postgres.
     stores: Vec<StoreLine>,
 }
 
@@ -126,27 +122,27 @@ pub struct BoardEvent {
 struct SaleLine {
     coupon_id: CouponId,
     title: String,
-    /// Name of its state: Redis's, which decides claims, while Redis has the sale.
+    /// State of the sale: as Redis has it, which decides claims, or as Postgres has it if Redis lacks the sale.
     state: String,
-    /// Units on offer.
+    /// Total of the sale.
     total: i64,
-    /// Units left; null while Redis can't tell.
+    /// Units left; null if Redis can't tell.
     left: Option<i64>,
     /// Start of the window, in ms since 1970.
     opens_ms: i64,
-    /// End of the window, in ms since 1970; not part of it.
+    /// End of the window, in ms since 1970, exclusive.
     closes_ms: i64,
-    /// Revision that Postgres has.
+    /// Revision in Postgres.
     revision: i64,
-    /// True if Redis is not known to have the newest revision.
+    /// True if Redis may not have the newest revision yet.
     is_pending: bool,
-    /// Whether Redis has to hold the sale.
+    /// Whether Redis should have the sale.
     in_redis: bool,
-    /// The units of a sale in Redis, counted every few seconds.
+    /// The units of a sale in Redis, counted every few seconds; null without a count.
     units: Option<UnitsLine>,
 }
 
-/// Units of a sale, counted.
+/// Result of the last count of a sale's units.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct UnitsLine {
     /// Time of the count, in ms since 1970.
@@ -157,43 +153,42 @@ struct UnitsLine {
     in_review: usize,
 }
 
-/// A lane.
+/// A lane, and its log.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct LaneLine {
     lane: i32,
-    /// Whether claims are taken.
+    /// Whether the lane takes claims.
     is_open: bool,
-    /// Claims in the hands of a worker; null while its log can't be read.
+    /// Claims that a worker has read and not yet written; null if the log can't be read.
     pending: Option<u64>,
-    /// Claims that no worker has read.
+    /// Claims that no worker has read; null if the log can't be read.
     unread: Option<u64>,
-    /// Age of the oldest of both.
+    /// Age of the oldest of all these claims, in ms.
     oldest_ms: Option<u64>,
 }
 
-/// A store.
+/// Redis or Postgres.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct StoreLine {
     /// `redis` or `postgres`.
     name: &'static str,
-    /// Whether it has answered within the last 5 s.
+    /// Whether the store has answered within the last 5 s.
     is_there: bool,
     /// Time of its last answer, in ms since 1970; null before the first.
     at: Option<i64>,
-    /// Time of that answer.
+    /// How long that answer took, in ms.
     ping_ms: Option<f64>,
-    /// The level at which claims are confirmed, and why it isn't kept now, if so; or connections in use.
+    /// For Redis, the durability level, and why it isn't kept if it isn't; for Postgres, connections in use.
     detail: String,
-    /// Whether the detail is a fault.
+    /// Whether the detail describes a fault.
     is_fault: bool,
 }
 
 impl BoardEvent {
-    /// The board, as it was last seen.
     pub(super) fn of(now: i64, seen: &Seen, sources: &Sources) -> Self {
         let redis = seen.redis.facts.as_ref();
         let postgres = seen.postgres.facts.as_ref();
-        // Counts that are no longer told would look like present ones.
+        // Old counts would look like current ones.
         let fresh = redis.filter(|_| seen.redis.is_fresh());
         let together = fresh.map(|redis| redis.together.clone()).unwrap_or_default();
         let log = fresh.and_then(|redis| all_logs(&redis.logs));
@@ -218,7 +213,7 @@ impl BoardEvent {
     }
 }
 
-/// All logs together; `None` if one of them can't be read.
+/// The sum over all logs; `None` if one of them can't be read.
 fn all_logs(logs: &[(Lane, Option<LogNumbers>)]) -> Option<LogNumbers> {
     logs.iter().try_fold(LogNumbers::default(), |sum, (_, log)| Some(sum.with((*log)?)))
 }

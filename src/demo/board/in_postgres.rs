@@ -1,4 +1,4 @@
-//! Facts that Postgres has: coupons, comparisons, and all that waits for an operator.
+//! Facts from Postgres: coupons, comparisons, and everything that waits for an operator.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,38 +19,36 @@ use crate::store::Failure;
 use crate::store::ids::CouponId;
 use crate::store::postgres;
 
-/// Facts of one look.
 #[derive(Clone, Debug)]
 pub struct InPostgres {
-    /// Time that Postgres needs to tell the time.
+    /// How long Postgres takes to answer.
     pub ping: Duration,
-    /// The newest sales that haven't been ended, and behind them the newest others.
+    /// The newest sales that haven't ended, and after them the newest others.
     pub sales: Vec<Coupon>,
-    /// Those of them that Redis has to hold.
+    /// Those of the sales that Redis should have.
     pub loaded: Vec<HeldSale>,
     /// Open dead letters of the sales that have any.
     pub in_review: HashMap<CouponId, usize>,
-    /// What the board tells as it is.
+    /// What the board passes on unchanged.
     pub records: Records,
 }
 
-/// What Postgres has noted, as the board tells it.
+/// Records in Postgres, as the board shows them.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Records {
-    /// What waits for a person, counted by kind; null while Postgres has not been seen.
+    /// Items that wait for an operator, counted by kind; null before the first read of Postgres.
     waits: Option<Vec<OpenCount>>,
-    /// The newest of each kind, at most 20.
+    /// The newest items of each kind, at most 20.
     waiting: Vec<OpenItem>,
     /// Comparisons, newest first, at most 30; without their findings.
     runs: Vec<Run>,
-    /// Findings of the last comparison that ended well, at most 20.
+    /// Findings of the last comparison that was completed, at most 20.
     findings: Vec<Finding>,
     /// Recoveries of lanes, newest first, at most 5.
     recoveries: Vec<Recovery>,
 }
 
 impl InPostgres {
-    /// Looks now.
     pub async fn look(sources: &Sources) -> Result<Self, Failure> {
         let pool = &sources.stores.pool;
         let began = Instant::now();
@@ -83,7 +81,7 @@ impl InPostgres {
         Ok(Self { ping, sales, loaded, in_review, records })
     }
 
-    /// The sales on the board that Redis has to hold, with their units sold.
+    /// The sales on the board that Redis should have, each with its units sold.
     pub fn sales_in_redis(&self) -> Vec<(CouponId, i64)> {
         self.loaded.iter().map(|sale| (sale.coupon, sale.sold)).collect()
     }

@@ -1,4 +1,4 @@
-//! Facts that Redis has: sales, logs, and the words of all processes.
+//! Facts from Redis: sales, logs, and the reports of all processes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,29 +16,26 @@ use crate::recovery::reconcile::gauges::Units;
 use crate::store::ids::{CouponId, Lane};
 use crate::store::{Failure, Stores};
 
-/// Facts of one look.
 #[derive(Clone, Debug)]
 pub struct InRedis {
-    /// Time that Redis needs to answer PING.
+    /// How long Redis takes to answer PING.
     pub ping: Duration,
-    /// The sales that it has, of those that were asked for.
+    /// The sales that Postgres says are in Redis.
     pub sales: HashMap<CouponId, RedisSaleSeen>,
-    /// The logs of each lane; `None` for a lane whose log can't be read.
+    /// The log of each lane; `None` if it can't be read.
     pub logs: Vec<(Lane, Option<LogNumbers>)>,
-    /// All processes.
     pub together: Together,
 }
 
-/// A sale in Redis.
 #[derive(Clone, Debug)]
 pub struct RedisSaleSeen {
-    /// Terms that decide claims.
+    /// The terms that decide claims; `None` if Redis lacks them.
     pub(super) terms: Option<RedisSale>,
-    /// Its last census, with its time in ms.
+    /// The last count of its units, and its time in ms since 1970.
     pub(super) units: Option<(Units, i64)>,
 }
 
-/// A producer's looks: what it remembers from one to the next.
+/// The producer's reads of Redis, and what it remembers between them.
 #[derive(Default)]
 pub struct RedisLooks {
     number: u32,
@@ -47,7 +44,7 @@ pub struct RedisLooks {
 }
 
 impl RedisLooks {
-    /// Looks at these sales, which Postgres says are in Redis, with their units sold; and at all else.
+    /// Reads everything. `sales` are those that Postgres says are in Redis, with their units sold.
     pub async fn look(
         &mut self,
         sources: &Sources,
@@ -75,7 +72,7 @@ impl RedisLooks {
         Ok(InRedis { ping, sales, logs, together })
     }
 
-    /// Counts the buyers of these sales, now and then. A sale that can't be read has no count.
+    /// Counts the units of these sales, at every few reads. A sale whose keys can't be read counts as not conserved.
     async fn count(
         &mut self,
         sources: &Sources,
@@ -95,7 +92,7 @@ impl RedisLooks {
                     let units = Units { conserved: Some(false), ..Units::default() };
                     self.units.insert(*coupon, (units, now_ms));
                 }
-                // The numbers of the other servers don't wait for one that is away.
+                // The numbers of other servers don't wait for a server that is down.
                 Err(failure) if failure.is_of_redis() => {}
                 units => drop(self.units.insert(*coupon, (units?, now_ms))),
             }
@@ -129,7 +126,7 @@ async fn terms(sources: &Sources, sales: &[(CouponId, i64)]) -> HashMap<CouponId
         for coupon in &sales {
             commands.cmd("HMGET").arg(keys.coupon(*coupon)).arg(RedisSale::FIELDS);
         }
-        // Neither a server that is away nor a key of another type is a reason to show no other sale.
+        // A server that is down, or a key of another type, must not hide the other sales.
         let replies: Vec<RedisResult<Vec<Option<String>>>> =
             redis.query_each(&commands).await.unwrap_or_default();
         let read = |(coupon, reply): (&CouponId, RedisResult<Vec<Option<String>>>)| {

@@ -1,37 +1,37 @@
-//! The board: all that an operator looks at, once a second, over all processes of the installation.
+//! The board: everything that an operator watches, once a second, for all processes of the installation.
 //!
 //! # Model
 //!
-//! Each process tells Redis its counts once a second ([`presence`]), whether the board is watched or not: one round trip.
-//! While a client watches, its process has one producer, which reads the counts of all processes, asks both stores, and
-//! sends one event a second. The last one stands in a `watch` channel: a slow watcher skips to it. The producer ends when
-//! its last watcher has gone, so a board without watchers asks the stores nothing. A client without a place asks now and
-//! then: it gets the producer's last event, and keeps the producer going until it is about to ask again.
+//! Each process reports its counts to Redis once a second ([`presence`]), whether or not the board is watched, in one
+//! round trip. While a client watches, its process has one producer. It reads the counts of all processes, reads both
+//! stores, and sends one event a second. The last event is kept in a `watch` channel, so a slow watcher skips to it.
+//! The producer ends when its last watcher has gone; a board without watchers reads nothing. A client without a place
+//! polls now and then: it gets the producer's last event, and keeps the producer running until its next poll.
 //!
 //! # What each failure does
 //!
-//! The looks at Redis and at Postgres run beside each other, and the events go on without either. A store that doesn't
-//! answer is named as away; its facts stay as they were last seen, with the time of that look. A process that dies is no
-//! longer heard, and stays on the board as silent for a while; one that ends says so.
+//! Redis and Postgres are read concurrently, and events go on without either. If a store doesn't answer, the board says
+//! so, and shows its last facts with their time. A process that dies is no longer heard, and stays on the board as
+//! silent for a while. A process that ends says so.
 //!
 //! # What is not promised
 //!
-//! Counts of different processes are up to a second apart. The verdict about the stores is that of the last comparison
-//! (`recovery/reconcile`), with its time: the board shows it and makes none.
+//! Counts of different processes are up to a second apart. The board doesn't compare the stores: it shows the result of
+//! the last comparison (`recovery/reconcile`), with its time.
 
 // Events for the watchers.
 pub mod event;
 
-// Facts that Redis has.
+// Facts from Redis.
 mod in_redis;
 
-// Facts that Postgres has.
+// Facts from Postgres.
 mod in_postgres;
 
 // Sums and rates over all processes.
 mod processes;
 
-// Counts of a process, told to the others.
+// Counts of a process, reported to the others.
 pub mod presence;
 
 // Capabilities that the board reads.
@@ -58,58 +58,56 @@ pub struct Board(Arc<Shared>);
 
 struct Shared {
     sources: Sources,
-    /// The producer, while there is one. It leaves this under its lock, once it has no watcher.
+    /// The producer, while there is one. When it has no watcher left, it removes itself here, under this lock.
     watched: Mutex<Option<Producer>>,
-    /// Places of all watchers of this process.
+    /// Places for all watchers of this process.
     places: Places,
     shutdown: Shutdown,
 }
 
 struct Producer {
     sent: watch::Sender<Sent>,
-    /// The last time that a client without a place has asked.
+    /// When a client without a place asked last.
     asked: Option<Instant>,
 }
 
-/// The last event.
 #[derive(Clone, Default)]
 struct Sent {
     board: Option<Arc<BoardEvent>>,
-    /// False for the first event: it knows counts, and not yet how fast they grow.
+    /// False for the first event, which has counts but can't tell yet how fast they grow.
     has_rates: bool,
 }
 
-/// The board, for one watcher.
+/// The events of the board, for one watcher.
 pub struct Watching {
     sent: watch::Receiver<Sent>,
     _place: Place,
 }
 
 impl Board {
-    /// A board over these sources, whose watchers take these places.
+    /// `places` bounds the number of watchers.
     pub fn new(sources: Sources, places: Places, shutdown: Shutdown) -> Self {
         Self(Arc::new(Shared { sources, watched: Mutex::default(), places, shutdown }))
     }
 
-    /// Watches, from the newest event on; `None` if there are as many watchers as there may be.
+    /// Starts watching with the newest event. `None` if all places are taken.
     pub fn watch(&self) -> Option<Watching> {
         let place = self.0.places.take(None)?;
         Some(Watching { sent: self.sent(false), _place: place })
     }
 
-    /// The newest event, at most a second old, for a client without a place. `None` if there will be none.
+    /// The newest event, at most a second old, for a client without a place. `None` if no event will follow.
     pub async fn now(&self) -> Option<Arc<BoardEvent>> {
         let mut sent = self.sent(true);
         let sent = sent.wait_for(|sent| sent.has_rates).await.ok()?;
         sent.board.clone()
     }
 
-    /// Whether a producer runs.
     pub fn is_watched(&self) -> bool {
         self.0.watched.lock().expect("no holder of this lock panics").is_some()
     }
 
-    /// The events, of the producer or a new one, for a client that asks or watches.
+    /// Subscribes to the producer, or to a new one. `asks` is true for a client without a place.
     fn sent(&self, asks: bool) -> watch::Receiver<Sent> {
         let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
         let asked = asks.then(Instant::now);
@@ -133,7 +131,7 @@ impl Board {
 }
 
 impl Shared {
-    /// Looks and sends until there is no watcher.
+    /// Reads and sends until there is no watcher.
     async fn produce(&self, sender: &watch::Sender<Sent>) {
         let seen = Mutex::default();
         tokio::select! {
@@ -144,7 +142,7 @@ impl Shared {
     }
 
     async fn look_at_redis(&self, seen: &Mutex<Seen>) {
-        // Postgres knows the sales to ask about.
+        // Postgres knows which sales to read.
         begun(seen, limits::BOARD_FIRST_LOOK_MAX / 2, |seen| seen.postgres.is_begun).await;
         let mut ticks = every(limits::BOARD_PERIOD);
         let mut looks = RedisLooks::default();
@@ -170,7 +168,7 @@ impl Shared {
     }
 
     async fn send(&self, seen: &Mutex<Seen>, sender: &watch::Sender<Sent>) {
-        // Without a store's first look, the first event says that nothing is known of the store yet.
+        // If a store's first read takes too long, the first event says that nothing is known of the store yet.
         let both = |seen: &Seen| seen.redis.is_begun && seen.postgres.is_begun;
         begun(seen, limits::BOARD_FIRST_LOOK_MAX, both).await;
         let mut ticks = every(limits::BOARD_PERIOD);
@@ -184,7 +182,7 @@ impl Shared {
         }
     }
 
-    /// True if a client watches, or asks now and then. Without such a client, the producer is forgotten.
+    /// True if a client watches, or has asked lately. Otherwise removes the producer.
     fn is_watched(&self) -> bool {
         let mut watched = self.watched.lock().expect("no holder of this lock panics");
         let is_watched = watched.as_ref().is_some_and(|Producer { sent, asked }| {
@@ -210,7 +208,7 @@ fn with<T>(seen: &Mutex<Seen>, act: impl FnOnce(&mut Seen) -> T) -> T {
     act(&mut seen.lock().expect("no holder of this lock panics"))
 }
 
-/// Waits for a first look, at most so long.
+/// Waits for a first read, for at most `max`.
 async fn begun(seen: &Mutex<Seen>, max: Duration, is_begun: impl Fn(&Seen) -> bool) {
     let waiting = async {
         while !with(seen, |seen| is_begun(seen)) {
@@ -227,7 +225,7 @@ fn every(period: Duration) -> tokio::time::Interval {
 }
 
 impl Watching {
-    /// The next event that this watcher hasn't seen: the newest one. `None` when there will be no further one.
+    /// Waits for an event that this watcher hasn't seen, and returns the newest. `None` if no event will follow.
     pub async fn next(&mut self) -> Option<Arc<BoardEvent>> {
         loop {
             self.sent.changed().await.ok()?;

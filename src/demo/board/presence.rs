@@ -1,8 +1,8 @@
-//! Counts of a process, told to the others once a second.
+//! Counts of a process, which it reports to the others once a second.
 //!
-//! Redis keeps the last word of each process for [`limits::BOARD_HEARD_MAX`]. The word of a process that is silent for
-//! longer is gone, and only its name is left in the list of processes. All counts grow from the start of the process, so a word
-//! that is missed is no loss.
+//! Redis keeps the last report of each process for [`limits::BOARD_HEARD_MAX`]. When a process has been silent for
+//! longer, only its name is left, in the list of processes. All counts grow from the start of the process, so a missed
+//! report loses nothing.
 
 use std::sync::Arc;
 
@@ -23,23 +23,23 @@ use crate::store::Stores;
 use crate::store::keys::Keys;
 use crate::store::redis::Redis;
 
-/// Claims by kind of answer: counts, or rates.
+/// Claims by kind of answer, as counts or as rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Claims<T> {
-    /// A unit, or an order.
+    /// Answered with a new order.
     pub accepted: T,
-    /// Told that no unit is left.
+    /// Refused, because no unit was left.
     pub sold_out: T,
-    /// Told the order of an earlier claim.
+    /// Answered with the order of an earlier claim.
     pub repeats: T,
-    /// Sent away to come again: overloaded, or the outcome is unknown.
+    /// Told to come back: overloaded, or the outcome is unknown.
     pub shed: T,
     /// All other answers.
     pub others: T,
 }
 
 impl<T: Copy> Claims<T> {
-    /// What each kind and that of `other` make together.
+    /// Combines each kind with that of `other`.
     pub fn with<U>(&self, other: &Self, make: impl Fn(T, T) -> U) -> Claims<U> {
         Claims {
             accepted: make(self.accepted, other.accepted),
@@ -51,35 +51,29 @@ impl<T: Copy> Claims<T> {
     }
 }
 
-/// Last word of a process. Fields of another version are ignored, and missing ones are 0.
+/// Last report of a process. Unknown fields from another version are ignored, and missing ones are 0.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Word {
     /// Host and process number.
     pub name: String,
-    /// Roles of the process.
     pub roles: Vec<String>,
-    /// Where its users pay, if it answers them.
+    /// Where its users pay; `None` if it doesn't serve them.
     pub checkout: Option<Checkout>,
-    /// Level of durability that it was told to keep, if any.
+    /// The configured durability level, if any.
     pub durability: Option<String>,
-    /// Time of the word, by the clock of the process.
+    /// Time of the report, by the clock of the process, in ms since 1970.
     pub at_ms: i64,
-    /// Start of the process.
+    /// Start of the process, in ms since 1970.
     pub started_ms: i64,
-    /// Whether the process stops soon.
     pub stopping: bool,
-    /// Requests that it has answered.
     pub requests: u64,
-    /// Connections of clients that are open.
     pub connections: u64,
     /// Claims that it has answered.
     pub claims: Claims<u64>,
-    /// Rows that it has written.
     pub rows: u64,
-    /// Time of the processor that it has used.
+    /// Processor time that it has used.
     pub cpu_ms: Option<u64>,
-    /// Bytes in memory.
     pub memory_bytes: Option<u64>,
     /// Times of its answers to claims.
     pub answers: Counts,
@@ -87,13 +81,13 @@ pub struct Word {
     pub claims_to_rows: Counts,
 }
 
-/// Tells the counts of this process.
+/// Reports the counts of this process.
 pub struct Presence {
     redis: Redis,
     keys: Keys,
-    /// Unique name among all processes that ever were.
+    /// A random id, unique among all processes.
     id: String,
-    /// What stays the same: roles and settings.
+    /// The parts of the report that never change: roles and settings.
     about: Word,
     started_at: DateTime<Utc>,
     metrics: Arc<Metrics>,
@@ -102,7 +96,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// A process that has said nothing yet. `about` has its roles and settings.
+    /// Reports nothing yet. `about` has the roles and settings of the process.
     pub fn new(
         stores: &Stores,
         about: Word,
@@ -116,8 +110,7 @@ impl Presence {
         Self { redis, keys, id, about, started_at, metrics, clock, shutdown }
     }
 
-    /// Tells the counts now.
-    pub async fn pass(&self) -> RedisResult<()> {
+    pub async fn run_once(&self) -> RedisResult<()> {
         let word = self.word();
         let text = serde_json::to_string(&word).expect("counts can be written as JSON");
         let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -162,7 +155,8 @@ impl Presence {
     }
 }
 
-/// Each process that has told anything of late: its id, the time of its last word, and that word, unless it is silent now.
+/// The processes that reported lately: id, time of the last report, and the report itself unless the process is silent
+/// now.
 pub async fn words(redis: &Redis, keys: &Keys) -> RedisResult<Vec<(String, i64, Option<Word>)>> {
     let mut command = redis::cmd("ZRANGE");
     command.arg(keys.processes()).arg(0).arg(-1).arg("WITHSCORES");
@@ -191,7 +185,7 @@ fn counts(claims: impl Iterator<Item = (&'static str, u64)>) -> Claims<u64> {
     counts
 }
 
-/// Name of this process: its host, and its number there.
+/// Name of this process: its host and its process id.
 pub fn process_name() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
     format!("{}-{}", host.unwrap_or_default(), std::process::id())

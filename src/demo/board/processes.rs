@@ -1,4 +1,4 @@
-//! Sums and rates over all processes, from their words.
+//! Sums and rates over all processes, computed from their reports.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,64 +12,62 @@ use crate::base::tally::{Counts, quantile_ms};
 /// A process of the installation.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Process {
-    /// Host and process number; the beginning of its id if it has not been heard by this board.
+    /// Host and process number; or the start of its id, if this board has never heard it.
     pub name: String,
-    /// Its roles.
+    /// Roles of the process.
     pub roles: Vec<String>,
-    /// Whether it was heard within the last 5 s. A process that ends well is not listed.
+    /// Whether it was heard within the last 5 s. A process that ended normally is not listed.
     pub is_heard: bool,
-    /// Time of its last word, in ms since 1970.
+    /// Time of its last report, in ms since 1970.
     pub heard_ms: i64,
-    /// Whether it stops soon.
+    /// Whether it will stop soon.
     pub is_stopping: bool,
-    /// Its start, in ms since 1970.
+    /// Start of the process, in ms since 1970.
     pub started_ms: Option<i64>,
-    /// Requests a second.
+    /// Requests per second.
     pub requests: Option<f64>,
-    /// Orders written a second.
+    /// Orders written per second.
     pub rows: Option<f64>,
-    /// Connections of clients that are open.
+    /// Open connections of clients.
     pub connections: Option<u64>,
-    /// Share of one processor.
+    /// Processor time per second, as a share of one processor.
     pub cpu: Option<f64>,
-    /// Bytes in memory.
+    /// Resident memory, in bytes.
     pub memory_bytes: Option<u64>,
 }
 
-/// Remembers the words of the processes, to tell how fast their counts grow.
+/// Remembers the reports of the processes, to compute how fast their counts grow.
 #[derive(Default)]
 pub struct Processes {
     words: HashMap<String, Known>,
-    /// Times of answers, and from claims to rows, of the last seconds.
+    /// Times of answers, and from claims to rows, for each of the last seconds.
     times: VecDeque<(Counts, Counts)>,
 }
 
-/// The last word of a process, and its growth since the one before.
+/// The last report of a process, and its growth since the one before.
 struct Known {
     word: Word,
     speed: Speed,
 }
 
-/// Counts a second.
+/// Growth per second.
 #[derive(Clone, Copy, Default)]
 struct Speed {
     requests: f64,
     claims: Claims<f64>,
     rows: f64,
-    /// Share of one processor.
+    /// Processor time, as a share of one processor.
     cpu: Option<f64>,
 }
 
-/// All processes together.
 #[derive(Clone, Debug, Default)]
 pub struct Together {
-    /// Each process.
     pub processes: Vec<Process>,
-    /// Claims a second, by kind of answer.
+    /// Claims per second, by kind of answer.
     pub claims: Claims<f64>,
-    /// Rows a second.
+    /// Rows per second.
     pub rows: f64,
-    /// Half of the claims were answered within this time.
+    /// Half of the claims were answered within this time; `None` without any.
     pub p50_ms: Option<f64>,
     /// 99 of 100 claims were answered within this time.
     pub p99_ms: Option<f64>,
@@ -78,7 +76,7 @@ pub struct Together {
 }
 
 impl Processes {
-    /// Takes the words in: of each name, the time at which it was last heard and its word, if it is heard now.
+    /// Adds reports: of each process its id, when it was last heard, and its report if it isn't silent.
     pub fn hear(&mut self, words: Vec<(String, i64, Option<Word>)>, now_ms: i64) -> Together {
         let mut times = (Counts::new(), Counts::new());
         let mut together = Together::default();
@@ -112,7 +110,7 @@ impl Processes {
         together
     }
 
-    /// The growth since the last word; that of before, if this is the same word.
+    /// The growth since the last report; or the last growth, if there is no newer report.
     fn speed(&self, id: &str, word: &Word, times: &mut (Counts, Counts)) -> Speed {
         let Some(Known { word: before, speed }) = self.words.get(id) else {
             return Speed::default();
@@ -134,7 +132,7 @@ impl Processes {
 }
 
 impl Process {
-    /// A process as its last word has it: with its speed if it is heard now.
+    /// A process according to its last report. It has a `speed` only if it isn't silent.
     fn of(word: &Word, heard_ms: i64, speed: Option<Speed>) -> Self {
         Self {
             name: word.name.clone(),
@@ -190,12 +188,12 @@ mod tests {
         let words = [word("a", 2_000, 15, 0), word("b", 2_900, 20, 19)];
         let second = heard_at(&mut processes, 3_000, &words);
         assert!((second.claims.accepted - 20.0).abs() < 1e-9 && (second.rows - 5.0).abs() < 1e-9);
-        // The same words again: nothing newer is known.
+        // The same reports again, so the speed stays.
         let third = heard_at(&mut processes, 3_500, &words);
         assert!((third.claims.accepted - 20.0).abs() < 1e-9);
     }
 
-    /// A busy process and an idle one that is slow: each time counts once, whichever process has counted it.
+    /// A busy process and a slow idle one: each time counts once, whichever process it comes from.
     #[test]
     fn quantiles_are_those_of_all_times_of_all_processes() {
         let mut processes = Processes::default();
@@ -206,11 +204,11 @@ mod tests {
         heard_at(&mut processes, 1_000, &[told("a", 1_000, &[(8, 500)]), told("b", 1_000, &[])]);
         let words = [told("a", 2_000, &[(8, 590), (20, 5)]), told("b", 2_000, &[(20, 3), (40, 2)])];
         let together = heard_at(&mut processes, 2_000, &words);
-        // 90 in the bucket that both have least of, 8 in the next, 2 in the slowest.
+        // Of the last second's 100 times: 90 in the fast bucket, 8 in the next, 2 in the slowest.
         let at = |bucket| quantile_ms(&Counts::from([(bucket, 1)]), 1.0);
         assert_eq!((together.p50_ms, together.p99_ms), (at(8), at(40)));
         assert_eq!(together.row_p99_ms, at(40));
-        // With a thousand quick ones, 99 of 100 were quick.
+        // With a thousand fast ones, 99 of 100 are fast.
         let words =
             [told("a", 3_000, &[(8, 1_590), (20, 5)]), told("b", 3_000, &[(20, 3), (40, 2)])];
         let together = heard_at(&mut processes, 3_000, &words);
@@ -228,7 +226,7 @@ mod tests {
         assert_eq!((&*process.name, process.is_heard, process.heard_ms), ("a", false, 2_000));
     }
 
-    /// Two words of a process, two seconds apart.
+    /// Two reports of a process, two seconds apart.
     #[test]
     fn the_speed_of_a_process_is_the_growth_of_each_count_by_the_second() {
         let mut processes = Processes::default();
@@ -264,7 +262,7 @@ mod tests {
         assert_eq!((process.connections, process.memory_bytes), (Some(8), Some(9)));
         assert_eq!((process.started_ms, process.is_stopping), (Some(10), true));
         assert_eq!((process.is_heard, process.heard_ms), (true, 2_900), "its clock is ahead");
-        // A process that has begun anew under its name counts from 0.
+        // A process that has restarted under its name counts from 0 again.
         let again = heard_at(&mut processes, 4_000, &[told(4_000, 0)]);
         assert_eq!((again.claims, again.rows), (Claims::default(), 0.0));
     }

@@ -1,4 +1,4 @@
-//! Capabilities that the board reads.
+//! What the board reads.
 
 use std::sync::Arc;
 
@@ -10,18 +10,12 @@ use crate::store::Stores;
 use crate::store::durability::Durability;
 use crate::store::fleet::Fleet;
 
-/// Capabilities that the board reads.
 pub struct Sources {
-    /// The stores.
     pub stores: Stores,
-    /// Coupons, with their sales.
     pub coupons: Arc<Coupons>,
-    /// States of the logs.
     pub backlog: Arc<Backlog>,
-    /// States of the lanes.
     pub lanes: Arc<LaneStates>,
-    /// Level at which claims are confirmed.
+    /// Durability of claims, for each Redis server.
     pub durability: Fleet<Arc<Durability>>,
-    /// Tells the time of events.
     pub clock: Clock,
 }

@@ -1,5 +1,5 @@
-//! Shoppers that arrive evenly, ask a service over HTTP until they have an answer, and are counted in the order of their
-//! answers.
+//! Shoppers that arrive evenly and send claims over HTTP until they have an answer. They are counted in the order of
+//! their answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,10 +56,9 @@ pub struct Plan {
     pub twice_percent: u32,
 }
 
-/// Signs a token that the service takes.
+/// Issues a token that the service accepts.
 pub type Issue = Arc<dyn Fn(Grants, DateTime<Utc>) -> String + Send + Sync>;
 
-/// The shoppers of a storm.
 pub struct Crowd {
     client: Client<HttpConnector, Body>,
     url: String,
@@ -69,57 +68,51 @@ pub struct Crowd {
     told: Mutex<Told>,
 }
 
-/// Final outcome of a shopper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Was promised an order.
+    /// Got an order.
     Won,
-    /// Was told "sold out".
     SoldOut,
-    /// Was asked to come back, as often as the shopper had patience.
+    /// Was asked to come back until its patience ended.
     ComeBack,
-    /// Never learnt whether the claim was accepted.
+    /// Never learnt whether its claim was accepted.
     Unknown,
     /// Was refused for another reason.
     Refused,
 }
 
-/// Answers to shoppers that asked once more after their answer.
+/// Answers to shoppers that repeated their claim after the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repeats {
-    /// Shoppers that were told the same once more.
+    /// Shoppers that got the same answer again.
     pub same: u64,
-    /// Shoppers that were told another order than before: a broken promise.
+    /// Shoppers that were told a different order than before. That breaks a promise.
     pub other: u64,
 }
 
-/// All that the crowd has been told.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Promised orders with their shoppers.
+    /// Accepted orders, each with its shopper.
     pub orders: Vec<(OrderId, UserId)>,
-    /// Shoppers by final outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Outcomes in the order of the answers, as runs of one outcome.
+    /// Outcomes in the order of the answers, run-length encoded.
     pub runs: Vec<(Outcome, u32)>,
-    /// Shoppers that asked once more.
     pub repeats: Repeats,
-    /// Order of the newest winner that has asked for the times of its claim.
+    /// Order of the last traced winner, whose claim can be followed through the service.
     pub followed: Option<OrderId>,
     /// Time from the first shopper to the first "sold out".
     pub sold_out_ms: Option<u64>,
-    /// Time from the moment at which each shopper was due to its final answer, in microseconds.
+    /// Time from each shopper's planned arrival to its final answer, in microseconds.
     pub waited_us: Vec<u64>,
 }
 
-/// Answer to a claim.
 enum Answer {
     Order(OrderId),
     SoldOut,
-    /// Come back after so long. The claim was not carried out.
+    /// Come back after this time. The claim was not executed.
     ComeBack(Duration),
-    /// None, or none that says whether the claim was carried out.
+    /// There was no answer, or none that says whether the claim was executed. Retry after this time.
     Unknown(Duration),
     Refused,
 }
@@ -127,12 +120,12 @@ enum Answer {
 /// Pause before a request without an answer is repeated.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The first shoppers ask for the times of their claims, and of the others one in so many: among the newest winners of
-/// any storm there is a claim that can be followed.
+/// Traced claims: those of the first shoppers, and then one in this many. So among the newest winners of any storm
+/// there is a claim that can be followed.
 const TRACED: (u32, u32) = (limits::STORM_CONNECTIONS_MAX as u32, 100);
 
 impl Crowd {
-    /// A crowd that nobody has asked anything yet, for the service at this address.
+    /// A crowd for the service at this address.
     pub fn new(service: &Authority, issue: Issue, plan: Plan, began_at: DateTime<Utc>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -143,8 +136,8 @@ impl Crowd {
         Self { client, url, issue, plan, began_at, told: Mutex::default() }
     }
 
-    /// Makes the sale of the storm, as an administrator. Its window is longer than any crowd has patience, and short, so
-    /// that a sale whose storm was killed is offered to no shopper for long.
+    /// Creates the sale of the storm, as an administrator. Its window outlasts the patience of any crowd. It is still
+    /// short, so that the sale of a storm that was killed isn't offered to shoppers for long.
     pub async fn open_sale(&self) -> anyhow::Result<CouponId> {
         let (opens_at, closes_at) = (self.began_at, self.began_at + TimeDelta::minutes(5));
         let sale = json!({"total": self.plan.stock, "opens_at": opens_at, "closes_at": closes_at});
@@ -159,7 +152,7 @@ impl Crowd {
         Ok(serde_json::from_value(body["id"].clone())?)
     }
 
-    /// Ends the sale, so that no later buyer meets it.
+    /// Ends the sale, so that no later buyer comes across it.
     pub async fn end_sale(&self, coupon: CouponId) -> anyhow::Result<()> {
         let (status, body) = self.post(&format!("/v1/coupons/{coupon}/end"), &json!({})).await?;
         if !status.is_success() {
@@ -168,8 +161,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Lets all shoppers ask, as many at a time as there are connections. Each asks the naive design, too, at the same
-    /// moment.
+    /// Runs all shoppers, at most [`limits::STORM_CONNECTIONS_MAX`] at a time. Each also asks the naive design, at the
+    /// same moment.
     pub async fn shop(&self, coupon: CouponId, naive: Option<&Naive>) {
         let (path, start) = (format!("/v1/coupons/{coupon}/claims"), Instant::now());
         let shoppers = stream::iter(0..self.plan.shoppers);
@@ -177,7 +170,7 @@ impl Crowd {
         shoppers.for_each_concurrent(limits::STORM_CONNECTIONS_MAX, shop).await;
     }
 
-    /// All answers so far.
+    /// Everything that the crowd has been told so far.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().expect("no holder of this lock panics")
     }
@@ -186,7 +179,7 @@ impl Crowd {
         let over = Duration::from_secs(self.plan.over_s.into());
         let due = start + over.mul_f64(f64::from(number) / f64::from(self.plan.shoppers));
         sleep_until(due).await;
-        // Users that no other crowd and no shopper of a demo has been.
+        // Ids that no other crowd and no shopper of a demo has used.
         let first = self.began_at.timestamp_millis() * i64::from(limits::STORM_SHOPPERS_MAX);
         let user = UserId::new(first + i64::from(number)).expect("it is positive");
         let token = self.token(Grants::user(user.get()));
@@ -203,7 +196,7 @@ impl Crowd {
             }
             told.followed = order.filter(|_| is_traced).or(told.followed);
         }
-        // Spread over the crowd.
+        // Spreads the shoppers that repeat their claim over the crowd.
         if number.wrapping_mul(37) % 100 >= self.plan.twice_percent {
             return;
         }
@@ -211,7 +204,7 @@ impl Crowd {
         self.told().note_repeat(order, again, user);
     }
 
-    /// Asks until there is an answer, or patience ends.
+    /// Claims until there is an answer, or patience ends.
     async fn ask(
         &self,
         path: &str,
@@ -259,7 +252,7 @@ impl Crowd {
         (self.issue)(grants, self.began_at + TimeDelta::hours(1))
     }
 
-    /// Sends a request of an administrator.
+    /// Sends a request as an administrator.
     async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(StatusCode, Value)> {
         let request = Request::post(format!("{}{path}", self.url))
             .header(header::CONTENT_TYPE, "application/json");
@@ -290,7 +283,6 @@ impl Told {
         self.outcomes.values().sum()
     }
 
-    /// Notes a final outcome.
     fn note(&mut self, outcome: Outcome, promise: Option<(OrderId, UserId)>) {
         *self.outcomes.entry(outcome).or_default() += 1;
         match self.runs.last_mut() {
@@ -300,7 +292,7 @@ impl Told {
         self.orders.extend(promise);
     }
 
-    /// Notes the answer to a shopper that has asked once more.
+    /// Records the answer to a repeated claim.
     fn note_repeat(
         &mut self,
         order: Option<OrderId>,
@@ -308,10 +300,10 @@ impl Told {
         user: UserId,
     ) {
         match (order, again) {
-            // No answer, twice or once, contradicts none.
+            // A missing answer, now or before, contradicts nothing.
             (_, (Outcome::ComeBack | Outcome::Unknown, _)) => {}
             (Some(_), (_, later)) if later != order => self.repeats.other += 1,
-            // A unit has come back, or the first answer was none.
+            // A unit came back, or the first answer was missing.
             (None, (Outcome::Won, later)) => {
                 self.orders.extend(later.map(|order| (order, user)));
             }

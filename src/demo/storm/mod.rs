@@ -2,14 +2,14 @@
 //!
 //! # Model
 //!
-//! A storm makes a sale, sends real requests through the front door (`crowd.rs`), waits until the log is empty, and
-//! looks each promised order up in both stores (`verdict.rs`): no answer of the service is believed. `flash-sale storm`
-//! prints its states; a demo shows them on its page ([`Storms`]), one storm at a time. The sale is ended when the storm is
-//! over.
+//! A storm creates a sale, sends real HTTP requests (`crowd.rs`), waits until the log is empty, looks up each accepted
+//! order in Postgres, and compares the totals of both stores (`verdict.rs`). It takes no answer of the service on
+//! trust. `flash-sale storm` prints its states. A demo shows them on its page ([`Storms`]), one storm at a time.
+//! Finally the storm ends its sale.
 //!
 //! # What each failure does
 //!
-//! A storm whose verdict can't be worked out has none, and says why ([`NoVerdict`]).
+//! If the verdict can't be worked out, the storm has none, and says why ([`NoVerdict`]).
 
 // The verdict.
 mod verdict;
@@ -17,10 +17,10 @@ mod verdict;
 // Shoppers, and what they were told.
 mod crowd;
 
-// The design that they ask beside the service.
+// The naive design that the shoppers also ask.
 mod naive;
 
-// What may be broken meanwhile.
+// What can be broken during a storm.
 mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,33 +48,28 @@ use trouble::{Met, Troubles};
 use verdict::Verdict;
 pub use verdict::Word;
 
-/// Answers are told by the second.
+/// Rates are answers per second.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Part of a storm that is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Stage {
-    /// The sale is made.
+    /// The sale is being created.
     #[default]
     Arming,
-    /// The crowd arrives.
     Running,
-    /// Orders are written.
+    /// Orders are being written.
     Settling,
-    /// Every order is looked up.
+    /// Every order is being looked up.
     Checking,
-    /// The storm is over.
     Done,
 }
 
-/// Reason why a storm has no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoVerdict {
-    /// The storm was stopped.
     Stopped,
-    /// The sale could not be made.
+    /// The sale could not be created.
     CrowdFailed,
     /// A store doesn't answer.
     StoreAway,
@@ -82,20 +77,15 @@ pub enum NoVerdict {
     NotWritten,
 }
 
-/// State of a storm, as pages show it: always the whole of it.
+/// State of a storm, as pages show it. Each frame is complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Frame {
-    /// Name of the storm.
     id: String,
-    /// Part that is under way.
     stage: Stage,
-    /// The coupon that was made for it.
     coupon_id: Option<CouponId>,
-    /// Shoppers.
     shoppers: u32,
-    /// Units on sale.
     stock: u32,
-    /// Time since the first shopper.
+    /// Time since the first shopper's arrival.
     elapsed_ms: u64,
     /// Shoppers that have their final answer.
     answered: u64,
@@ -103,50 +93,46 @@ pub struct Frame {
     left: Option<i64>,
     /// Answers in the last second.
     rate: u64,
-    /// Most answers of a second.
+    /// Most answers in a second.
     peak: u64,
-    /// Answers a second, from the first shopper to the last answer.
+    /// Average answers per second, from the first shopper to the last answer.
     mean: u64,
-    /// Accepted claims that wait to be written, of all sales; null while Redis can't tell.
+    /// Accepted claims of all sales that wait to be written; null if Redis can't tell.
     backlog: Option<u64>,
-    /// Orders in Postgres; null while it can't tell.
+    /// Orders in Postgres; null if it can't tell.
     rows: Option<i64>,
-    /// Shoppers by final outcome.
     counts: BTreeMap<Outcome, u64>,
-    /// Shoppers that asked once more.
+    /// Shoppers that repeated their claim.
     repeats: Repeats,
-    /// Outcomes in the order of the answers: `w12s3` are twelve winners, then three that were told "sold out".
+    /// Outcomes in the order of the answers: `w12s3` means twelve winners, then three that were told "sold out".
     runs: String,
-    /// Units that the naive design has sold to the same crowd; null where it could not be tried.
+    /// Units that the naive design has sold to the same crowd; null if it could not be tried.
     naive_sold: Option<u64>,
-    /// Trouble that may be made now: only a demo with servers of its own has any.
+    /// Trouble that can be made now; only a demo with its own servers offers any.
     troubles: Vec<Trouble>,
-    /// Trouble that was made.
+    /// Trouble that was made during this storm.
     met: Vec<Met>,
-    /// The verdict, once it has been worked out.
     pub verdict: Option<Verdict>,
-    /// Reason why there will be no verdict.
     pub no_verdict: Option<NoVerdict>,
-    /// Order of a claim that can be followed, once the storm is over.
+    /// An order whose claim can be followed, once the storm is over.
     followed: Option<OrderId>,
 }
 
-/// A storm that is under way.
 pub struct Storm<S> {
     crowd: Arc<Crowd>,
     stores: Stores,
     backlog: Arc<Backlog>,
     frame: Frame,
     naive: Option<Arc<Naive>>,
-    /// Answers, counted in the last second and at its begin.
+    /// When answers were counted, and how many: now, during the last second, and at its start.
     counted: VecDeque<(Instant, u64)>,
-    /// The first shopper's time.
+    /// When the first shopper was due.
     began_at: Instant,
     show: S,
 }
 
 impl<S: FnMut(&Frame)> Storm<S> {
-    /// A storm on the service at this address, over these stores. `show` is told each state.
+    /// `show` is called with each state.
     pub fn new(
         service: &Authority,
         issue: Issue,
@@ -170,7 +156,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
             () = stop.cancelled() => Err(NoVerdict::Stopped),
             outcome = self.play() => outcome,
         };
-        // A service that stops answers nothing; the window ends the sale.
+        // A stopping service answers nothing. The window ends the sale then.
         if let Some(coupon) = self.frame.coupon_id
             && !shutdown.is_announced()
             && let Err(error) = self.crowd.end_sale(coupon).await
@@ -214,7 +200,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         }
     }
 
-    /// Looks for ever.
+    /// Reads and shows the numbers until it is dropped.
     async fn look_on(&mut self, coupon: CouponId) {
         loop {
             self.look(coupon).await;
@@ -228,7 +214,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let mut heard = began;
         loop {
             self.look(coupon).await;
-            // A Redis that was emptied has no backlog, and no sale either.
+            // A Redis that was emptied has neither a backlog nor the sale.
             match self.frame.backlog.filter(|_| self.frame.left.is_some()) {
                 Some(0) => return Ok(()),
                 Some(_) => heard = Instant::now(),
@@ -244,7 +230,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         }
     }
 
-    /// Looks the numbers of the stores up, and shows them. A number that can't be had is none.
+    /// Reads the numbers from the stores, and shows them. A number that can't be read is null.
     async fn look(&mut self, coupon: CouponId) {
         let (left, rows, backlog) = tokio::join!(
             timeout(limits::STORM_LOOK_MAX, verdict::left(&self.stores, coupon)),
@@ -270,7 +256,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
             self.counted.pop_front();
         }
         let (since, before) = self.counted[0];
-        // A crowd that is answered within a moment was answered within a second.
+        // Answers in less than a second count as answers in one second.
         let a_second =
             |answers: u64, time| (answers as f64 / SECOND.max(time).as_secs_f64()) as u64;
         frame.rate = a_second(answered - before, now - since);
@@ -299,7 +285,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
     }
 }
 
-/// Starts the storms of a demo, and tells their state.
+/// Starts the storms of a demo, and reports their state.
 #[derive(Clone)]
 pub struct Storms(Arc<Shared>);
 
@@ -308,21 +294,19 @@ struct Shared {
     backlog: Arc<Backlog>,
     frames: watch::Sender<Option<Arc<Frame>>>,
     troubles: Troubles,
-    /// Stops the storm that is under way.
+    /// Stops the current storm.
     current: Mutex<Option<CancellationToken>>,
-    /// A permit for each watcher that there may be.
+    /// One permit for each watcher that is allowed.
     places: Arc<Semaphore>,
     shutdown: Shutdown,
 }
 
-/// States of storms, for one watcher.
 pub struct Watching {
     frames: watch::Receiver<Option<Arc<Frame>>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Storms {
-    /// Storms on these stores.
     pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
         let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
         let (frames, current) = (watch::Sender::new(None), Mutex::default());
@@ -330,7 +314,7 @@ impl Storms {
         Self(Arc::new(Shared { stores, backlog, frames, troubles, current, places, shutdown }))
     }
 
-    /// Starts a storm. False if another one is under way.
+    /// Starts a storm. False if another one runs.
     pub fn start(
         &self,
         service: &Authority,
@@ -359,18 +343,20 @@ impl Storms {
         true
     }
 
-    /// Stops the storm that is under way. False if there is none.
+    /// Stops the current storm. False if there is none.
     pub fn stop(&self) -> bool {
         let current = self.0.current.lock().expect("no holder of this lock panics");
         current.as_ref().map(CancellationToken::cancel).is_some()
     }
 
-    /// Allows trouble in storms: the servers are this process's own. Returns what is notified when the worker has to die.
+    /// Allows trouble, because the servers are this process's own. The returned `Notify` says when the worker has to
+    /// die.
     pub fn allow_trouble(&self) -> Arc<Notify> {
         self.0.troubles.allow()
     }
 
-    /// Makes trouble in the storm that is under way. False if none is, if none is allowed, and while some lasts.
+    /// Makes trouble in the current storm. False if there is no storm, if no trouble is allowed, or while other trouble
+    /// lasts.
     pub fn make(&self, trouble: Trouble) -> bool {
         let last = self.last().filter(|frame| frame.troubles.contains(&trouble));
         let met = last.map(|frame| Met { trouble, at_ms: frame.elapsed_ms });
@@ -389,7 +375,7 @@ impl Storms {
         self.0.frames.borrow().clone()
     }
 
-    /// Watches storms, from the newest state on. `None` when there are as many watchers as there may be.
+    /// Starts watching with the newest state. `None` if all places are taken.
     pub fn watch(&self) -> Option<Watching> {
         let place = self.0.places.clone().try_acquire_owned().ok()?;
         let mut frames = self.0.frames.subscribe();
@@ -409,8 +395,8 @@ impl Shared {
 }
 
 impl Watching {
-    /// The next state that this watcher hasn't seen, or the last one once more after a while of silence. `None` inside
-    /// before the first storm; `None` outside when there will be no further state.
+    /// Waits for a state that this watcher hasn't seen, or repeats the last state after a while without a change. The
+    /// inner value is `None` before the first storm; the outer is `None` if no state will follow.
     pub async fn next(&mut self) -> Option<Option<Arc<Frame>>> {
         if let Ok(changed) = timeout(limits::LIVE_HEARTBEAT, self.frames.changed()).await {
             changed.ok()?;

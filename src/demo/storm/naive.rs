@@ -1,7 +1,8 @@
-//! The design that a first attempt has: read the stock, and if there is some, take one. It is rung 1 of the ladder
-//! (docs/ladder.md), on Redis. The shoppers of a storm ask it beside the service, so both sell to one crowd, on one Redis.
+//! The naive design of a first attempt: read the stock, and if any is left, take a unit. This is rung 1 of the ladder
+//! (docs/ladder.md), on Redis. The shoppers of a storm ask it beside the service, so both sell to the same crowd on the
+//! same Redis.
 //!
-//! Nothing here provokes the race: how much is oversold is what this machine did.
+//! Nothing here provokes the race. How much is oversold depends only on this machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,18 +11,17 @@ use redis::cmd;
 
 use crate::store::redis::Redis;
 
-/// A counter that shoppers race for.
 pub struct Naive {
     redis: Redis,
     key: String,
     sold: AtomicU64,
 }
 
-/// Time after which Redis forgets the counter.
+/// Time after which the counter expires.
 const KEPT: Duration = Duration::from_mins(10);
 
 impl Naive {
-    /// A counter with this many units; `None` if Redis doesn't take it.
+    /// Sets the counter to `stock`; `None` if Redis refuses.
     pub async fn open(redis: Redis, key: String, stock: u32) -> Option<Self> {
         let mut set = cmd("SET");
         set.arg(&key).arg(stock).arg("EX").arg(KEPT.as_secs());
@@ -29,7 +29,7 @@ impl Naive {
         Some(Self { redis, key, sold: AtomicU64::new(0) })
     }
 
-    /// Sells a unit, if there seems to be one. Between the look and the step down others look, too.
+    /// Sells a unit if there seems to be one. Others read the same stock between GET and DECR.
     pub async fn buy(&self) {
         let left = self.redis.query::<Option<i64>>(cmd("GET").arg(&self.key)).await;
         if !matches!(left, Ok(Some(1..))) {

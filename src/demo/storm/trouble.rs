@@ -1,11 +1,11 @@
-//! Trouble in the middle of a storm, made by whoever watches it. A demo breaks only what it has started itself: its own
-//! worker, and a private Redis.
+//! Trouble during a storm, made by its watchers. A demo breaks only what it has started itself: its own worker, and a
+//! private Redis.
 //!
-//! # What each one does
+//! # What each trouble does
 //!
-//! * The worker is killed: its tasks are dropped wherever they are, in the middle of a transaction too, and nothing is
-//!   acknowledged. Others start [`limits::STORM_WORKER_AWAY`] later. The process itself goes on, because it is also the
-//!   API.
+//! * The worker is killed: its tasks are dropped wherever they are, even in the middle of a transaction, and nothing is
+//!   acknowledged. New tasks start [`limits::STORM_WORKER_AWAY`] later. The process itself goes on, because it is also
+//!   the API.
 //! * Redis is frozen: SIGSTOP, and after [`limits::STORM_FROZEN`] SIGCONT.
 //! * Redis is emptied: FLUSHALL.
 
@@ -23,42 +23,43 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::store::redis::Redis;
 
-/// Something that breaks.
+/// Trouble that can be made.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
     /// The worker is killed, and started again.
     KillWorker,
-    /// Redis stands still for a moment.
+    /// Redis is frozen for a moment.
     FreezeRedis,
-    /// Redis loses all that it has.
+    /// Redis loses all its data.
     EmptyRedis,
 }
 
-/// Trouble that a storm has met.
+/// Trouble that was made in a storm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Met {
     pub trouble: Trouble,
-    /// Time since the first shopper.
+    /// Time since the first shopper's arrival.
     pub at_ms: u64,
 }
 
-/// What may be broken here, and what has been.
+/// Trouble that can be made here, and trouble that was made.
 #[derive(Default)]
 pub struct Troubles {
-    /// Kills the worker; unset where others run the servers.
+    /// Kills the worker; unset if the servers aren't this process's own.
     own: OnceLock<Arc<Notify>>,
     is_on: AtomicBool,
     met: Mutex<Vec<Met>>,
 }
 
 impl Troubles {
-    /// Allows trouble: the servers are this process's own. Returns what is notified when the worker has to die.
+    /// Allows trouble, because the servers are this process's own. The returned `Notify` says when the worker has to
+    /// die.
     pub fn allow(&self) -> Arc<Notify> {
         self.own.get_or_init(Arc::default).clone()
     }
 
-    /// Trouble that may be made now.
+    /// Trouble that can be made now.
     pub fn offered(&self) -> Vec<Trouble> {
         if self.own.get().is_none() || self.is_on.load(Ordering::Relaxed) {
             return Vec::new();
@@ -66,17 +67,17 @@ impl Troubles {
         vec![Trouble::KillWorker, Trouble::FreezeRedis, Trouble::EmptyRedis]
     }
 
-    /// Trouble that the storm has met.
+    /// Trouble that was made in the current storm.
     pub fn met(&self) -> Vec<Met> {
         self.met.lock().expect("no holder of this lock panics").clone()
     }
 
-    /// Another storm has met none.
+    /// Clears the list for a new storm.
     pub fn forget(&self) {
         self.met.lock().expect("no holder of this lock panics").clear();
     }
 
-    /// Takes the place of the one trouble that there may be at a time. False if there is some.
+    /// Claims the right to make trouble, which only one may have at a time. False if other trouble lasts.
     pub fn begin(&self, met: Met) -> bool {
         let is_first = !self.is_on.swap(true, Ordering::Relaxed);
         if is_first {
@@ -85,7 +86,7 @@ impl Troubles {
         is_first
     }
 
-    /// Makes the trouble that has begun, and waits until it is over.
+    /// Makes the trouble that [`begin`](Self::begin) has recorded, and waits until it is over.
     pub async fn make(&self, trouble: Trouble, redis: &Redis) {
         let made = match trouble {
             Trouble::KillWorker => self.kill_worker().await,
@@ -105,8 +106,8 @@ impl Troubles {
     }
 }
 
-/// Stops the Redis that answers, and lets it go on. A process of its own does both, outside of the terminal's group: Redis
-/// goes on even if this process dies meanwhile.
+/// Stops and continues the Redis that answers. A separate process outside the terminal's group does both, so Redis goes
+/// on even if this process dies meanwhile.
 async fn freeze(redis: &Redis) -> anyhow::Result<()> {
     let about: String = redis.query(cmd("INFO").arg("server")).await?;
     let pid = about.lines().find_map(|line| line.strip_prefix("process_id:"));

@@ -1,4 +1,4 @@
-//! The verdict on a storm: a pure function of what the crowd was told and of what the stores have.
+//! The verdict on a storm: a pure function of what the crowd was told and what the stores have.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,8 @@ use crate::order::live;
 use crate::store::ids::{CouponId, OrderId, UserId};
 use crate::store::{Failure, Stores};
 
-/// Verdict on a storm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The verdict in one word.
     pub word: Word,
     /// Units that Redis has sold.
     pub sold: i64,
@@ -21,72 +19,65 @@ pub struct Verdict {
     pub rows: i64,
     /// Distinct buyers in these rows.
     pub buyers: i64,
-    /// Orders that were promised. Each has been looked up by its id.
+    /// Accepted orders. Each was looked up by its id.
     pub looked_up: i64,
-    /// Promised orders that are no rows of their buyers.
+    /// Accepted orders that aren't rows of their buyers.
     pub lost: i64,
     /// Rows beyond the stock.
     pub oversold: i64,
-    /// Further orders of one buyer, as rows or as answers.
+    /// Second and further orders of one buyer, as rows or as answers.
     pub twice: i64,
-    /// Rows that no shopper was told of, beyond those whose shopper never got an answer.
+    /// Rows that no shopper was told of, beyond one for each shopper that never got an answer.
     pub unexplained: i64,
     /// Shoppers that were told "sold out" while units were left.
     pub turned_away: i64,
-    /// Promised orders that have been closed since, by expiry for example.
+    /// Accepted orders that were closed since, for example by expiry.
     pub closed: i64,
     /// Time from the first shopper to the first "sold out".
     pub sold_out_ms: Option<u64>,
-    /// Time in which half of the shoppers had their final answer.
+    /// Time within which half of the shoppers had their final answer.
     pub p50_us: u64,
-    /// Time in which 99 of 100 had it.
+    /// Time within which 99 of 100 had it.
     pub p99_us: u64,
     /// Longest time from a claim to its row, by the clocks of Redis and Postgres.
     pub last_row_ms: Option<i64>,
 }
 
-/// A verdict in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
-    /// Every promise was kept.
     Kept,
-    /// A promise was broken.
     Broken,
-    /// Nothing is broken, and orders that have been closed meanwhile keep the numbers from being compared.
+    /// No promise was broken, but orders were closed meanwhile, so the numbers can't be compared.
     Incomparable,
 }
 
-/// Facts in the stores.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Units that the sale had at its start.
     pub stock: i64,
-    /// Units left in Redis.
     pub left: i64,
-    /// Live orders.
     pub live: Vec<(UserId, OrderId)>,
-    /// Those of the promised orders that are rows: buyer, and whether the order is live.
+    /// Those of the accepted orders that have rows: the buyer, and whether the order is live.
     pub rows: HashMap<OrderId, (UserId, bool)>,
     /// Longest time from a claim to its row.
     pub last_row_ms: Option<i64>,
 }
 
-/// Units left in Redis.
 pub async fn left(stores: &Stores, coupon: CouponId) -> Result<i64, Failure> {
     let Stores { keys, .. } = stores;
     let redis = stores.redis(coupon.lane());
     Ok(redis.query(redis::cmd("HGET").arg(keys.coupon(coupon)).arg("stock")).await?)
 }
 
-/// Rows of live orders, as Postgres counts them in the transactions that insert them.
+/// Number of live orders, as the transactions that insert rows count them.
 pub async fn rows(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get())
         .fetch_one(pool)
         .await
 }
 
-/// All facts for a verdict, read order by order.
+/// Reads all facts for a verdict, order by order.
 pub async fn found(
     stores: &Stores,
     coupon: CouponId,
@@ -119,12 +110,11 @@ pub async fn found(
 }
 
 impl Verdict {
-    /// The verdict on these facts.
     pub fn of(told: &Told, found: &Found) -> Self {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let count = |outcome| told.outcomes.get(&outcome).copied().unwrap_or(0).cast_signed();
         let orders: HashMap<OrderId, UserId> = told.orders.iter().copied().collect();
-        let promised: HashSet<UserId> = told.orders.iter().map(|(_, user)| *user).collect();
+        let accepted: HashSet<UserId> = told.orders.iter().map(|(_, user)| *user).collect();
         let is_row = |(order, user): &&(OrderId, UserId)| {
             found.rows.get(order).is_some_and(|(buyer, _)| buyer == user)
         };
@@ -136,7 +126,7 @@ impl Verdict {
         let mut waited = told.waited_us.clone();
         waited.sort_unstable();
         let of_100 = |count: usize| waited.get(waited.len() * count / 100).copied().unwrap_or(0);
-        let further = number(told.orders.len()) - number(promised.len()) + rows - number(buyers);
+        let further = number(told.orders.len()) - number(accepted.len()) + rows - number(buyers);
         let mut verdict = Self {
             word: Word::Broken,
             sold,
@@ -185,7 +175,7 @@ mod tests {
         OrderId::new(number).unwrap()
     }
 
-    /// Three shoppers, two units: two orders, one refusal.
+    /// Three shoppers, two units: two orders, and one "sold out".
     fn storm() -> (Told, Found) {
         let told = Told {
             orders: vec![(order(11), user(1)), (order(12), user(2))],
@@ -236,7 +226,7 @@ mod tests {
         assert_eq!((turned_away.word, turned_away.turned_away), (Word::Broken, 1));
     }
 
-    /// Several faults at once: each number counts its own.
+    /// Several faults at once: each number counts only its own.
     #[test]
     fn each_number_of_a_verdict_counts_its_own_fault() {
         let orders = [(11, 1), (12, 2), (13, 3), (14, 3), (15, 5)];
@@ -269,7 +259,7 @@ mod tests {
             looked_up: 5,
             lost: 1,
             oversold: 3,
-            // One was promised two orders, one has two rows, and two were told another order.
+            // One shopper got two orders, one has two rows, and two were told a different order.
             twice: 4,
             unexplained: 2,
             turned_away: 3,
@@ -280,7 +270,7 @@ mod tests {
             last_row_ms: Some(9),
         };
         assert_eq!(Verdict::of(&told, &found), expected);
-        // A unit that is left may be one of a closed order.
+        // A unit that is left may have come from a closed order.
         found.rows.insert(order(14), (user(3), false));
         let closed = Verdict { closed: 1, turned_away: 0, ..expected };
         assert_eq!(Verdict::of(&told, &found), closed);

@@ -7,35 +7,30 @@ use tokio::time::Instant;
 
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
 
-/// A claim that this process has promised.
+/// A claim that this process has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The coupon.
     pub coupon: CouponId,
-    /// The buyer.
     pub user: UserId,
-    /// Order id that the buyer was told.
+    /// The order id that the buyer was told.
     pub order: OrderId,
 }
 
-/// The receipts, by lane.
 pub struct ReceiptBook {
     lanes: Mutex<BTreeMap<Lane, Page>>,
-    /// Receipts that a lane may have; older ones are dropped for newer ones.
+    /// Receipts that a lane may have; beyond it, the oldest are dropped.
     receipts_max: usize,
 }
 
-/// Receipts of a lane.
 #[derive(Default)]
 struct Page {
-    /// In the order of their times.
+    /// Oldest first.
     receipts: VecDeque<(Instant, Receipt)>,
     /// Receipts that were dropped for newer ones.
     dropped: u64,
 }
 
 impl ReceiptBook {
-    /// An empty book.
     pub fn new(receipts_max: usize) -> Self {
         Self { lanes: Mutex::default(), receipts_max }
     }
@@ -46,8 +41,9 @@ impl ReceiptBook {
         if told.peek().is_none() {
             return;
         }
-        let now = Instant::now();
         let mut lanes = self.lock();
+        // Under the lock, so that the times are in order.
+        let now = Instant::now();
         let page = lanes.entry(coupon.lane()).or_default();
         page.receipts.extend(told.map(|(user, order)| (now, Receipt { coupon, user, order })));
         let over = page.receipts.len().saturating_sub(self.receipts_max);
@@ -61,14 +57,14 @@ impl ReceiptBook {
         lanes.iter().filter(|(_, page)| !page.receipts.is_empty()).map(|(lane, _)| *lane).collect()
     }
 
-    /// The receipts of a lane.
     pub fn of(&self, lane: Lane) -> Vec<Receipt> {
         let lanes = self.lock();
         let page = lanes.get(&lane);
         page.into_iter().flat_map(|page| &page.receipts).map(|(_, receipt)| *receipt).collect()
     }
 
-    /// Drops the receipts of a lane that were noted before `looked_at`: they are committed.
+    /// Drops the receipts of a lane from before `looked_at`: all entries that the log had at that time are
+    /// acknowledged.
     pub fn committed(&self, lane: Lane, looked_at: Instant) {
         let mut lanes = self.lock();
         let Some(page) = lanes.get_mut(&lane) else { return };

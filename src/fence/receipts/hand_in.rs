@@ -1,4 +1,4 @@
-//! The way of receipts from the memory of a process to Postgres, and out of both.
+//! Takes receipts from the memory of a process to Postgres, and drops those that are committed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,17 +16,15 @@ use crate::log::{EntryId, Progress, progress};
 use crate::store::ids::Lane;
 use crate::store::{Failure, Stores};
 
-/// Last entry of the log of a lane, at the time of a look.
+/// Time of a check of a lane's log, and the last entry in it.
 type Look = (Instant, EntryId);
-/// The looks of a lane whose entries aren't all acknowledged yet, and the epoch that they belong to.
+/// The epoch of a lane, and the checks in it whose entries aren't all acknowledged yet.
 type Looks = (Option<i64>, VecDeque<Look>);
 
-/// Hands the receipts of this process in.
 pub struct HandIn {
     stores: Stores,
     lanes: Arc<LaneStates>,
     book: Arc<ReceiptBook>,
-    /// Name of this process.
     process: String,
     state: Mutex<State>,
     looks: Mutex<BTreeMap<Lane, Looks>>,
@@ -34,14 +32,13 @@ pub struct HandIn {
 
 #[derive(Default)]
 struct State {
-    /// By lane, the epoch for which all receipts have been handed in.
+    /// For each lane, the epoch for which all receipts have been handed in.
     epochs: BTreeMap<Lane, i64>,
-    /// Time of the last sign of life.
+    /// Time of the last heartbeat.
     alive_at: Option<Instant>,
 }
 
 impl HandIn {
-    /// A process that has promised nothing yet.
     pub fn new(
         stores: &Stores,
         lanes: Arc<LaneStates>,
@@ -52,11 +49,11 @@ impl HandIn {
         Self { stores: stores.clone(), lanes, book, process, state, looks }
     }
 
-    /// Says that this process lives, when that is due, and hands in for lanes with a new epoch. Waits for no Redis.
+    /// Writes this process's heartbeat when it is due, and hands in for lanes with a new epoch. Doesn't wait for Redis.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; the next call goes on.
+    /// When Postgres doesn't answer, or refuses a receipt; the next call goes on.
     pub async fn tick(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         if state.alive_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD) {
@@ -66,8 +63,8 @@ impl HandIn {
         self.hand_in(&mut state).await
     }
 
-    /// Hands in for lanes that have another epoch than at the last call. A receipt that Postgres refuses holds up no other:
-    /// its lane is tried again by the next call.
+    /// Hands in for lanes that have another epoch than at the last call. If Postgres refuses a receipt, the others are
+    /// handed in all the same, and the next call tries the lane again.
     async fn hand_in(&self, state: &mut State) -> Result<(), Failure> {
         let mut refused = None;
         for (lane, known) in self.lanes.all() {
@@ -86,7 +83,8 @@ impl HandIn {
         refused.map_or(Ok(()), Err)
     }
 
-    /// False if Postgres has another epoch: then nothing is noted.
+    /// Halves a part that Postgres refuses, until only the refused receipts are left out. False if Postgres has another
+    /// epoch: the lane isn't noted as handed in then.
     async fn hand_in_for(&self, lane: Lane, epoch: i64) -> Result<bool, Failure> {
         let pool = &self.stores.pool;
         let receipts = self.book.of(lane);
@@ -110,11 +108,11 @@ impl HandIn {
         }
     }
 
-    /// Looks how far the logs of lanes with receipts have been written, and drops receipts that are committed.
+    /// Checks how far the logs of lanes with receipts have been written, and drops receipts that are committed.
     ///
     /// # Errors
     ///
-    /// When a Redis doesn't answer; those of other servers are looked at all the same.
+    /// When a Redis doesn't answer; the logs on other servers are checked all the same.
     pub async fn look(&self) -> RedisResult<()> {
         let mut looks = self.looks.lock().await;
         let mut looked = Ok(());
@@ -137,8 +135,8 @@ impl HandIn {
         let looked_at = Instant::now();
         let log = progress(self.stores.redis(lane), &self.stores.keys.log(lane)).await?;
         let before = looks.back().map(|(_, last)| *last);
-        // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
-        // that until the lane has been recovered.
+        // A log that was lost, and perhaps begun anew, doesn't tell what was in it. The earlier checks are kept: they
+        // show the loss until the lane has been recovered.
         let Some(Progress { last, acknowledged }) =
             log.filter(|log| before.is_none_or(|before| before <= log.last))
         else {
@@ -162,15 +160,17 @@ impl HandIn {
         Ok(())
     }
 
-    /// True if the lane is open in the approved Redis under this epoch. Asked after the logs, because a log that is gone says
-    /// nothing of commits; and while Postgres is away, no lane can be closed.
+    /// Whether the lane is open under this epoch, in the approved Redis. Asked after the log was read, because a log
+    /// that is gone says nothing about commits. Redis has to be asked, because no lane can be closed while Postgres is
+    /// away.
     async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
         let seen = look_at(&self.stores, lane).await?;
         let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
         Ok(known.is_some_and(|known| known.is_open && seen.is_open(known.epoch)))
     }
 
-    /// Says that this process ends. Where a Redis doesn't answer, its claims may stand nowhere else: their receipts stay behind.
+    /// Says that this process ends. Where a Redis doesn't answer, its claims may exist nowhere else: their receipts are
+    /// left in Postgres.
     pub async fn leave(&self) {
         for lane in self.book.lanes() {
             if self.stores.redis(lane).check().await.is_ok() {

@@ -6,13 +6,13 @@ use sqlx::PgPool;
 
 use super::book::Receipt;
 use crate::store::ids::{CouponId, Lane, OrderId, UserId};
-use crate::store::pass::Pass;
+use crate::store::job::Job;
 use crate::store::postgres;
 
 /// Receipts that one statement reads or deletes.
 const PAGE: usize = 10_000;
 
-/// Says that a process lives.
+/// Writes a process's heartbeat.
 pub async fn live(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO processes (process) VALUES ($1)
@@ -24,7 +24,7 @@ pub async fn live(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Says that a process ends, and has nothing to hand in any more.
+/// Says that a process ends, and has nothing left to hand in.
 pub async fn leave(pool: &PgPool, process: &str) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM processes WHERE process = $1", process).execute(pool).await?;
     Ok(())
@@ -36,7 +36,7 @@ pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     let users: Vec<i64> = receipts.iter().map(|receipt| receipt.user.get()).collect();
     let orders: Vec<i64> = receipts.iter().map(|receipt| receipt.order.get()).collect();
     let mut tx = postgres::begin_planning(pool).await?;
-    // What is a row needs no receipt.
+    // An order that is a row needs no receipt.
     sqlx::query!(
         "INSERT INTO receipts (order_id, coupon_id, user_id)
          SELECT order_id, coupon_id, user_id
@@ -52,9 +52,9 @@ pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     tx.commit().await
 }
 
-/// Says that a process has handed in all that it promised in a lane before this epoch. False, and nothing is noted, if the
-/// lane has another epoch: in a Postgres that went back, the note would count for a later recovery that reaches the same
-/// epoch again.
+/// Notes that a process has handed in all that it accepted in a lane before this epoch. False, and nothing is noted, if
+/// the lane has another epoch: in a Postgres that went back in time, the note would count for a later recovery that
+/// reaches the same epoch again.
 pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO receipt_hand_ins (process, lane, epoch)
@@ -69,7 +69,7 @@ pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> s
     Ok(done.rows_affected() == 1)
 }
 
-/// The processes that live, by a beat within `time`, and have not handed in yet.
+/// The processes with a heartbeat within `time` that have not handed in yet.
 pub async fn missing(
     pool: &PgPool,
     lane: Lane,
@@ -90,7 +90,7 @@ pub async fn missing(
     .await
 }
 
-/// The receipts of a lane that have not been settled, in the order of their ids.
+/// The receipts of a lane that have not been settled, by order id.
 pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     let mut receipts: Vec<Receipt> = Vec::new();
     loop {
@@ -112,15 +112,15 @@ pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
     }
 }
 
-/// Forgets the receipts of open lanes whose claims are orders, or dead letters. Returns the oldest of the others: those were
-/// handed in late. Receipts of sales that stay closed alone wait for their recovery.
+/// Deletes the receipts of open lanes whose claims are orders or dead letters. Returns the oldest of the others, which
+/// were handed in late. Receipts of a sale that stays closed alone wait for its recovery.
 pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Receipt>> {
     sqlx::query_as!(
         Receipt,
         r#"WITH of_open AS (
                SELECT receipts.* FROM receipts JOIN lanes ON lane = (coupon_id & 1023)
                WHERE state = 'open' AND NOT EXISTS (
-                   SELECT FROM postponed WHERE pass = $1 AND item = coupon_id)),
+                   SELECT FROM postponed WHERE job = $1 AND item = coupon_id)),
            known AS (
                SELECT order_id FROM of_open AS receipt
                WHERE EXISTS (SELECT FROM orders WHERE id = order_id AND orders.user_id = receipt.user_id)
@@ -129,14 +129,14 @@ pub async fn late(pool: &PgPool) -> sqlx::Result<Vec<Receipt>> {
            SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
            FROM of_open WHERE order_id NOT IN (SELECT order_id FROM known)
            ORDER BY order_id LIMIT $2"#,
-        Pass::Rebuild.name(),
+        Job::Rebuild.name(),
         i64::try_from(PAGE).unwrap_or(i64::MAX),
     )
     .fetch_all(pool)
     .await
 }
 
-/// Forgets receipts whose claims are rows, dead letters, or reported as lost.
+/// Deletes receipts whose claims are rows, dead letters, or reported as lost.
 pub async fn settle(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     for page in receipts.chunks(PAGE) {
         let orders: Vec<i64> = page.iter().map(|receipt| receipt.order.get()).collect();
@@ -146,7 +146,7 @@ pub async fn settle(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Forgets processes that have not said for a day that they live.
+/// Deletes processes without a heartbeat for a day.
 pub async fn forget_dead(pool: &PgPool) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM processes WHERE beat_at < now() - interval '1 day'")
         .execute(pool)

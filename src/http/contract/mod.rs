@@ -1,7 +1,7 @@
 //! The contract: what `/openapi.json` says beyond the attributes of the handlers.
 //!
-//! A handler names the codes of its own refusals (`x-problems`). The others follow from the form of the operation: an id,
-//! a query, a body, a token.
+//! A handler names the codes of its own refusals (`x-problems`). The others follow from the form of the operation: an
+//! id, a query, a body, a token.
 
 // Paths with a rule of their own.
 pub mod paths;
@@ -18,7 +18,7 @@ use super::problem::kinds::Kind;
 /// Member of an operation with the codes of its own refusals.
 const OWN: &str = "x-problems";
 
-/// The finished document.
+/// Completes the document with what follows from the form of each operation.
 pub fn document(openapi: &OpenApi) -> Value {
     let mut document = serde_json::to_value(openapi).expect("a document is JSON");
     document["components"]["securitySchemes"] = security_schemes();
@@ -49,7 +49,7 @@ fn security_schemes() -> Value {
 fn complete(path: &str, method: &str, operation: &mut Value) {
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
-        // A parameter may be left out, and is never null: the text `null` is another value.
+        // A parameter may be left out but is never null: in a query, `null` is just a text.
         if let [kind, Value::String(null)] | [Value::String(null), kind] =
             parameter["schema"]["type"].as_array().map_or(&[][..], Vec::as_slice)
             && null == "null"
@@ -123,7 +123,7 @@ fn implied<'a>(path: &str, operation: &'a Value) -> impl Iterator<Item = &'a str
     let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
     let needs_scope = ["integrator", "clerk", "operator", "admin"].into_iter().any(needs);
     let body = operation["requestBody"].is_object();
-    // What a gateway has signed is held if it can't be read.
+    // A signed body that can't be read is held, not refused.
     let read = body && !needs("signature");
     let rules = [
         (has("path"), "invalid_id"),

@@ -1,10 +1,7 @@
-//! Paths that the frame treats apart from others.
+//! Paths that the frame treats in their own way.
 
-/// Liveness.
 pub const LIVEZ: &str = "/livez";
-/// Readiness.
 pub const READYZ: &str = "/readyz";
-/// Metrics.
 pub const METRICS: &str = "/metrics";
 /// Notices of the payment gateway, which are signed.
 pub const CALLBACK: &str = "/v1/payments/callback";

@@ -1,4 +1,5 @@
-//! Archiving an ended sale early, or although claims of it are open; for administrators.
+//! Archiving an ended sale early: an operator may if the sale is settled, an administrator may also give up what is
+//! open.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::store::ids::CouponId;
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Archiving {
-    /// Whether open dead letters, units on their way back, and buyers without an order may be given up.
+    /// Whether open dead letters, units on their way back, and buyers without an order may be given up. Only an
+    /// administrator may accept that.
     #[garde(skip)]
     accept_loss: bool,
 }

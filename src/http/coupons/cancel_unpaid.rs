@@ -15,17 +15,17 @@ use crate::http::problem::Problem;
 use crate::http::words::Because;
 use crate::store::ids::CouponId;
 
-/// Orders whose time to be paid has been ended.
+/// Orders whose time to pay has been ended.
 #[derive(Serialize, ToSchema)]
 pub struct CancelledUnpaid {
-    /// Number of unpaid orders that this request concerns; none that an earlier one has ended.
+    /// Number of unpaid orders that this request cancels, without those of earlier requests.
     orders: u64,
 }
 
 /// Cancel all unpaid orders of a coupon.
 ///
-/// Their time to be paid ends now, and the workers close them within seconds. Safe to repeat: it concerns the orders that
-/// have become unpaid since.
+/// Ends their time to pay now; the workers close them within seconds. Safe to repeat: a repeat cancels the unpaid
+/// orders that have come since.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/cancel-unpaid", operation_id = "cancelUnpaidOrders", tag = "coupons", security(("admin" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),

@@ -1,4 +1,4 @@
-//! Changing coupons: edit, pause, resume, end, restock; for administrators. Each is safe to repeat.
+//! Changing coupons. Operators pause, resume, end and restock; only administrators edit. Each is safe to repeat.
 //!
 //! Edits and moves may name the revision that they are made for, in the body or as the header If-Match.
 
@@ -24,8 +24,8 @@ type Reply = Result<Response, Problem>;
 
 /// Edit a coupon.
 ///
-/// Of the members in the body all are changed, or none. With a revision, only if the coupon still has that one. The
-/// total of a sale only grows.
+/// Either all members in the body are changed, or none. With a revision, only if the coupon still has that one. The
+/// total of a sale can only grow.
 #[utoipa::path(
     patch, path = "/v1/coupons/{id}", operation_id = "editCoupon", tag = "coupons", security(("admin" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon"), IfMatchHeader),
@@ -47,7 +47,7 @@ pub async fn edit(
     change(&app, &by, coupon, Change::Edit(edit), &if_match).await
 }
 
-/// Suspend the claims on a coupon.
+/// Pause the claims on a coupon.
 ///
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
@@ -71,7 +71,7 @@ pub async fn pause(
     change(&app, &by, coupon, Change::Move(CouponState::Paused, revision), &if_match).await
 }
 
-/// Let claims on a paused coupon go on.
+/// Resume the claims on a paused coupon.
 ///
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
@@ -121,7 +121,7 @@ pub async fn end(
 
 /// Add units to a sale.
 ///
-/// Once for each key: safe to repeat.
+/// Each key adds its units once. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),

@@ -18,7 +18,7 @@ use crate::store::ids::CouponId;
 
 /// Watch a sale: its state now, and whenever it changes.
 ///
-/// Server-sent events. Each event `sale` is the whole state; there is at most one a second and at least one in five
+/// Server-sent events. Each event `sale` is the whole state. There is at most one a second, and at least one every five
 /// seconds. The event `bye` ends the stream.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/live", operation_id = "watchSale", tag = "coupons",
@@ -53,7 +53,7 @@ fn states(watching: Watching) -> impl Stream<Item = Event> {
     })
 }
 
-/// The id grows with time, so a client that has several streams one after the other can drop an older event.
+/// The id grows with time, so a client that reconnects can drop an older event.
 fn sale(event: &SaleEvent) -> Event {
     let named = Event::default().event("sale");
     let named = match event.now {

@@ -1,4 +1,4 @@
-//! Coupons: all users read them, administrators create them.
+//! Coupons: anyone reads them, administrators create them.
 
 // Live state of a sale, as a stream.
 pub mod live;
@@ -112,8 +112,8 @@ pub async fn list(
 
 /// One coupon.
 ///
-/// With a sale, it tells how many units are left, at most 200 ms ago. The process that makes a change shows it at once,
-/// any other within a second.
+/// With a sale, the reply says how many units were left at most 200 ms ago. The process that makes a change shows it at
+/// once, the others within 200 ms.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}", operation_id = "getCoupon", tag = "coupons",
     params(("id" = CouponId, Path, description = "Id of the coupon")),

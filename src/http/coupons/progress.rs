@@ -26,7 +26,7 @@ pub struct SaleProgress {
 
 /// Progress of a sale: facts of both stores, side by side.
 ///
-/// Reads the sale in both stores, as a comparison does: a request for a person, and not for each second.
+/// Reads the sale in both stores, as a comparison does. It is meant for people, not for polling every second.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/progress", operation_id = "getSaleProgress", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),

@@ -1,8 +1,8 @@
-//! Bounds on how often one client may ask, by class of request.
+//! Bounds on how often one client may send requests, by class of request.
 //!
-//! A user counts as that user, from any address: claims by themselves, and all else together. Only requests without an
-//! identity, or with a token that is refused, count for their address, because behind one address there may be a whole
-//! city. Operators and administrators, callbacks of the gateway, probes and metrics are not bounded; a callback whose
+//! A user is counted as that user, from any address: claims by themselves, and everything else together. Only requests
+//! without a token, or with one that is refused, count for their address, because a whole city may share an address.
+//! Operators and administrators, callbacks of the gateway, probes and metrics are not bounded. A callback whose
 //! signature is refused counts for its address.
 
 use std::net::IpAddr;
@@ -16,10 +16,9 @@ use crate::http::contract::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
 use crate::kit::jwt::{Grants, Scope};
 use crate::kit::rate_limit::{RateLimit, TooOften, network};
 
-/// Paths of probes and of the gateway, whose requests have no user and don't count for their address.
+/// Paths of probes, metrics and the gateway: a request without a user is not counted there.
 const UNCOUNTED: [&str; 4] = [LIVEZ, READYZ, METRICS, CALLBACK];
 
-/// The bounds of a process.
 pub struct Bounds {
     user_claims: Option<RateLimit<i64>>,
     user_requests: Option<RateLimit<i64>>,
@@ -27,7 +26,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// As the configuration has them; 0 is no bound.
+    /// The bounds of the configuration; 0 means no bound.
     pub fn new(config: &Config) -> Self {
         let [user_claims, user_requests, anonymous] = RATE_LIMITS;
         Self {
@@ -41,7 +40,7 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// When the user or the address has asked too often.
+    /// When the user or the address has sent too many requests.
     pub fn pass(&self, caller: &Caller, method: &Method, path: &str) -> Result<(), TooOften> {
         match caller.grants {
             Some(Ok(Grants { scope: Some(Scope::Operator | Scope::Administrator), .. })) => Ok(()),
@@ -59,12 +58,12 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// When the address has made too many of these.
+    /// When the address has sent too many of these.
     pub fn anonymous(&self, client: IpAddr) -> Result<(), TooOften> {
         self.anonymous.as_ref().map_or(Ok(()), |bound| bound.pass(&network(client)))
     }
 
-    /// Forgets clients that have not asked for a while.
+    /// Forgets clients that have sent nothing for a while.
     pub fn forget_idle(&self) {
         self.user_claims.iter().chain(&self.user_requests).for_each(RateLimit::forget_idle);
         self.anonymous.iter().for_each(RateLimit::forget_idle);

@@ -1,4 +1,4 @@
-//! Who asks: the address of the client, and the user of its token.
+//! Who sends a request: the address of the client, and the user of its token.
 
 use std::net::IpAddr;
 
@@ -7,19 +7,18 @@ use tokio::time::Instant;
 
 use crate::kit::jwt::{Grants, TokenError, Tokens};
 
-/// Who asks; each request has one among its extensions.
+/// Who sends a request. Each request has one among its extensions.
 #[derive(Clone)]
 pub struct Caller {
-    /// Address of the client.
     pub client: IpAddr,
-    /// Grants of its token, if it has sent one.
+    /// Grants of its token; `None` without a token.
     pub grants: Option<Result<Grants, TokenError>>,
-    /// Time at which the head of the request was there.
+    /// When the head of the request had arrived.
     pub arrived: Instant,
 }
 
 impl Caller {
-    /// The client at this address, which sends these headers.
+    /// The caller at this address. Verifies the token in the headers, if there is one.
     pub fn of(headers: &HeaderMap, client: IpAddr, tokens: &Tokens) -> Self {
         Self { client, grants: grants(headers, tokens), arrived: Instant::now() }
     }

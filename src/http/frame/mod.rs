@@ -1,10 +1,10 @@
-//! The frame of every request: who asks and how often, the name of the request, its problem body, the headers of its
-//! reply, its time, and its line in the log.
+//! The frame around every request: identifies and bounds the client, gives the request an id, completes the reply
+//! (problem body, headers), and records its time and a line of the access log.
 
 // How often one client may ask.
 pub mod bounds;
 
-// Who asks.
+// Who sends a request.
 pub mod caller;
 
 // JSON replies.
@@ -36,7 +36,7 @@ use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
 use crate::kit::jwt::{Grants, Scope};
 
-/// The header that names a request, in both directions.
+/// Carries the id of a request, in both directions.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Passes a request on, unless its client has asked too often, and completes the reply.
@@ -48,7 +48,7 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     let caller = Caller::of(headers, front.proxies.client(from, headers), &front.tokens);
     let request_id = request_id(headers, &front.request_ids);
     let held = Held::of(&request);
-    // A reply to POST is not kept anyway.
+    // Caches don't keep replies to POST anyway.
     let private = request.method() != Method::POST && headers.contains_key(header::AUTHORIZATION);
     let (method, version) = (request.method().clone(), request.version());
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -62,7 +62,7 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     let code = write_problem(&http, &mut response, &request_id);
     match held {
         Some(held) if response.status().is_success() => held.shorten(&mut response),
-        // A client keeps no refusal.
+        // Only a success can be revalidated.
         _ if !response.status().is_success() => drop(response.headers_mut().remove(header::ETAG)),
         _ => {}
     }
@@ -78,13 +78,13 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     headers.insert(REQUEST_ID, request_id);
     secure(headers, private);
     if http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
-        // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
+        // Makes the client connect anew, to another process. HTTP/2 has a frame of its own for that.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// The client's own id for the request if it is fit for a log line, else a new one.
+/// The client's own id for the request if it is fit for a log line, otherwise a new one.
 fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     let fit = |id: &&HeaderValue| {
         (1..=64).contains(&id.len())
@@ -97,7 +97,7 @@ fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     })
 }
 
-/// Writes the body of a refusal, whether a handler or a layer has made it, and tells its code.
+/// Writes the problem body of a refusal by a handler or a layer, and returns its code.
 fn write_problem(
     http: &HttpState,
     response: &mut Response,
@@ -113,7 +113,7 @@ fn write_problem(
     let request_id = request_id.to_str().expect("checked or made by us");
     if let Some(failure) = problem.failure() {
         metrics.requests_failed.increment(1);
-        // One line now and then tells that requests fail; the metrics count the rest.
+        // An outage writes one line now and then; the metrics count every failure.
         if http.front().failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
             tracing::warn!(request_id, error = %failure, "a request could not be answered");
         }
@@ -129,7 +129,7 @@ fn count(front: &Front, metrics: &Metrics, route: &str, status: u16, arrived: In
     metrics.tally.requests.add(1);
     metrics.count_refused(status);
     if is_claim {
-        // Looked up once: there are many.
+        // Claims are many, so their histogram is looked up once.
         let times: &OnceLock<Histogram> = &front.claim_times[class - 1];
         times.get_or_init(|| metrics.http_seconds(route, class)).record(took);
         metrics.tally.answers.record(took, 1);
@@ -169,7 +169,7 @@ fn log(
 /// A reply of the API is no page: nothing may be loaded for it, and no page may frame it.
 const API: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
-/// Headers that keep browsers from doing harm with a reply. A handler that has set one of them has its reasons.
+/// Adds headers that keep browsers from misusing a reply. A header that the handler has set stays as it is.
 fn secure(headers: &mut HeaderMap, private: bool) {
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(API);
@@ -178,7 +178,7 @@ fn secure(headers: &mut HeaderMap, private: bool) {
     }
 }
 
-/// A panic is a bug of the service: logged as an error; the client learns only that.
+/// A panic is a bug of the service. It is logged as an error; the client is told only that there is a bug.
 pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -186,9 +186,9 @@ pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
     Problem::internal().into_response()
 }
 
-/// Lets pages of these origins use the API from a browser; none without origins. An identity is a token in a header that a
-/// page sends itself, never a cookie; so credentials are not allowed, and any origin may be listed without danger to the
-/// users of others.
+/// Lets pages of these origins use the API from a browser; `None` without origins. Credentials are not allowed: a page
+/// sends its token in a header itself, and cookies mean nothing here. So listing an origin, or all of them, endangers
+/// no users of other sites.
 pub fn cors(origins: &[String]) -> Option<CorsLayer> {
     let value = |origin: &String| HeaderValue::from_str(origin).expect("the setting is checked");
     let allowed = match origins {

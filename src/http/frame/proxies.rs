@@ -7,7 +7,6 @@ use ipnet::IpNet;
 
 use crate::base::config::Config;
 
-/// Proxies in front of a listener.
 pub struct Proxies {
     trusted: Vec<IpNet>,
 }
@@ -24,8 +23,8 @@ impl Proxies {
         self.trusted.iter().any(|network| network.contains(&address))
     }
 
-    /// The client of a request, by the address that it came from. Only a trusted proxy is believed about it: each one
-    /// adds, at the end of `X-Forwarded-For`, the address that it was asked by.
+    /// The address of the client; `from` is the other end of the connection. Only a trusted proxy is believed about its
+    /// client: each proxy appends the address of its own client to `X-Forwarded-For`.
     pub fn client(&self, from: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = from;
         if !self.trusts(from) {
@@ -34,7 +33,7 @@ impl Proxies {
         let lists = headers.get_all(FORWARDED_FOR).iter().rev();
         let hops = lists.filter_map(|list| list.to_str().ok()).flat_map(|list| list.rsplit(','));
         for hop in hops {
-            // A proxy that does not know is followed no further.
+            // A proxy that doesn't know its client ends the chain.
             let Some(address) = address(hop) else { return client };
             client = address;
             if !self.trusts(address) {
@@ -72,7 +71,7 @@ mod tests {
             ("192.0.2.7", &["198.51.100.1"][..], "192.0.2.7"),
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
-            // The first address is the client's own word.
+            // A client can write anything into the first place.
             ("10.0.0.1", &["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["203.0.113.9", "198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["203.0.113.9, 198.51.100.1, 10.0.0.2"], "198.51.100.1"),

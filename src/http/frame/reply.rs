@@ -18,7 +18,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// A value that work goes on for, with the time to ask for it again.
+/// A value whose work goes on, and when to ask for it again.
 #[derive(Serialize, ToSchema)]
 pub struct Unfinished<T> {
     #[serde(flatten)]
@@ -29,17 +29,17 @@ pub struct Unfinished<T> {
 }
 
 impl<T> Unfinished<T> {
-    /// The value, as far as the work has come.
+    /// The value as it is now.
     pub fn new(value: T) -> Self {
         let ms = limits::WORK_POLL_PAUSE.as_millis();
         Self { value, retry_after_ms: u64::try_from(ms).unwrap_or(u64::MAX) }
     }
 }
 
-/// Seconds of a 202 in Retry-After: the shortest time that can be said.
+/// `Retry-After` of a 202: the shortest time that the header can express.
 pub const A_SECOND: HeaderValue = HeaderValue::from_static("1");
 
-/// The reply to a request whose work goes on, made of its body, an [`Unfinished`] value, and headers of its own.
+/// Makes a 202 of a reply whose body is an [`Unfinished`] value.
 pub fn accepted(reply: impl IntoResponse) -> Response {
     let mut reply = reply.into_response();
     *reply.status_mut() = StatusCode::ACCEPTED;

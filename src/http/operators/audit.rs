@@ -1,4 +1,4 @@
-//! The book of changes that the staff has made, for administrators.
+//! The audit log: changes by the staff, for administrators.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Asked {
     subject: Option<SubjectId>,
 }
 
-/// A page of the book of changes, newest first.
+/// A page of the audit log, newest first.
 #[derive(Serialize, ToSchema)]
 pub struct AuditPage {
     entries: Vec<AuditEntry>,
@@ -37,7 +37,7 @@ pub struct AuditPage {
 
 /// Changes by the staff, newest first.
 ///
-/// Over HTTP and by commands, each with the values before and after. Kept for `--records-days`.
+/// Changes over HTTP and by commands, each with the values before and after. Kept for `--records-days`.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "listAudit", tag = "operations", params(Asked, PageParams<AuditId>), security(("admin" = [])),
     responses(

@@ -15,10 +15,10 @@ use crate::http::events;
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 
-/// Watch the board: all processes, both stores, and all that waits.
+/// Watch the board: all processes, both stores, and everything that waits.
 ///
-/// Server-sent events. Each event `board` is the whole state, once a second. A fact that isn't known is null. The event
-/// `bye` ends the stream.
+/// Server-sent events. Each event `board` is the whole state; there is one a second. A fact that isn't known is null.
+/// The event `bye` ends the stream.
 #[utoipa::path(
     get, path = "/v1/board/live", operation_id = "watchBoard", tag = "operations", security(("operator" = [])),
     responses(
@@ -38,7 +38,7 @@ pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, 
 /// The board now.
 ///
 /// The same as the event `board` of `/v1/board/live`, at most a second old, for a client that found no place there. The
-/// first one takes a second more. Ask every 10 to 20 seconds.
+/// first reply takes a second more. Ask every 10 to 20 seconds.
 #[utoipa::path(
     get, path = "/v1/board", operation_id = "getBoard", tag = "operations", security(("operator" = [])),
     responses(
@@ -53,7 +53,7 @@ pub async fn show(State(app): State<Arc<App>>, _: Operator) -> Result<Json<Board
 fn boards(watching: Watching) -> impl Stream<Item = Event> {
     unfold(watching, |mut watching| async move {
         let board = watching.next().await?;
-        // The id grows with time, so a client that has several streams one after the other can drop an older event.
+        // The id grows with time, so a client that reconnects can drop an older event.
         let event = Event::default().event("board").id(board.now.to_string());
         Some((events::told(event, &*board), watching))
     })

@@ -1,4 +1,4 @@
-//! Dead letters: log entries that could not become orders, for an operator to discard or to try again.
+//! Dead letters: claims that could not become orders, for an operator to discard or to retry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::ids::{DeadLetterId, OrderId};
 
 /// One dead letter, open or closed.
 ///
-/// With the entry of the order log, or the bytes in its place.
+/// Includes the entry of the order log, or the bytes in its place.
 #[utoipa::path(
     get, path = "/v1/dead-letters/{id}", operation_id = "getDeadLetter", tag = "dead letters", security(("operator" = [])),
     params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
@@ -40,7 +40,7 @@ pub async fn show(
 
 /// Discard a dead letter.
 ///
-/// Its order becomes a cancelled one, and its unit comes back if it exists. Safe to repeat.
+/// The claim becomes a cancelled order, and its unit returns to stock if it exists. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/dead-letters/{id}/discard", operation_id = "discardDeadLetter", tag = "dead letters", security(("operator" = [])),
     params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
@@ -68,7 +68,7 @@ pub async fn discard(
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct DiscardAll {
-    /// Those of this reason.
+    /// Only those with this reason.
     #[garde(skip)]
     reason: Reason,
 }
@@ -78,13 +78,13 @@ pub struct DiscardAll {
 pub struct DiscardedLetters {
     /// Dead letters that are discarded.
     discarded: u64,
-    /// Dead letters that stay, by the code of the reason.
+    /// Dead letters that stay, counted by the code of the reason.
     kept: BTreeMap<&'static str, u64>,
 }
 
 /// Discard all open dead letters of one reason.
 ///
-/// One that stays holds up no other. Safe to repeat.
+/// A dead letter that can't be discarded holds up no other. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/dead-letters/discard", operation_id = "discardDeadLetters", tag = "dead letters", security(("operator" = [])),
     request_body = DiscardAll,
@@ -105,13 +105,13 @@ pub async fn discard_all(
 /// A dead letter that is an order now.
 #[derive(Serialize, ToSchema)]
 pub struct BecameOrder {
-    /// The order, under the id that was promised.
+    /// The order, under the id that was accepted.
     order_id: OrderId,
 }
 
-/// Try a dead letter again.
+/// Retry a dead letter.
 ///
-/// The letter becomes its order, under the id that was promised. Safe to repeat.
+/// The letter becomes its order, under the id that was accepted. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/dead-letters/{id}/retry", operation_id = "retryDeadLetter", tag = "dead letters", security(("operator" = [])),
     params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
@@ -132,28 +132,28 @@ pub async fn retry(
     }
 }
 
-/// Dead letters to be tried again.
+/// Dead letters to be retried.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct RetryAll {
-    /// Only those of this reason; all without it.
+    /// Only those with this reason; all if not given.
     #[serde(default)]
     #[garde(skip)]
     reason: Option<Reason>,
 }
 
-/// Result of a retry of many dead letters.
+/// Result of retrying many dead letters.
 #[derive(Serialize, ToSchema)]
 pub struct RetriedLetters {
     /// Dead letters that are orders now.
     orders: u64,
-    /// Dead letters that stay, by the code of the reason.
+    /// Dead letters that stay, counted by the code of the reason.
     kept: BTreeMap<&'static str, u64>,
 }
 
-/// Try all open dead letters again, or those of one reason.
+/// Retry all open dead letters, or those with one reason.
 ///
-/// One that stays holds up no other. Safe to repeat.
+/// A dead letter that can't become an order holds up no other. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/dead-letters/retry", operation_id = "retryDeadLetters", tag = "dead letters", security(("operator" = [])),
     request_body = RetryAll,

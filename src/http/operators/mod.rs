@@ -1,19 +1,19 @@
-//! For the staff: all that waits for a person, dead letters, payments that wait, postponed items, recoveries, comparisons
-//! of the stores, and the book of changes.
+//! For the staff: everything that waits for a person, dead letters, payments that wait, postponed items, recoveries,
+//! comparisons of the stores, and the audit log.
 
-// All that waits for an operator, in one list.
+// Everything that waits for an operator, in one list.
 pub mod waiting;
 
 // The board, as a stream of events.
 pub mod board;
 
-// Dead letters, and their discard.
+// Dead letters: discard and retry.
 pub mod dead_letters;
 
-// Payments that no order has, or that go back.
+// Payments that no order has, or that are being refunded.
 pub mod payments;
 
-// Items that passes could not deal with.
+// Items that jobs could not deal with.
 pub mod postponed;
 
 // Recoveries of lanes.
@@ -22,5 +22,5 @@ pub mod recoveries;
 // Comparisons of the stores, and their records.
 pub mod reconcile;
 
-// Changes that the staff has made.
+// The audit log.
 pub mod audit;

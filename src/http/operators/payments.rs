@@ -1,4 +1,4 @@
-//! Payments that wait, for administrators: no order has the money, or it is on its way back.
+//! Payments that wait for the staff: no order has the money, or the gateway hasn't confirmed the refund.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::ids::PaymentId;
 
 /// Hand a held payment back to its payer.
 ///
-/// Its gateway is asked to refund it. Safe to repeat.
+/// The service asks its gateway to refund it. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/payments/{id}/hand-back", operation_id = "handPaymentBack", tag = "payments", security(("operator" = [])),
     params(("id" = PaymentId, Path, description = "Id of the payment in the list")),
@@ -34,7 +34,8 @@ pub async fn hand_back(
 
 /// Close a payment that was settled elsewhere.
 ///
-/// Its money has been dealt with by other means. An order whose refund was asked for is refunded then. Safe to repeat.
+/// The money has been dealt with by other means. If the refund of its order was asked for, or the payment was charged
+/// back, the order becomes refunded. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/payments/{id}/close", operation_id = "closePayment", tag = "payments", security(("admin" = [])),
     params(("id" = PaymentId, Path, description = "Id of the payment in the list")),

@@ -1,4 +1,4 @@
-//! Postponed items, for operators: passes could not deal with them, and try them again.
+//! Postponed items, for operators. A job could not deal with them, and will try them again.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::store::ids::PostponedId;
 
-/// Have a postponed item tried again.
+/// Retry a postponed item.
 ///
-/// By the next run of its pass. Safe to repeat.
+/// The next run of its job tries it. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/postponed/{id}/retry", operation_id = "retryPostponed", tag = "operations", security(("operator" = [])),
     params(("id" = PostponedId, Path, description = "Id of the postponed item, as in the list")),

@@ -1,4 +1,4 @@
-//! Comparisons of Redis with Postgres, for administrators.
+//! Comparisons of Redis with Postgres, for operators.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::http::extract::Id;
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{All, List, PageParams};
 use crate::http::problem::Problem;
-use crate::recovery::reconcile::pass::Asked;
+use crate::recovery::reconcile::job::Asked;
 use crate::recovery::reconcile::runs::Run;
 use crate::store::ids::RunId;
 
@@ -28,7 +28,9 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison that finds disagreements is a 200, too. It puts right what needs no decision; compare again to see the result. Safe to repeat. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
+/// The reply is 200 even if the stores disagree. The comparison puts right what needs no decision; compare again to see
+/// the result. Safe to repeat. Only one comparison runs at a time, among all processes: another request waits for 2 s
+/// and is then refused.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
     responses(

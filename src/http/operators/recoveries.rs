@@ -1,4 +1,4 @@
-//! Recoveries of lanes, for administrators.
+//! Recoveries of lanes: operators read them, administrators settle them.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::store::ids::RecoveryId;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Asked {
-    /// Only closures of the lane with this number.
+    /// Only recoveries of the lane with this number.
     #[param(nullable = false, minimum = 0)]
     lane: Option<i32>,
-    /// `unfinished`: has not opened its lane. `kept_all`: has opened it and kept all claims. `unsettled`, `settled`: could
-    /// not keep some claims, and their buyers have not been told, or have been.
+    /// `unfinished`: has not opened its lane. `kept_all`: has opened it and kept all claims. `unsettled`: could not
+    /// keep some claims, and their buyers have not been told. `settled`: their buyers have been told.
     #[param(inline, nullable = false)]
     state: Option<RecoveryState>,
 }
@@ -39,9 +39,9 @@ pub struct RecoveryPage {
     next_cursor: Option<RecoveryId>,
 }
 
-/// Closures of lanes after a loss of Redis, newest first.
+/// Recoveries of lanes after a loss of data in Redis, newest first.
 ///
-/// Each with what was kept, built and lost.
+/// Each says what was kept, built and lost.
 #[utoipa::path(
     get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Asked, PageParams<RecoveryId>), security(("operator" = [])),
     responses(
@@ -55,14 +55,14 @@ pub async fn list(
 ) -> Result<Json<RecoveryPage>, Problem> {
     let Asked { lane, state } = asked;
     let filter = RecoveryFilter { lane, state };
-    let found = app.keepers.first().recoveries(filter, page.cursor, page.look()).await?;
+    let found = app.leaders.first().recoveries(filter, page.cursor, page.look()).await?;
     let (recoveries, next_cursor) = page.cut(found, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
 }
 
 /// Settle the claims that a recovery could not keep.
 ///
-/// Their buyers have been told. Safe to repeat.
+/// Do this once their buyers have been told. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/recoveries/{id}/settle", operation_id = "settleRecovery", tag = "operations", security(("admin" = [])),
     params(("id" = RecoveryId, Path, description = "Id of the recovery")),
@@ -78,7 +78,7 @@ pub async fn settle(
     Id(recovery): Id<RecoveryId>,
     Valid(Noted { note }): Valid<Noted>,
 ) -> Result<StatusCode, Problem> {
-    if app.keepers.first().settle(recovery, &note, &by.actor).await? {
+    if app.leaders.first().settle(recovery, &note, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "no recovery with this id has claims that it could not keep";

@@ -1,4 +1,4 @@
-//! All that waits for an operator, in one list.
+//! Everything that waits for an operator, in one list.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::operator::operations::{OpenItem, OpenKind, OpenPlace, OpenPlaceText};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Asked {
-    /// Only what is of this kind.
+    /// Only items of this kind.
     #[param(inline, nullable = false)]
     kind: Option<OpenKind>,
 }
 
-/// A page of what waits, by kind, and within a kind newest first.
+/// A page of what waits, kind by kind; within a kind, newest first.
 #[derive(Serialize, ToSchema)]
 pub struct OpenPage {
     items: Vec<OpenItem>,
@@ -32,9 +32,9 @@ pub struct OpenPage {
     next_cursor: Option<OpenPlace>,
 }
 
-/// All that waits for an operator.
+/// Everything that waits for an operator.
 ///
-/// Each thing with its age and advice. What is dealt with leaves the list.
+/// Each item has its age and advice. An item that has been dealt with leaves the list.
 #[utoipa::path(
     get, path = "/v1/operations", operation_id = "listOperations", tag = "operations", params(Asked, PageParams<OpenPlaceText>), security(("operator" = [])),
     responses(

@@ -1,6 +1,6 @@
-//! Exports of orders: as many as there are, page by page, so that one page is in memory.
+//! Exports of orders. All of them are exported, with only one page in memory at a time.
 //!
-//! An order is told as it is when its page is read. A reply that breaks off has no end (no last chunk), which tells its
+//! An order is exported as it is when its page is read. A reply that breaks off lacks the last chunk, which tells its
 //! reader that orders are missing.
 
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::order::model::Order;
 
 /// Orders as CSV (RFC 4180).
 ///
-/// The last claim first, with all fields of an order but its redemption code, named in the first line. A text that a
-/// spreadsheet would run as a formula begins with an apostrophe.
+/// The newest claim comes first. The first line names the fields, which are all of an order but its redemption code. A
+/// text that a spreadsheet would run as a formula begins with an apostrophe.
 #[utoipa::path(
     get, path = "/v1/orders.csv", operation_id = "exportOrdersAsCsv", tag = "orders", params(Asked), security(("integrator" = [])),
     responses(
@@ -39,9 +39,9 @@ pub async fn csv(
     Ok(reply(app, &asked, "text/csv; charset=utf-8; header=present", head, csv_line))
 }
 
-/// Orders, one JSON object a line.
+/// Orders, one JSON object per line.
 ///
-/// The last claim first, without redemption codes.
+/// The newest claim comes first. Redemption codes are left out.
 #[utoipa::path(
     get, path = "/v1/orders.ndjson", operation_id = "exportOrders", tag = "orders", params(Asked), security(("integrator" = [])),
     responses(
@@ -68,7 +68,7 @@ fn reply(
     line: fn(Fields) -> String,
 ) -> Response {
     let filter = asked.search().unwrap_or_default();
-    // The order behind which the next page begins; `None` behind the last page.
+    // The order after which the next page begins; `None` after the last page.
     let pages = stream::try_unfold(Some(None), move |behind| {
         let app = app.clone();
         async move {
@@ -99,7 +99,7 @@ fn csv_line(order: Fields) -> String {
     cells.join(",") + "\r\n"
 }
 
-/// Excel, LibreOffice and Google's sheets run a cell that begins like a formula, also one in quotes.
+/// Excel, LibreOffice and Google Sheets run a cell that begins like a formula, even if it is quoted.
 fn csv_cell(value: &Value) -> String {
     let text = match value {
         Value::Null => return String::new(),

@@ -1,4 +1,4 @@
-//! A user's own orders; orders of other users don't exist for the user. Operators read and search all.
+//! A user's own orders: for the user, orders of others don't exist. Operators read and search all orders.
 
 // Codes of paid orders, and redeeming by them.
 pub mod redemptions;
@@ -12,7 +12,7 @@ pub mod payments;
 // Exports.
 pub mod export;
 
-// One claim, followed.
+// The steps of one claim.
 pub mod trace;
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Asked {
     /// For operators: orders of this user.
     #[param(inline, nullable = false)]
     user: Option<UserId>,
-    /// For operators: orders of this coupon, which are its buyers.
+    /// For operators: orders of this coupon, and so its buyers.
     #[param(inline, nullable = false)]
     coupon: Option<CouponId>,
     /// For operators: orders in this status.
@@ -72,7 +72,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The search that an operator asks for, if there is any filter.
+    /// The search of an operator; `None` without any filter.
     fn search(&self) -> Option<OrderFilter> {
         let Self { user, coupon, status, from, to } = *self;
         let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
@@ -84,8 +84,9 @@ impl Asked {
 
 /// My orders, newest first; for operators, with a filter, orders of all users.
 ///
-/// An order is listed as soon as it is written, and in the history, too. A search has the last claim first, and tells no
-/// redemption codes. A page reads twelve months of the history at most: it may have fewer orders, or none, before the last.
+/// An order is listed as soon as it is written, and stays listed in the history. A search lists the newest claim first,
+/// without redemption codes. A page reads at most twelve months of the history, so a page before the last may
+/// have fewer orders, or none.
 #[utoipa::path(
     get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
     params(Asked, PageParams<OrderId>),
@@ -112,7 +113,7 @@ pub async fn list(
 
 /// One of my orders.
 ///
-/// Orders of other users are not found, except by operators and administrators, who aren't told their redemption codes.
+/// Orders of other users are found only by operators and administrators, who don't get the redemption codes.
 #[utoipa::path(
     get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),
@@ -140,14 +141,14 @@ pub struct Payment {
     /// Means of payment.
     #[garde(skip)]
     method: PayMethod,
-    /// Price that the payer has seen, in minor units: at another price nothing is paid.
+    /// Price that the payer has seen, in minor units. If the order has another price, nothing is paid.
     #[serde(default)]
     #[schema(value_type = Option<Cents>)]
     #[garde(inner(range(min = 0, max = limits::CENTS_MAX)))]
     expected_cents: Option<i64>,
 }
 
-/// A payment that is to be made at the gateway.
+/// A payment that the payer has to make at the gateway.
 #[derive(Serialize, ToSchema)]
 pub struct PaymentOpened {
     /// The order.
@@ -156,7 +157,7 @@ pub struct PaymentOpened {
     status: &'static str,
     /// The gateway's id of the payment.
     payment_id: String,
-    /// Page on which the payer pays; its gateway completes the payment.
+    /// Page on which the payer pays; the gateway completes the payment.
     pay_url: String,
     /// The amount, in minor units.
     amount_cents: i64,
@@ -172,7 +173,7 @@ const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gatew
 
 /// Pay for my unpaid order.
 ///
-/// The payment is opened at the gateway, which completes it. Safe to repeat.
+/// Opens the payment at the gateway, which completes it. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/pay", operation_id = "payOrder", tag = "orders", security(("user" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),
@@ -216,7 +217,7 @@ fn opened(order_id: OrderId, payment: ToBePaid) -> Response {
     accepted(Json(Unfinished::new(opened)))
 }
 
-/// Give up my unpaid order.
+/// Cancel my unpaid order.
 ///
 /// Its unit can be claimed again, also by me. Safe to repeat.
 #[utoipa::path(
@@ -235,9 +236,9 @@ pub async fn cancel(
     reply(app.order_moves.cancel(Asker::Buyer(user), order).await?)
 }
 
-/// Ask for my money back for a paid order.
+/// Ask for a refund of my paid order.
 ///
-/// The unit comes back when the gateway has confirmed the refund; at once for an order that cost nothing. Safe to
+/// The unit returns to stock when the gateway has confirmed the refund, and at once if the order cost nothing. Safe to
 /// repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/refund", operation_id = "refundOrder", tag = "orders", security(("user" = [])),
@@ -273,7 +274,6 @@ fn too_many_closed(detail: &'static str, wait: Duration) -> Problem {
     Problem::of("too_many_closed_orders", detail).retry_after(wait)
 }
 
-/// The problem of an order that the user does not have.
 pub fn order_not_found() -> Problem {
     let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
     Problem::of("order_not_found", detail)
@@ -289,7 +289,7 @@ mod tests {
         serde_json::from_value::<Asked>(query).expect("a query").search()
     }
 
-    /// Each filter alone is a search; a place in the list is none.
+    /// Each filter alone makes a search; no filter makes none.
     #[test]
     fn a_query_asks_for_a_search_by_any_filter() {
         assert!(search(json!({})).is_none());

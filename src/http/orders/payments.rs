@@ -18,15 +18,15 @@ use crate::store::ids::OrderId;
 /// Payments of an order.
 #[derive(Serialize, ToSchema)]
 pub struct OrderPayments {
-    /// The order.
+    /// Id of the order.
     order_id: OrderId,
-    /// Its payments, oldest first; of very many, the first 100.
+    /// Its payments, oldest first, at most 100.
     payments: Vec<OrderPayment>,
 }
 
-/// Payments of an order, whatever has become of them.
+/// Payments of an order, in every status.
 ///
-/// Also of an order that is not there, if a gateway has taken money for it all the same.
+/// Includes payments for an order that doesn't exist, if a gateway has taken money for it.
 #[utoipa::path(
     get, path = "/v1/orders/{id}/payments", operation_id = "listOrderPayments", tag = "orders", security(("operator" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),

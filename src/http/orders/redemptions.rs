@@ -21,7 +21,7 @@ use crate::order::model::{Order, OrderStatus, RedemptionCode};
 use crate::order::moves::redeem::{Redeeming, Redemption};
 use crate::store::ids::OrderId;
 
-/// Width of a picture of a code, in pixels, if it is not scaled.
+/// Least width and height of the picture of a code, in pixels.
 const PIXELS_MIN: u32 = 240;
 
 /// The redemption code of my paid order, as a picture.
@@ -53,9 +53,9 @@ pub async fn qr_code(
 
 /// Redeem a paid order of any user.
 ///
-/// For an operator who knows the buyer by other means: a clerk redeems by the code that the buyer shows, because an id
-/// can be guessed. A redeemed order can't be refunded. Safe to repeat with the header Idempotency-Key: without it, a repeat is told
-/// that the order has been redeemed.
+/// For an operator who knows the buyer by other means. A clerk redeems by the code that the buyer shows, because an id
+/// can be guessed. A redeemed order can't be refunded. Safe to repeat with the header Idempotency-Key; without it, a
+/// repeat is told that the order has been redeemed.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("operator" = [])),
     params(("id" = OrderId, Path, description = "Id of the order"), KeyHeader),
@@ -77,7 +77,7 @@ pub async fn redeem(
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Shown {
-    /// The redemption code: hyphens, blanks and case don't count, and O, I and L are read as digits.
+    /// The redemption code. Hyphens, spaces and case are ignored; O, I and L are read as digits.
     #[schema(min_length = 1, max_length = 64)]
     #[garde(length(chars, min = 1, max = 64))]
     code: String,
@@ -85,7 +85,7 @@ pub struct Shown {
 
 /// Redeem the paid order that has this code.
 ///
-/// As by the id of the order.
+/// Works like redeeming by the id of the order.
 #[utoipa::path(
     post, path = "/v1/redemptions", operation_id = "redeemCode", tag = "orders", security(("clerk" = [])),
     params(KeyHeader),
@@ -108,7 +108,7 @@ pub async fn redeem_code(
 
 /// The order that has this code.
 ///
-/// Changes nothing: for a look before the redemption.
+/// Changes nothing: a clerk can look before redeeming.
 #[utoipa::path(
     get, path = "/v1/redemptions/{code}", operation_id = "getOrderOfCode", tag = "orders", security(("clerk" = [])),
     params(("code" = String, Path, description = "Redemption code, as it is shown or typed")),

@@ -14,9 +14,9 @@ use crate::order::model::Order;
 use crate::order::moves::{Asker, Moved};
 use crate::store::ids::OrderId;
 
-/// Give up an unpaid order for its buyer.
+/// Cancel an unpaid order for its buyer.
 ///
-/// As the buyer could, with a reason for the book of changes. Safe to repeat.
+/// Does what the buyer could do, with a reason for the audit log. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/cancel-for-buyer", operation_id = "cancelOrderForBuyer", tag = "orders", security(("admin" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),
@@ -36,9 +36,9 @@ pub async fn cancel(
     reply(app.order_moves.cancel(asker, order).await?)
 }
 
-/// Ask for the money of a paid order, for its buyer.
+/// Ask for a refund of a paid order for its buyer.
 ///
-/// As the buyer could, with a reason for the book of changes. Safe to repeat.
+/// Does what the buyer could do, with a reason for the audit log. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/refund-for-buyer", operation_id = "refundOrderForBuyer", tag = "orders", security(("admin" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),

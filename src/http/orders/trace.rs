@@ -1,4 +1,4 @@
-//! One claim, followed: its steps with their times, for its user and for operators.
+//! The steps of one claim with their times, for its user and for operators.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::store::ids::OrderId;
 
 /// Follow my claim, step by step.
 ///
-/// For an accepted claim that was sent with `X-Trace: 1` to the same process, a moment ago. A step that this process has
-/// not measured is null: a worker elsewhere has written the row, or the times are forgotten. Operators and
-/// administrators follow each claim.
+/// For an accepted claim that was sent to this process a moment ago, with `X-Trace: 1`. A step is null if this process
+/// hasn't measured it: a worker elsewhere has written the row, or the times are forgotten. Operators and administrators
+/// may follow the claims of all users.
 #[utoipa::path(
     get, path = "/v1/orders/{id}/trace", operation_id = "followClaim", tag = "orders", security(("user" = [])),
     params(("id" = OrderId, Path, description = "Id of the order")),

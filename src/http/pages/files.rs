@@ -12,11 +12,9 @@ use crate::http::tags::values;
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
-/// An embedded file.
 pub struct File {
     /// Path below `pages/`.
     name: &'static str,
-    /// Its `Content-Type`.
     pub media_type: &'static str,
     plain: &'static [u8],
     gzipped: &'static [u8],
@@ -27,7 +25,7 @@ pub struct File {
 pub enum Freshness {
     /// Not at all.
     Never,
-    /// Until it is asked for again: the reply may be that nothing has changed.
+    /// For any time, but the cache has to ask before each use whether anything has changed.
     Asked,
     /// For ever: another build has another path.
     Forever,
@@ -43,7 +41,7 @@ impl Freshness {
     }
 }
 
-/// Name of this build's files, in the path of each asset.
+/// Version of this build's files, a part of the path of each asset.
 pub fn version() -> &'static str {
     VERSION
 }
@@ -57,7 +55,7 @@ pub fn page(name: &str) -> &'static File {
     FILES.iter().find(|file| file.name == name).expect("the routes name pages that are there")
 }
 
-/// An asset: any file that is no page.
+/// An asset: any file that isn't a page.
 pub fn asset(name: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.name == name && !name.ends_with(".html"))
 }
@@ -67,14 +65,14 @@ impl File {
     ///
     /// # Panics
     ///
-    /// If it isn't UTF-8: those in `pages/` are.
+    /// If it isn't UTF-8, as all pages are.
     pub fn text(&self) -> &'static str {
         str::from_utf8(self.plain).expect("pages are UTF-8")
     }
 
-    /// The reply with this file, without its type: compressed for a client that takes that.
+    /// A reply with this file, compressed for a client that takes gzip. The caller adds the media type.
     pub fn reply(&self, headers: &HeaderMap, freshness: Freshness) -> Response {
-        // Weak, because it stands for both forms.
+        // Weak, because it stands for the plain and the compressed form.
         let tag = HeaderValue::try_from(format!("W/\"{VERSION}\"")).expect("digits and letters");
         let tag = (freshness != Freshness::Never).then_some([(header::ETAG, tag)]);
         let about = (tag, [(header::CACHE_CONTROL, freshness.cache_control())]);
@@ -83,7 +81,7 @@ impl File {
     }
 }
 
-/// The reply with this text, without its type: compressed for a client that takes that.
+/// A reply with this text, compressed for a client that takes gzip. The caller adds the media type.
 pub fn coded(headers: &HeaderMap, plain: Bytes, gzipped: impl FnOnce() -> Bytes) -> Response {
     let vary = [(header::VARY, "accept-encoding")];
     match takes_gzip(headers) {
@@ -92,7 +90,7 @@ pub fn coded(headers: &HeaderMap, plain: Bytes, gzipped: impl FnOnce() -> Bytes)
     }
 }
 
-/// A text that the build didn't compress.
+/// Compresses a text that wasn't there at build time.
 pub fn gzip(plain: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     let packed = encoder.write_all(plain).and_then(|()| encoder.finish());

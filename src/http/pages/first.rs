@@ -1,14 +1,14 @@
-//! The page of a sale as it is sent: title, price and state stand in it before a script runs, for slow lines and for
-//! previews of links. The page's script puts its own in their place.
+//! The page of a sale as it is sent: it has title, price and state before any script runs, for slow connections and for
+//! previews of links. The page's script then replaces them.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-/// Currencies without smaller units, and those whose smallest unit is a thousandth (ISO 4217).
+/// Currencies without a minor unit, and those whose minor unit is a thousandth (ISO 4217).
 const WHOLE: &str = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF";
 const THOUSANDTHS: &str = "BHD IQD JOD KWD LYD OMR TND";
 
-/// What the page tells of a coupon, as the API tells it.
+/// What the page shows of a coupon, read from the JSON of the API.
 #[derive(Deserialize)]
 struct Shown {
     title: String,
@@ -26,7 +26,7 @@ struct Sale {
     closes_at: DateTime<Utc>,
 }
 
-/// The page with this coupon, which has a sale; none for any other coupon.
+/// The page with this coupon filled in; `None` for a coupon without a sale.
 pub fn painted(page: &str, coupon: &[u8], now: DateTime<Utc>, in_chinese: bool) -> Option<String> {
     let coupon: Shown = serde_json::from_slice(coupon).ok()?;
     let [title, sub_title] = [&coupon.title, &coupon.sub_title].map(|text| escaped(text));
@@ -62,7 +62,7 @@ fn state(coupon: &Shown, now: DateTime<Utc>, in_chinese: bool) -> String {
     (if in_chinese { chinese } else { english }).to_owned()
 }
 
-/// A price in words that no reader can mistake: the script shows it as the reader's country writes it.
+/// A price in a form that no reader can mistake. The script replaces it with the form of the reader's country.
 fn price(minor: u64, currency: &str) -> String {
     let decimals = if WHOLE.contains(currency) {
         0

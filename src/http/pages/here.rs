@@ -1,5 +1,5 @@
-//! The guard of what only the demo has: a request has to name this service by a loopback name, so that a site whose own
-//! name leads to loopback is refused. `CsrfLayer` refuses pages of other sites.
+//! The guard of the routes that only the demo has. A request has to call this service by a loopback name, so a site
+//! whose own name resolves to loopback is refused. `CsrfLayer` refuses pages of other sites.
 
 use axum::extract::FromRequestParts;
 use axum::http::header;
@@ -9,10 +9,9 @@ use axum::http::uri::Authority;
 use crate::http::problem::Problem;
 use crate::http::state::{Demo, HttpState};
 
-/// Names that mean this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Host and port by which the request has named this service: a loopback name.
+/// Host and port by which the request has called this service; the host is a loopback name.
 pub struct Here(pub Authority);
 
 impl FromRequestParts<HttpState> for Here {
@@ -33,7 +32,7 @@ impl FromRequestParts<HttpState> for Here {
 ///
 /// # Errors
 ///
-/// Outside of the demo.
+/// If this is no demo.
 pub fn demo(http: &HttpState) -> Result<&Demo, Problem> {
     let demo = http.front().demo.as_ref();
     demo.ok_or_else(|| Problem::of("not_found", "only the demo has this"))

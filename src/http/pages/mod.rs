@@ -1,9 +1,9 @@
-//! Pages for people, beside the API. They hold no state of their own: all that a page shows comes from the API, and all
-//! that it does is a call that any other client could make.
+//! Pages for people, beside the API. They hold no state of their own: everything that a page shows comes from the API,
+//! and everything that it does is a call that any other client could make.
 //!
-//! No cookie is set or read, so no site can act in a user's name by sending the user's browser here. The pages run only
-//! their own scripts (`HEADERS`), and a text from outside can't become one: the browser takes no string for HTML except
-//! from lit-html's own policy.
+//! No cookie is set or read, so no other site can act in a user's name through the user's browser. The pages run only
+//! their own scripts (`HEADERS`), and a text from outside can't become one: the browser accepts no string as HTML
+//! except from lit-html's own policy.
 
 // Tokens for the shoppers of a demo.
 pub mod shoppers;
@@ -17,7 +17,7 @@ pub mod storms;
 // The page of a sale, before its script runs.
 mod first;
 
-// The guard of what only the demo has.
+// The guard of the routes that only the demo has.
 mod here;
 
 // The embedded files.
@@ -70,20 +70,19 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 const SHOP: &str = "/";
 const BOARD: &str = "/board";
 const STORM: &str = "/storm";
-/// For clerks, who redeem where shoppers buy.
+/// For clerks; served where the shop is.
 const REDEEM: &str = "/redeem";
 
-/// Pages that this listener serves: a page links to no other one.
+/// Pages that this listener serves. A page links to no others.
 #[derive(Clone, Serialize)]
 struct Served {
-    /// Their paths.
     pages: Vec<&'static str>,
 }
 
 impl Served {
     fn here(http: &HttpState) -> Self {
         let front = http.front();
-        // All that the board does is an operation of administrators, so it stands where they are answered.
+        // Everything on the board is for operators and administrators, so it is served where they are answered.
         let has_board = front.pages.contains(&Page::Board) && http.has_administration();
         let all = [
             (SHOP, front.pages.contains(&Page::Shop)),
@@ -97,7 +96,6 @@ impl Served {
     }
 }
 
-/// Routes of the pages that are served.
 pub fn routes(http: &HttpState) -> Router<HttpState> {
     let served = Served::here(http);
     let mut routes =
@@ -116,14 +114,14 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
     routes.route("/pages", get(list))
 }
 
-/// The page of problems, to which refusals link on each listener, and the files of all pages.
+/// The page of problems, which refusals on each listener link to, and the files of all pages.
 pub fn problems() -> Router<HttpState> {
     Router::new()
         .route(DOCUMENT, page("problems.html"))
         .route("/assets/{version}/{*name}", get(asset))
 }
 
-/// The route of the document that the page of the operations shows. It is written once, when it is first asked for.
+/// The route of the OpenAPI document, which the page `/docs` shows. It is serialized once, at the first request.
 pub fn document(document: Value) -> MethodRouter<HttpState> {
     let forms = Arc::new(LazyLock::new(move || {
         let plain = Bytes::from(document.to_string());
@@ -155,7 +153,6 @@ fn demo() -> Router<HttpState> {
         .layer(another_site)
 }
 
-/// The route of a page.
 fn page(name: &'static str) -> MethodRouter<HttpState> {
     get(move |headers: HeaderMap| {
         let page = files::page(name);
@@ -163,7 +160,7 @@ fn page(name: &'static str) -> MethodRouter<HttpState> {
     })
 }
 
-/// The page with its sale; that of any sale where there is none.
+/// The page of a sale, with the sale filled in; without it if there is none, or if it can't be read in time.
 async fn sale(
     State(http): State<HttpState>,
     coupon: Result<Id<CouponId>, Problem>,
@@ -191,7 +188,7 @@ async fn sale(
     reply(page, (about, coded).into_response())
 }
 
-/// The answer at a wrong path: a page for browsers, where there is a shop, and a problem for programs.
+/// The reply to an unknown path: a page for browsers where there is a shop, otherwise a problem.
 pub async fn nothing_here(State(http): State<HttpState>, headers: HeaderMap) -> Response {
     let is_browser = values(&headers, header::ACCEPT).any(|kind| kind.starts_with("text/html"));
     if !is_browser || !http.front().pages.contains(&Page::Shop) {
@@ -202,8 +199,8 @@ pub async fn nothing_here(State(http): State<HttpState>, headers: HeaderMap) -> 
     (StatusCode::NOT_FOUND, page).into_response()
 }
 
-/// A file under the path of another build is that of this build, kept by no cache: while processes are replaced, the
-/// page of one may ask another one for its files.
+/// A path of another build gets the file of this build, and no cache may keep it: while processes are replaced, the
+/// page of one may load its files from another.
 async fn asset(
     Path((version, name)): Path<(String, String)>,
     headers: HeaderMap,

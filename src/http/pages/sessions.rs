@@ -1,6 +1,6 @@
-//! The administrator's way into the pages of a demo: the code in a printed link, for a token, once. Only `demo` serves
-//! this, on loopback, with the guards of `here.rs`. The code stands behind the `#` of the link, which no browser sends
-//! to a server and no log shows.
+//! How the administrator gets into the pages of a demo: the code in a printed link is exchanged for a token, once. Only
+//! `demo` serves this, on loopback, with the guards of `here.rs`. The code stands behind the `#` of the link, which
+//! browsers don't send to a server, so no log shows it.
 
 use axum::extract::State;
 use chrono::TimeDelta;
@@ -29,14 +29,12 @@ pub struct Entry {
     code: String,
 }
 
-/// A session.
 #[derive(Serialize)]
 pub struct Session {
-    /// An administrator's token.
     token: String,
 }
 
-/// Gives an administrator's token for a code.
+/// Exchanges a code for an administrator's token.
 pub async fn enter(
     Here(_): Here,
     State(http): State<HttpState>,

@@ -1,5 +1,5 @@
-//! Tokens for the shoppers of a demo: each browser is a user of its own, for as long as its token lasts. Only `demo` serves
-//! this, on loopback, with the guards of `here.rs`.
+//! Tokens for the shoppers of a demo: each browser is a user of its own, for as long as its token lasts. Only `demo`
+//! serves this, on loopback, with the guards of `here.rs`.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,23 +14,21 @@ use crate::http::problem::Problem;
 use crate::http::state::HttpState;
 use crate::kit::jwt::Grants;
 
-/// A user that no shopper has been: the time in ms, or the number behind that of the last one.
+/// A user id that no shopper has had: the time in ms, or the last id plus one if that is higher.
 fn next(last: &AtomicI64, now_ms: i64) -> i64 {
     let next = |last: i64| now_ms.max(last + 1);
     let before = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
     next(before.unwrap_or_else(|last| last))
 }
 
-/// A new shopper.
 #[derive(Serialize)]
 pub struct Shopper {
     /// The user, as a string like every id.
     user_id: String,
-    /// The user's token.
     token: String,
 }
 
-/// Lets a new shopper in.
+/// Makes a new shopper, with a token.
 pub async fn enter(Here(_): Here, State(http): State<HttpState>) -> Result<Json<Shopper>, Problem> {
     let last = &demo(&http)?.newest_shopper;
     let now = http.app().clock.now();

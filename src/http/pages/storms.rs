@@ -1,5 +1,5 @@
 //! Storms of a demo: start one, stop it, watch it. Only `demo` serves this, to its administrators on loopback, with the
-//! guards of `here.rs`. The crowd is sent to the address that the page has asked at, which is one of this machine.
+//! guards of `here.rs`. The crowd goes to the address at which the page was requested, which is on this machine.
 
 use std::sync::Arc;
 
@@ -22,14 +22,13 @@ use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
 
-/// A storm that has been started.
 #[derive(Serialize)]
 pub struct Started {
-    /// Its name in the events.
+    /// Its id in the events.
     id: String,
 }
 
-/// Trouble that is asked for.
+/// The trouble to make.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
@@ -37,7 +36,6 @@ pub struct Wanted {
     trouble: Trouble,
 }
 
-/// Starts a storm.
 pub async fn start(
     Here(authority): Here,
     State(http): State<HttpState>,
@@ -55,7 +53,6 @@ pub async fn start(
         .into_response())
 }
 
-/// Stops the storm that is under way.
 pub async fn stop(
     Here(_): Here,
     State(http): State<HttpState>,
@@ -81,7 +78,7 @@ pub async fn trouble(
     Err(Problem::of("no_storm", detail))
 }
 
-/// Watches storms: the state of the last one, and each later state.
+/// Watches storms: sends the state of the last one, and each later state.
 pub async fn watch(
     Here(_): Here,
     State(http): State<HttpState>,
@@ -95,7 +92,7 @@ pub async fn watch(
     Ok(events::reply(states(watching), http.app().shutdown.stop_token()))
 }
 
-/// The newest state of the last storm, null before the first: for a page without a place.
+/// The newest state of the last storm, null before the first: for a page that found no place to watch.
 pub async fn last(
     Here(_): Here,
     State(http): State<HttpState>,

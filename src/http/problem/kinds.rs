@@ -1,5 +1,5 @@
-//! All kinds of problems. The table is docs/problems.md itself: titles and statuses of problem bodies and the codes of each
-//! operation in `/openapi.json` are read from it, and `build.rs` makes the page `/docs/problems` of it.
+//! All kinds of problems. The table is docs/problems.md itself: titles and statuses of problem bodies, and the codes of
+//! each operation in `/openapi.json`, are read from it, and `build.rs` makes the page `/docs/problems` from it.
 
 use std::sync::LazyLock;
 
@@ -10,15 +10,14 @@ use axum::http::StatusCode;
 pub struct Kind {
     /// Name for programs; never changes.
     pub code: &'static str,
-    /// HTTP status of each reply with it.
     pub status: StatusCode,
     /// Name for people.
     pub title: &'static str,
-    /// State of things that it tells of.
+    /// What the problem means, in a sentence.
     pub meaning: &'static str,
 }
 
-/// Path of the document; a code follows behind `#`.
+/// Path of the document; `#` and a code follow.
 pub const DOCUMENT: &str = "/docs/problems";
 
 static TABLE: LazyLock<Vec<Kind>> = LazyLock::new(|| {
@@ -40,7 +39,7 @@ impl Kind {
     ///
     /// # Panics
     ///
-    /// Without such a row. A test looks at each code in the source.
+    /// If docs/problems.md has no such row. A test checks each code in the source.
     pub fn of(code: &str) -> &'static Self {
         let kind = TABLE.iter().find(|kind| kind.code == code);
         kind.unwrap_or_else(|| panic!("docs/problems.md has no {code}"))
@@ -68,7 +67,7 @@ mod tests {
         }
     }
 
-    /// An unknown one would be a panic.
+    /// An unknown code would panic.
     #[test]
     fn each_code_in_the_source_has_a_row() {
         fn read(folder: &Path, code: &Regex) -> usize {

@@ -1,7 +1,7 @@
 //! Errors and refusals as `application/problem+json` (RFC 9457).
 //!
-//! A handler returns a [`Problem`] without knowing the request's id; the frame writes the body, so there is one place where
-//! problem bodies are made.
+//! A handler returns a [`Problem`] without knowing the id of the request. The frame writes the body, so problem bodies
+//! are made in one place.
 
 // All kinds of problems.
 pub mod kinds;
@@ -25,10 +25,9 @@ use crate::store::Failure;
 use crate::store::ids::{OrderId, UserId};
 use kinds::{DOCUMENT, Kind};
 
-/// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Answer to a client that isn't a success.
+/// A reply that isn't a success.
 #[derive(Clone, Debug)]
 pub struct Problem {
     kind: &'static Kind,
@@ -36,11 +35,11 @@ pub struct Problem {
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
     errors: Box<[WrongMember]>,
-    /// An object. In a box, because each claim's result has room for a problem.
+    /// An object. Boxed, because the result of every claim has room for a problem.
     more: Option<Box<Value>>,
-    /// True for a request with a token, which was refused.
+    /// True if the request had a token that was refused.
     token_refused: bool,
-    /// Name of the bound that refused the request.
+    /// Name of the rate limit that refused the request.
     too_often: Option<&'static str>,
     /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,
@@ -51,7 +50,7 @@ pub struct Problem {
 pub struct WrongMember {
     /// Place of the member in the body, as a JSON pointer (RFC 6901); empty for the body itself.
     pub pointer: String,
-    /// Its fault, in words.
+    /// What is wrong with it, in words.
     pub detail: String,
 }
 
@@ -59,7 +58,7 @@ pub struct WrongMember {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// Link to this kind of problem in the document of all, relative to this service.
+    /// Link to the documentation of this kind of problem, relative to this service.
     #[schema(format = "uri-reference")]
     r#type: String,
     /// The kind of problem, in words.
@@ -71,9 +70,9 @@ pub struct ProblemBody<'a> {
     code: &'a str,
     /// This problem, in words, with the remedy.
     detail: &'a str,
-    /// Name of this request in the logs.
+    /// Id of this request in the logs.
     request_id: &'a str,
-    /// Milliseconds after which to ask again, more exactly than Retry-After; with that header only.
+    /// Milliseconds after which to ask again. More exact than Retry-After, and present only with that header.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     retry_after_ms: Option<u64>,
@@ -85,14 +84,14 @@ pub struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(required = false)]
     errors: &'a [WrongMember],
-    /// Members of few kinds: `from` and `to` with `invalid_transition`, `pay_cents` and `currency` with `price_differs`,
-    /// `redeemed_at` and `redeemed_by` with `already_redeemed`.
+    /// Further members of some kinds: `from` and `to` with `invalid_transition`, `pay_cents` and `currency` with
+    /// `price_differs`, `redeemed_at` and `redeemed_by` with `already_redeemed`.
     #[serde(flatten)]
     more: Option<&'a Value>,
 }
 
 impl Problem {
-    /// A problem of the kind with this code.
+    /// Panics if docs/problems.md doesn't have the code.
     pub fn of(code: &str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: Kind::of(code),
@@ -107,7 +106,7 @@ impl Problem {
         }
     }
 
-    /// The problem of a reply that a layer has refused with this status; `None` for other replies.
+    /// The problem of a request that a layer has refused with this status; `None` for other statuses.
     pub fn of_status(status: StatusCode) -> Option<Self> {
         match status {
             StatusCode::NOT_FOUND => Some(Self::nothing_here()),
@@ -122,12 +121,10 @@ impl Problem {
         }
     }
 
-    /// The problem of a path that no operation has.
     pub fn nothing_here() -> Self {
         Self::of("not_found", "no operation has this path; /docs lists them all")
     }
 
-    /// The problem of a body that is larger than the limit.
     pub fn body_too_large() -> Self {
         let detail = format!("a body has at most {} bytes", limits::BODY_BYTES_MAX);
         Self::of("body_too_large", detail)
@@ -139,12 +136,12 @@ impl Problem {
         Self::of("invalid_transition", detail).with(json!({"from": from, "to": to}))
     }
 
-    /// The problem of a key under which another request has been carried out.
+    /// The problem of an idempotency key that was used for another request.
     pub fn key_reused(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::of("idempotency_key_reused", detail)
     }
 
-    /// The problem of an order that has this price, and not the expected one.
+    /// The problem of an order whose price, `pay_cents`, isn't the expected one.
     pub fn price_differs(pay_cents: i64, currency: String) -> Self {
         let detail = format!(
             "the order costs {pay_cents} {currency}: show that to the payer before you pay"
@@ -168,7 +165,6 @@ impl Problem {
         Self::of("unavailable", detail).retry_after(Duration::from_secs(1))
     }
 
-    /// The problem of a bug.
     pub fn internal() -> Self {
         Self::of("internal", "this is a bug; the request id finds it in the log")
     }
@@ -179,7 +175,6 @@ impl Problem {
         Self::of("recovering", detail).retry_after(limits::RECOVERING_RETRY_AFTER)
     }
 
-    /// The problem of a body with these wrong members.
     pub fn invalid_body(errors: Vec<WrongMember>) -> Self {
         let detail = match &errors[..] {
             [WrongMember { pointer, detail }] if pointer.is_empty() => format!("the body {detail}"),
@@ -189,13 +184,11 @@ impl Problem {
         Self { errors: errors.into(), ..Self::of("invalid_body", detail) }
     }
 
-    /// The problem of a body with one wrong member.
     pub fn wrong_member(pointer: &str, detail: impl Into<String>) -> Self {
         let (pointer, detail) = (pointer.to_owned(), detail.into());
         Self::invalid_body(vec![WrongMember { pointer, detail }])
     }
 
-    /// Tells the client when to ask again.
     pub fn retry_after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
     }
@@ -214,12 +207,11 @@ impl Problem {
         self.kind.code
     }
 
-    /// Name of the bound that refused the request.
+    /// Name of the rate limit that refused the request.
     pub fn too_often(&self) -> Option<&'static str> {
         self.too_often
     }
 
-    /// The cause, if this is a failure.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
@@ -287,7 +279,7 @@ impl IntoResponse for Problem {
 }
 
 impl From<Failure> for Problem {
-    /// The frame logs the cause; the client is told only of a failure.
+    /// The frame logs the cause; the client is told only that there was a failure.
     fn from(failure: Failure) -> Self {
         let problem = match failure {
             _ if failure.is_recovering() => Self::recovering(),

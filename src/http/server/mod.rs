@@ -1,10 +1,10 @@
-//! Accepting connections. `axum::serve` has no bound on connections, no end for clients that say or read nothing, and no
-//! end of its drain; this loop around hyper-util's connections has these.
+//! Accepts connections. `axum::serve` bounds neither the number of connections nor the time of its drain, and never
+//! closes a connection whose client sends or reads nothing. This loop around hyper-util's connections does.
 
 // Bodies of replies, part by part.
 mod reply;
 
-// Places of connections, and their end.
+// The places of connections, and when connections are closed.
 mod places;
 
 use std::convert::Infallible;
@@ -40,24 +40,25 @@ use crate::base::telemetry::LogThrottle;
 /// When the address is in use or belongs to another machine.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Lets a restart bind while connections of the last run are in TIME_WAIT; a second live listener is refused all
-    // the same.
+    // Lets a restart bind while connections of the last run are in TIME_WAIT. A second live listener is refused all the
+    // same.
     socket.set_reuseaddr(true)?;
-    // Its connections have the same room.
+    // Accepted connections inherit this size.
     socket.set_send_buffer_size(limits::SEND_BUFFER)?;
     socket.bind(address)?;
     socket.listen(limits::LISTEN_BACKLOG)
 }
 
-/// Serves the routes on `listener` until the service stops. Then it takes in the connections in the kernel's queue,
-/// accepts no more, finishes the requests that have begun, and closes the connections.
+/// Serves the routes on `listener` until the service stops. Then accepts what is in the kernel's queue and nothing
+/// more, finishes the requests that have begun, and closes the connections.
 pub async fn run(listener: TcpListener, routes: Router, connections_max: u32, app: Arc<App>) {
     let places = Places::new(app.metrics.clone(), connections_max);
     let stop = app.shutdown.stop_token().clone();
     app.shutdown.spawn(places.clone().watch(stop.clone()));
     let routes = TowerToHyperService::new(routes);
     let take_in = |stream, peer, place| {
-        // A token for each connection: the wait for one is polled, under its lock, each time the connection moves.
+        // Each connection has a token of its own: a wait is polled, under the lock of its token, each time the
+        // connection does something.
         let connection = places.connection(place, stop.child_token());
         app.shutdown.spawn(serve(stream, peer, connection, routes.clone(), stop.clone()));
     };
@@ -68,7 +69,7 @@ pub async fn run(listener: TcpListener, routes: Router, connections_max: u32, ap
                 take_in(stream, peer, stop.run_until_cancelled(places.free()).await);
             }
             Err(error) => {
-                // Most likely no file descriptor is free. Closing connections frees some.
+                // Most likely no file descriptor is free. Connections that close free some.
                 if failure_log.allows() {
                     tracing::warn!(%error, "a connection could not be accepted");
                 }
@@ -82,7 +83,7 @@ pub async fn run(listener: TcpListener, routes: Router, connections_max: u32, ap
 }
 
 /// The connections that the kernel has established and the process has not accepted. Closing the listener would reset
-/// them, perhaps with requests in them. The kernel is asked, because the runtime may not have heard of the last ones
+/// them, perhaps with requests in them. Asks the kernel itself, because the runtime may not have heard of the last ones
 /// yet.
 fn queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
     let listener = listener.into_std().into_iter();
@@ -100,8 +101,8 @@ async fn serve(
     routes: TowerToHyperService<Router>,
     stop: CancellationToken,
 ) {
-    // A reply doesn't wait until the client has acknowledged the one before. If the system refuses this, the client is
-    // gone, and reading says so.
+    // Sends a reply before the client has acknowledged the one before. If this fails, the client is gone, and the next
+    // read reports that.
     let _: io::Result<()> = stream.set_nodelay(true);
     let service = service_fn(|request: Request<Incoming>| {
         let exchange = Exchange::begins(&connection);
@@ -120,7 +121,8 @@ async fn serve(
     }
     let mut patience = limits::OVERDUE_CLOSE_MAX;
     if stop.is_cancelled() {
-        // Requests under way are answered with `connection: close`; idle connections are closed then.
+        // Requests that arrive in this time are still answered, with `connection: close`. Connections that are idle at
+        // its end are closed.
         if timeout(limits::LATE_REQUEST_MAX, served.as_mut()).await.is_ok() {
             return;
         }
@@ -130,13 +132,13 @@ async fn serve(
     let _: Result<_, _> = timeout(patience, served).await;
 }
 
-/// The time-outs of hyper are off: one look at all connections (`places.rs`) needs no timer for each request.
+/// hyper's time-outs are off: one check of all connections (`places.rs`) needs no timer for each request.
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .header_read_timeout(None)
-        // Bodies are short: copied behind their heads, each reply is one write of one buffer.
+        // Bodies are short. Copied behind their heads, each reply is one buffer and one write.
         .writev(false)
         .max_buf_size(limits::HEADER_BYTES_MAX);
     builder

@@ -1,7 +1,8 @@
-//! The places of a listener, and what ends a connection that only holds one.
+//! The places of a listener's connections, and when a connection is closed.
 //!
-//! Requests and replies only note when they move, by a clock that one look at all connections sets; so they ask no clock
-//! and set no timer. The look compares ([`Connection::overdue`]).
+//! Requests and replies only record the time of their last activity. They take it from a clock that one task sets
+//! whenever it checks all connections, so no request reads a clock or sets a timer of its own. The same check finds the
+//! connections that are overdue ([`Connection::overdue`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,19 +15,18 @@ use tokio_util::sync::CancellationToken;
 use crate::base::limits;
 use crate::base::telemetry::{ConnectionEnd, LogThrottle, Metrics};
 
-/// The places of one listener.
 pub struct Places {
     metrics: Arc<Metrics>,
     free: Arc<Semaphore>,
     open: Mutex<Vec<Weak<Connection>>>,
     began: Instant,
-    /// Milliseconds since then, as of the last look.
+    /// Milliseconds since `began`, as of the last check.
     now_ms: AtomicU64,
     full_log: Mutex<LogThrottle>,
 }
 
 impl Places {
-    /// As many places as that, none of them taken.
+    /// Places for `connections_max` connections.
     pub fn new(metrics: Arc<Metrics>, connections_max: u32) -> Arc<Self> {
         let places = usize::try_from(connections_max).unwrap_or(usize::MAX);
         Arc::new(Self {
@@ -39,8 +39,8 @@ impl Places {
         })
     }
 
-    /// A place for a new connection. If there is none, the one that has been quiet for the longest time is closed; while
-    /// none is quiet, the new one waits, and others wait in the kernel's queue.
+    /// Waits for a place for a new connection. If all are taken, the connection that has been quiet for longest is
+    /// closed. While no connection is quiet, the new one waits, and further ones wait in the kernel's queue.
     pub async fn free(&self) -> OwnedSemaphorePermit {
         loop {
             if let Ok(place) = self.free.clone().try_acquire_owned() {
@@ -58,7 +58,7 @@ impl Places {
         }
     }
 
-    /// A connection on this place; on none, if the kernel had accepted it before a stop.
+    /// Registers a connection. One that the kernel had accepted before a stop has no place.
     pub fn connection(
         self: &Arc<Self>,
         place: Option<OwnedSemaphorePermit>,
@@ -80,7 +80,7 @@ impl Places {
         connection
     }
 
-    /// Looks at all connections again and again, and closes those that are overdue.
+    /// Checks all connections in each period, and closes those that are overdue.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
         let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
         while stop.run_until_cancelled(looks.tick()).await.is_some() {
@@ -94,7 +94,7 @@ impl Places {
         }
     }
 
-    /// False if none is quiet.
+    /// Returns false if no connection is quiet.
     fn close_quietest(&self) -> bool {
         let now_ms = self.now_ms.load(Relaxed);
         let may_go = |connection: &Arc<Connection>| {
@@ -106,7 +106,7 @@ impl Places {
         quietest.inspect(|connection| connection.close(ConnectionEnd::Room)).is_some()
     }
 
-    /// The connections that have not been told to end.
+    /// The connections that haven't been told to end.
     fn open(&self) -> Vec<Arc<Connection>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|connection| connection.strong_count() > 0);
@@ -114,25 +114,25 @@ impl Places {
         open.filter(|connection| !connection.end.is_cancelled()).collect()
     }
 
-    /// The number of the present turn of [`limits::REPLY_TURN_MS`], modulo 3.
+    /// The number of the current turn of [`limits::REPLY_TURN_MS`], modulo 3.
     fn turn(&self) -> usize {
         usize::try_from(self.now_ms.load(Relaxed) / limits::REPLY_TURN_MS % 3).unwrap_or(0)
     }
 }
 
-/// A connection. Its place is free again when this is dropped.
+/// A connection. Dropping it frees its place.
 pub struct Connection {
     places: Arc<Places>,
     _place: Option<OwnedSemaphorePermit>,
     /// Requests whose reply has not begun, and streams that have not ended.
     requests: AtomicU32,
-    /// Replies of which the client has not taken all, by the turn in which it last took some.
+    /// Replies that the client hasn't read to the end, by the turn in which it last read a part.
     replies: [AtomicU32; 3],
-    /// Moment of the last sign that the connection is of use.
+    /// Time of the last activity, on the clock of [`Places`].
     moved_at_ms: AtomicU64,
-    /// Whether there has been a request.
+    /// Whether a request has ever come.
     served: AtomicBool,
-    /// Cancelled when the connection has to end.
+    /// Cancelled when the connection must end.
     pub end: CancellationToken,
 }
 
@@ -145,7 +145,8 @@ impl Connection {
         Duration::from_millis(now_ms.saturating_sub(self.moved_at_ms.load(Relaxed)))
     }
 
-    /// The reason to close the connection now, if there is one. A request has an answer long before its connection is idle.
+    /// Why the connection has to be closed now, if it has to be. A request under way needs no exception: it is answered
+    /// long before its connection counts as idle.
     fn overdue(&self, now_ms: u64) -> Option<ConnectionEnd> {
         let two_turns_ago = (self.places.turn() + 1) % 3;
         if self.replies[two_turns_ago].load(Relaxed) > 0 {
@@ -169,17 +170,17 @@ impl Drop for Connection {
     }
 }
 
-/// A request, and then its reply, until the client has taken all of it.
+/// A request, and then its reply, until the client has read all of it.
 pub struct Exchange {
     connection: Arc<Connection>,
-    /// Whether it counts as a request.
+    /// Whether it counts among the connection's `requests`.
     is_busy: bool,
-    /// Turn in which the client last took some of the reply.
+    /// Turn in which the client last read a part of the reply.
     turn: Option<usize>,
 }
 
 impl Exchange {
-    /// A request has come.
+    /// Records that a request has come.
     pub fn begins(connection: &Arc<Connection>) -> Self {
         connection.requests.fetch_add(1, Relaxed);
         connection.served.store(true, Relaxed);
@@ -187,7 +188,7 @@ impl Exchange {
         Self { connection: connection.clone(), is_busy: true, turn: None }
     }
 
-    /// Its reply begins; a stream keeps the connection busy.
+    /// Records that the reply begins. A stream keeps the connection busy until it ends.
     pub fn is_answered(&mut self, streams: bool) {
         if !streams {
             self.is_busy = false;
@@ -196,7 +197,7 @@ impl Exchange {
         self.moves();
     }
 
-    /// The client takes a part of the reply.
+    /// Records that the client reads a part of the reply.
     pub fn moves(&mut self) {
         self.connection.moves();
         let turn = self.connection.places.turn();
@@ -226,8 +227,8 @@ impl Drop for Exchange {
 mod tests {
     use super::*;
 
-    /// Nothing moves for so many milliseconds: on a connection without a request, with an answered one, and with a reply
-    /// that isn't taken.
+    /// After so many milliseconds without activity: a connection without a request, one whose request was answered, and
+    /// one whose reply isn't read.
     #[test]
     fn a_connection_on_which_nothing_moves_ends() {
         let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");

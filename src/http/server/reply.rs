@@ -1,5 +1,6 @@
-//! The body of a reply on its way: handed over in parts, so that what hyper and HTTP/2 keep for a client that doesn't read
-//! is a part and not a body; and noted until the client has taken it.
+//! The body of a reply on its way to the client. It is handed over in parts, so that hyper and HTTP/2 hold one part,
+//! and not the whole body, for a client that doesn't read. Each part that is taken counts as activity of the
+//! connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,7 +11,7 @@ use hyper::body::{Frame, SizeHint};
 use super::places::Exchange;
 use crate::base::limits;
 
-/// A body that is noted until it has been taken.
+/// A body that records its progress.
 pub struct Reply {
     body: Body,
     /// The part of a frame that has not been handed over.
@@ -19,7 +20,6 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The body of the reply to a request.
     pub fn new(body: Body, mut exchange: Exchange) -> Self {
         exchange.is_answered(body.size_hint().exact().is_none());
         Self { body, rest: Bytes::new(), exchange }
@@ -34,7 +34,7 @@ impl HttpBody for Reply {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // hyper asks for more once it could hand on what it had.
+        // hyper polls again once it could pass on the last part.
         self.exchange.moves();
         if self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(context))
@@ -55,7 +55,7 @@ impl HttpBody for Reply {
         self.rest.is_empty() && self.body.is_end_stream()
     }
 
-    /// hyper asks for it before it takes the first part.
+    /// Doesn't count `rest`: hyper asks for the size before it takes the first part.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

@@ -1,15 +1,15 @@
-//! Bearer tokens: JSON Web Tokens, signed with HS256 by a secret, or with RS256, ES256 or EdDSA by a key pair of which
-//! the public part is known here.
+//! Bearer tokens: JSON Web Tokens, signed with HS256 by a secret, or with RS256, ES256 or EdDSA by a key pair whose
+//! public key is known here.
 //!
-//! Each key has one algorithm. The algorithm in a token's header only chooses among the keys that have it (RFC 8725,
-//! section 3.1), so `alg: none` and a public key that is used as a secret fail like any bad signature.
+//! Each key has one algorithm. The algorithm in a token's header only selects among the keys that have it (RFC 8725,
+//! section 3.1). So `alg: none`, or a public key that is used as a secret, fails like any bad signature.
 //!
-//! Several secrets count at one time, so that one can follow another without a user noticing: tokens are signed with
-//! the first, and verified with all. A `kid` that names a public key chooses it; without one, all keys of the algorithm
+//! Several secrets are valid at a time, so that a secret can be rotated without a user noticing: tokens are signed with
+//! the first, and verified with all. A `kid` that names a public key selects it. Otherwise all keys of the algorithm
 //! are tried.
 //!
-//! A token exactly like those that are issued here is verified on a short way: one header, one key that is made ready
-//! once, one look at the payload. That way can only accept. About every other token the library decides.
+//! Tokens exactly like those issued here take a fast path: one fixed header, one prepared key, one pass over the
+//! payload. The fast path can only accept. The library decides about every other token.
 
 // Public keys of an issuer.
 pub mod public_keys;
@@ -37,7 +37,7 @@ pub struct Tokens {
     secrets: ArcSwap<Secrets>,
     /// Issuers whose tokens are accepted, too.
     issuers: Vec<Arc<PublicKeys>>,
-    /// Issuer and audience that each token has to name.
+    /// Issuer and audience that each token has to name, if they are set.
     issuer: Option<String>,
     audience: Option<String>,
 }
@@ -45,19 +45,19 @@ pub struct Tokens {
 struct Secrets {
     sign: EncodingKey,
     header: Header,
-    /// The secret that signs, and then the further ones.
+    /// The signing secret, then the further ones.
     verify: Vec<Key>,
-    /// The first part of every token that is issued here, with the dot behind it.
+    /// The first part of every token that is issued here, with the dot after it.
     own_header: String,
     own_key: hmac::Key,
 }
 
-/// Grants of a verified token to its bearer.
+/// What a verified token grants to its bearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
     /// Subject: the `sub` of the token, a positive 64-bit integer.
     pub subject: i64,
-    /// Scope beyond that of a user, if the token has one.
+    /// Scope beyond that of a user, if any.
     pub scope: Option<Scope>,
 }
 
@@ -76,7 +76,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All scopes.
     pub const ALL: [Self; 4] = [Self::Integrator, Self::Clerk, Self::Operator, Self::Administrator];
 
     /// The `role` of a token with this scope.
@@ -89,48 +88,43 @@ impl Scope {
         }
     }
 
-    /// The scope of a token with this `role`; another role has none.
+    /// The scope of this `role`; `None` for an unknown role.
     fn of_role(role: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.role() == role)
     }
 }
 
 impl Grants {
-    /// Grants of a user.
     pub const fn user(subject: i64) -> Self {
         Self { subject, scope: None }
     }
 
-    /// Grants of an administrator.
     pub const fn administrator(subject: i64) -> Self {
         Self { subject, scope: Some(Scope::Administrator) }
     }
 }
 
-/// Reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// `exp` has passed.
     #[error("the token has expired: get a new one")]
     Expired,
-    /// `nbf` is to come.
     #[error("the token isn't valid yet: its `nbf` is to come; is a clock wrong?")]
     Early,
-    /// `exp` is too far away for a token that can't be called back.
+    /// `exp` is too far in the future for a token that can't be revoked.
     #[error(
         "the token is valid for more than ten years: its issuer has to give it an earlier `exp`"
     )]
     Endless,
-    /// The keys that may verify the token have not been fetched yet: it may be a good one.
+    /// The public keys that may verify the token haven't been fetched yet, so it may be valid.
     #[error("nothing was carried out: the keys that verify this token aren't known yet; ask again")]
     NoKeys,
-    /// A request has two headers `Authorization`: a proxy before this service may have looked at the other one.
+    /// The request has two `Authorization` headers. A proxy in front may have checked the other one.
     #[error("the token isn't the only one: send one header `Authorization`")]
     Twice,
-    /// The key is right, and a member of the payload isn't.
+    /// The signature is right, but this member of the payload isn't.
     #[error("the token isn't valid: its `{0}` is missing, or isn't what this service accepts")]
     Member(&'static str),
-    /// Any other fault. The wrong part concerns only the issuer.
+    /// Any other fault. Only the issuer needs to know which part is wrong.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"
     )]
@@ -150,8 +144,8 @@ struct Payload<'a> {
     aud: Option<&'a str>,
 }
 
-/// Members of a payload as they were sent; null is as good as none. One that stands there twice is refused, because readers
-/// differ on which one counts.
+/// Members of a payload as they were sent; null counts as missing. A member that occurs twice is refused, because
+/// readers differ on which one counts.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Members {
@@ -161,12 +155,13 @@ struct Members {
     role: Value,
     iss: Value,
     aud: Value,
-    /// With this, serde takes no list for them.
+    /// With this, serde doesn't accept a list in place of an object.
     #[serde(flatten)]
     _others: BTreeMap<String, IgnoredAny>,
 }
 
-/// The same as it is read on the short way, with no other field: `nbf` or a list of audiences take the long way.
+/// The same, as the fast path reads it. With any other field, such as `nbf`, or with a list of audiences, the token
+/// takes the slow path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnPayload<'a> {
@@ -177,18 +172,17 @@ struct OwnPayload<'a> {
     aud: Option<&'a str>,
 }
 
-/// Longest time for which a token is accepted from now on: ten years.
+/// Longest time until `exp`: ten years.
 const LIFETIME_SECONDS_MAX: i64 = 10 * 366 * 86_400;
-/// Bytes of a payload on the short way; one that is issued here has at most 70.
+/// Bytes of a payload on the fast path. One that is issued here has at most 70, without issuer and audience.
 const OWN_PART_BYTES_MAX: usize = 128;
 
 impl Tokens {
-    /// Signs and verifies with `secret`.
     pub fn new(secret: &SecretString) -> Self {
         Self::with(Secrets::new(secret))
     }
 
-    /// As the configuration has it: signs with `secret`, and verifies with the further secrets, too.
+    /// As configured: signs with `secret`, and also verifies with the further secrets.
     pub fn configured(config: &StoreConfig, secret: &impl ExposeSecret<str>) -> Self {
         let mut tokens = Self::with(Secrets::configured(config, secret));
         tokens.issuer.clone_from(&config.token_issuer);
@@ -201,22 +195,21 @@ impl Tokens {
         Self { secrets, issuers: Vec::new(), issuer: None, audience: None }
     }
 
-    /// From now on signs and verifies with the secrets that the configuration has.
+    /// Replaces the secrets by those of this configuration.
     pub fn change(&self, config: &StoreConfig, secret: &impl ExposeSecret<str>) {
         self.secrets.store(Secrets::configured(config, secret).into());
     }
 
-    /// Verifies with the public keys of this issuer, too. The caller runs [`PublicKeys::keep`].
+    /// Also verifies with the public keys of this issuer. The caller runs [`PublicKeys::keep`].
     pub fn accept(&mut self, issuer: Arc<PublicKeys>) {
         self.issuers.push(issuer);
     }
 
-    /// The issuers whose public keys are accepted.
     pub fn issuers(&self) -> &[Arc<PublicKeys>] {
         &self.issuers
     }
 
-    /// A token with these grants, valid until `expires_at`.
+    /// Issues a token with these grants, valid until `expires_at`.
     ///
     /// # Panics
     ///
@@ -234,7 +227,7 @@ impl Tokens {
             .expect("HS256 signs any bytes")
     }
 
-    /// The grants of the token.
+    /// Verifies a token, and returns what it grants.
     ///
     /// # Errors
     ///
@@ -246,7 +239,7 @@ impl Tokens {
         }
     }
 
-    /// The short way; `None` says nothing about the token.
+    /// The fast path; `None` says nothing about the token.
     fn verify_own(&self, token: &str) -> Option<Grants> {
         let (signed, signature) = token.rsplit_once('.')?;
         let secrets = self.secrets.load();
@@ -265,7 +258,8 @@ impl Tokens {
 
     fn verify_any(&self, token: &str) -> Result<Grants, TokenError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Invalid)?;
-        // Extensions that must be understood (RFC 7515, section 4.1.11), and none is.
+        // A token with `crit` has extensions that must be understood (RFC 7515, section 4.1.11). This service knows
+        // none.
         if header.crit.is_some() {
             return Err(TokenError::Invalid);
         }
@@ -290,14 +284,14 @@ impl Tokens {
         Err(if all_known { TokenError::Invalid } else { TokenError::NoKeys })
     }
 
-    /// The verdict of the first key that has signed the token.
+    /// The verdict of the first key that signed the token.
     fn verify_with<'a>(
         &self,
         keys: impl Iterator<Item = &'a Key>,
         token: &str,
         algorithm: Algorithm,
     ) -> Result<Grants, TokenError> {
-        // The library decides about the signature alone: about a member of a wrong type it says nothing.
+        // The library checks only the signature: it reports nothing about a member of the wrong type.
         let mut validation = Validation::new(algorithm);
         validation.validate_exp = false;
         validation.validate_aud = false;
@@ -312,7 +306,8 @@ impl Tokens {
         Err(TokenError::Invalid)
     }
 
-    /// Grants of a token with these members, of which none is taken that isn't understood (RFC 7519, section 4.1).
+    /// The grants of these members. A member that this service doesn't understand is never ignored (RFC 7519, section
+    /// 4.1).
     fn grants(&self, members: &Members) -> Result<Grants, TokenError> {
         let wrong = TokenError::Member;
         in_time(seconds(&members.exp).ok_or(wrong("exp"))?)?;
@@ -334,15 +329,15 @@ impl Tokens {
     }
 }
 
-/// A time in a payload: seconds since 1970, perhaps with a fraction, which is cut off.
+/// A time in a payload: seconds since 1970. A fraction is cut off.
 fn seconds(time: &Value) -> Option<i64> {
     let number = time.as_number()?;
-    // A float beyond the range becomes the nearest number in it.
+    // A float out of range becomes the nearest integer in range.
     number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds.floor() as i64))
 }
 
-/// Whether a token with this `aud`, one or several, is meant for the audience; a token that names one is for no service
-/// without.
+/// Whether a token with this `aud`, one or several, is meant for `audience`. A token with an `aud` is refused if none
+/// is configured.
 fn is_for(audience: Option<&str>, named: &Value) -> bool {
     match (audience, named) {
         (None, named) => named.is_null(),
@@ -379,7 +374,7 @@ fn secret_key(secret: &[u8]) -> Key {
     Key { id: None, algorithm: Algorithm::HS256, verify: DecodingKey::from_secret(secret) }
 }
 
-/// The keys that may have signed a token with this `kid`: the ones it names, or else all.
+/// The keys that may have signed a token with this `kid`: those that it names, or all if it names none.
 fn chosen<'a>(
     keys: impl Iterator<Item = &'a Key> + Clone,
     kid: Option<&str>,
@@ -394,7 +389,7 @@ fn now() -> i64 {
     i64::try_from(jsonwebtoken::get_current_timestamp()).unwrap_or(i64::MAX)
 }
 
-/// A token is accepted until its `exp`, and not in that second any more (RFC 7519, section 4.1.4).
+/// A token is valid before its `exp`, and no longer in that second (RFC 7519, section 4.1.4).
 fn in_time(exp: i64) -> Result<(), TokenError> {
     match exp.saturating_sub(now()) {
         ..=0 => Err(TokenError::Expired),
@@ -403,14 +398,14 @@ fn in_time(exp: i64) -> Result<(), TokenError> {
     }
 }
 
-/// The bytes of a part of a token; `None` if they are none, or too many for the short way.
+/// Decodes a part of a token; `None` if it isn't Base64, or too long for the fast path.
 fn decode<'a>(part: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let bytes = URL_SAFE_NO_PAD.decode_slice(part, buffer).ok()?;
     buffer.get(..bytes)
 }
 
-/// A positive whole number without sign and leading zeros: `+7` and `007` parse too, but then one user would
-/// have several names.
+/// A positive whole number without a sign and leading zeros. `+7` and `007` parse as well, but then one user would have
+/// several names.
 fn subject(text: &str) -> Option<i64> {
     let plain = text.bytes().all(|digit| digit.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| plain)
@@ -516,7 +511,7 @@ mod tests {
         }
     }
 
-    /// A member of a wrong type is never as good as none, and the refusal names it.
+    /// A member of the wrong type never counts as missing, and the refusal names it.
     #[test]
     fn a_member_that_is_not_understood_is_named() {
         let soon = in_seconds(60).timestamp();
@@ -559,7 +554,7 @@ mod tests {
             (i64::MAX, Err(TokenError::Endless)),
         ] {
             assert_eq!(in_time(exp), expected, "{exp}");
-            // The same on both ways.
+            // The same on both paths.
             let token = signed(&serde_json::json!({"sub": "42", "exp": exp}), Algorithm::HS256);
             assert_eq!(tokens().verify(&token).map(drop), expected, "{exp}");
             let token =
@@ -587,7 +582,7 @@ mod tests {
         let grants = Grants::user(42);
         let later = in_seconds(60);
         let before = configured(&["--token-secret", OLD]);
-        // First all processes learn the new secret, then all sign with it, then the old one goes.
+        // First all processes learn the new secret, then all sign with it, then the old one is removed.
         let learning = configured(&["--token-secret", OLD, "--further-token-secrets", NEW]);
         let changed = configured(&["--token-secret", NEW, "--further-token-secrets", OLD]);
         let after = configured(&["--token-secret", NEW]);
@@ -603,7 +598,7 @@ mod tests {
         }
         let old = before.issue(grants, later);
         assert_eq!(after.verify(&old), Err(TokenError::Invalid));
-        // The new secret has the short way.
+        // Tokens signed with the new secret take the fast path.
         assert_eq!(changed.verify_own(&changed.issue(grants, later)), Some(grants));
     }
 
@@ -657,7 +652,7 @@ mod tests {
         assert_eq!(tokens().verify(&signed(&payload, Algorithm::HS512)), Err(TokenError::Invalid));
     }
 
-    /// No change of a token is granted anything, and the short way takes nothing that the library refuses.
+    /// No changed token is granted anything, and the fast path accepts nothing that the library refuses.
     #[test]
     fn fuzz_tokens() {
         let tokens = tokens();
@@ -679,7 +674,7 @@ mod tests {
         });
     }
 
-    /// A document is a set with a key, or refused in words.
+    /// A document is a set with at least one key, or is refused in words.
     #[test]
     fn fuzz_key_sets() {
         let seeds = [

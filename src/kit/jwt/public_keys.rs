@@ -1,9 +1,9 @@
-//! Public keys of an issuer: a JSON Web Key Set (RFC 7517) in a file or under a URL.
+//! Public keys of an issuer: a JSON Web Key Set (RFC 7517) in a file or at a URL.
 //!
-//! The set is read at the start, and then by one task: periodically, and soon after a token has named a key that is
-//! unknown. Verification only reads the keys that are there, so no request waits for the issuer. When the issuer doesn't
-//! answer, or not with a set, the last good one stays, for as long as that lasts: an issuer that is away logs no user out.
-//! A key that the issuer takes out of its set counts no more after the next look.
+//! The set is read at the start, and then by one task: periodically, and soon after a token has named an unknown key.
+//! Verification uses the keys in memory, so no request waits for the issuer. If the issuer doesn't answer, or not with
+//! a set, the last good set stays in use for as long as that lasts: an issuer that is down logs no user out. A key that
+//! the issuer removes from its set becomes invalid at the next read.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
@@ -28,20 +28,18 @@ use crate::base::secret::text_of;
 use crate::base::telemetry::Metrics;
 use crate::kit::http_client::{HttpClient, in_words};
 
-/// A key that tokens are verified with.
 pub struct Key {
-    /// The `kid` of its tokens, if they have one.
+    /// The `kid` that tokens name it by, if any.
     pub id: Option<String>,
-    /// The one algorithm of its tokens.
+    /// The only algorithm that it is used with.
     pub algorithm: Algorithm,
-    /// The key.
     pub verify: DecodingKey,
 }
 
-/// Public keys; there is at least one.
+/// Public keys, at least one.
 pub struct KeySet(pub Vec<Key>);
 
-/// Keys of kinds that are unknown here may stand among the others, so each is read by itself.
+/// A set may also have keys of unknown kinds, so each key is parsed by itself.
 #[derive(Deserialize)]
 struct Document {
     keys: Vec<Value>,
@@ -52,7 +50,7 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// When this is no set, or has no key for RS256, ES256 or EdDSA.
+    /// When this isn't a set, or the set has no key for RS256, ES256 or EdDSA.
     pub fn parse(text: &[u8]) -> anyhow::Result<Self> {
         let document: Document = serde_json::from_slice(text)
             .context("this is no JSON Web Key Set: give an object with the list `keys`")?;
@@ -75,7 +73,7 @@ impl Display for KeySet {
     }
 }
 
-/// The key; `None` for keys of other kinds and for other uses. A secret in the set is none, because the set is public.
+/// `None` for keys of other kinds or for other uses. A secret in the set is never used, because the set is public.
 fn usable(key: Value) -> Option<Key> {
     let key: Jwk = serde_json::from_value(key).ok()?;
     let (algorithm, named) = match &key.algorithm {
@@ -95,7 +93,6 @@ fn usable(key: Value) -> Option<Key> {
     Some(Key { id: common.key_id.clone(), algorithm, verify })
 }
 
-/// Place of a set.
 enum Source {
     File(PathBuf),
     Url(Uri, Box<HttpClient>),
@@ -110,24 +107,21 @@ impl Display for Source {
     }
 }
 
-/// The keys of an issuer.
 pub struct PublicKeys {
     source: Source,
     pace: Pace,
-    /// The last good set; none before the first one.
+    /// The last good set; `None` before the first.
     keys: ArcSwapOption<KeySet>,
-    /// Result of the last look: the document, or the fault.
+    /// Result of the last read: the document, or the fault. `None` before the first.
     seen: Mutex<Option<Result<Bytes, String>>>,
-    /// Told when a token names a key that is unknown.
+    /// Notified when a token names an unknown key.
     missed: Notify,
 }
 
-/// Times of the looks at a set.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Period of the looks.
     pub period: Duration,
-    /// Pause between two looks, at least, after a failure or for an unknown key.
+    /// Least pause between two reads after a failure, or for an unknown key.
     pub pause: Duration,
     /// The same while there are no keys at all.
     pub pause_without_keys: Duration,
@@ -144,13 +138,14 @@ impl Default for Pace {
 }
 
 impl PublicKeys {
-    /// The keys in this file, which is read again every few seconds; none before the first [`look`](Self::look).
+    /// The keys in this file, which is read again every few seconds. There are none before the first
+    /// [`look`](Self::look).
     pub fn in_file(path: PathBuf) -> Self {
         let period = limits::HOUSEKEEPING_PERIOD;
         Self::new(Source::File(path), Pace { period, pause: period, pause_without_keys: period })
     }
 
-    /// The keys under this URL; none before the first [`look`](Self::look).
+    /// The keys at this URL. There are none before the first [`look`](Self::look).
     pub fn under(url: Uri, pace: Pace, timeout: Duration) -> Self {
         Self::new(
             Source::Url(url, Box::new(HttpClient::new(timeout, limits::KEY_SET_BYTES_MAX))),
@@ -163,17 +158,17 @@ impl PublicKeys {
         Self { source, pace, keys, seen, missed }
     }
 
-    /// The last good keys; `None` before the first ones.
+    /// The last good keys; `None` before the first.
     pub fn keys(&self) -> Option<Arc<KeySet>> {
         self.keys.load_full()
     }
 
-    /// Asks for a look: a token has named a key that is unknown.
+    /// Asks for an early read, because a token named an unknown key.
     pub fn miss(&self) {
         self.missed.notify_one();
     }
 
-    /// Looks whenever it is time, until the stop.
+    /// Reads the set whenever it is due, until `stop`.
     pub async fn keep(&self, metrics: &Metrics, stop: &CancellationToken) {
         let Pace { period, pause, pause_without_keys } = self.pace;
         let mut failed = self.keys().is_none();
@@ -195,11 +190,11 @@ impl PublicKeys {
         }
     }
 
-    /// Reads the set. If that fails, the last keys stay. Logs a result that is another than the last one.
+    /// Reads the set. On a failure, the last keys stay. Logs a result only if it differs from the last one.
     ///
     /// # Errors
     ///
-    /// Without a set that can be used; the reason, in words.
+    /// The reason, in words, if there is no usable set.
     pub async fn look(&self) -> Result<(), String> {
         let found = match self.document().await {
             Ok(document) => match KeySet::parse(&document) {
@@ -251,10 +246,10 @@ impl PublicKeys {
     }
 }
 
-/// Cost of a URL that is unprotected, and the remedy.
+/// Warning about a URL without protection, with the remedy.
 pub const UNPROTECTED: &str = "keys of tokens come by http: a machine on the way could give itself any user's token; let --token-jwks-url begin with https://";
 
-/// True for a URL to which a machine on the way could answer with keys of its own.
+/// True for a URL that a machine on the way could answer with its own keys.
 pub fn is_unprotected(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
@@ -269,7 +264,7 @@ mod tests {
     const X: &str = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
     const Y: &str = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
 
-    /// Each key stands beside one that counts: a set without any is refused.
+    /// Each key stands beside a valid one, because a set without any is refused.
     #[test]
     fn a_key_counts_for_its_algorithm_curve_and_use() {
         let ec = |curve: &str| format!(r#""kty":"EC","crv":"{curve}","x":"{X}","y":"{Y}""#);

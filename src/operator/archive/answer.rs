@@ -5,43 +5,40 @@ use utoipa::ToSchema;
 
 use crate::store::ids::CouponId;
 
-/// Outcome of a request to archive a sale.
 #[derive(Debug)]
 pub enum ArchiveOutcome {
-    /// Postgres answers for the sale, and Redis doesn't have it: by this call, or before.
+    /// Postgres answers for the sale, and Redis no longer has it. This call has done that, or an earlier one.
     Archived(Archived),
     /// The sale isn't archived, and nothing has changed.
     Refused(ArchiveRefusal),
 }
 
-/// A sale that has been archived, and the things given up for it; none if it had been archived before.
+/// A sale that has been archived, and what was given up for it; nothing if it had been archived before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Archived {
     /// The coupon.
     pub coupon_id: CouponId,
     /// Open dead letters that have been discarded.
     pub dead_letters_closed: i64,
-    /// Units on their way back that don't come back to Redis any more.
+    /// Units on their way back that will no longer return to Redis.
     pub stock_returns_closed: i64,
     /// Buyers that Redis had; null if that could not be read.
     pub buyers_dropped: Option<i64>,
-    /// Live orders, which stay; null if the sale could not be read. The buyers that Redis had beyond these are told that they never claimed.
+    /// Live orders, which stay; null if the sale could not be read. If Redis had more buyers than these, the others are
+    /// told that they never claimed.
     pub live_orders: Option<i64>,
 }
 
 /// Reasons for not archiving a sale, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveRefusal {
-    /// There is no such coupon.
     #[error("there is no coupon with this id")]
     NotFound,
-    /// A regular coupon has no sale.
     #[error("a regular coupon has no sale, and nothing in Redis")]
     NoSale,
     /// Claims may still be accepted.
     #[error("the sale hasn't ended: end the coupon first, which is final")]
     NotEnded,
-    /// Redis has never had the sale.
     #[error("Redis has never had this sale, so there is nothing to archive")]
     NotLoaded,
     /// Accepted claims wait to be written.
@@ -49,7 +46,7 @@ pub enum ArchiveRefusal {
         "{0} claims of the sale are on their way to Postgres: ask again when a worker has written them"
     )]
     InFlight(usize),
-    /// The sale has open things, and giving them up wasn't accepted.
+    /// Something about the sale is open, and its loss wasn't accepted.
     #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`), which gives it up", in_words(.0))]
     NotSettled(Vec<String>),
 }

@@ -1,25 +1,25 @@
-//! Archiving by an operator: at once if the sale is settled, and with its open things given up if the operator
-//! accepts that.
+//! Archiving by an operator: at once if the sale is settled. If it isn't, what is open is given up, provided that the
+//! operator accepts that.
 //!
-//! # Things that are given up
+//! # What is given up
 //!
-//! * An open dead letter is discarded. Its claim becomes a cancelled order, and its buyer is told so; a
-//!   claim whose order id belongs to another order becomes nothing.
-//! * Units on their way back don't come back to Redis any more: the next pass over stock returns closes them.
-//! * The sale and its buyers leave Redis, whatever their faults. A buyer without an order is told that they never
+//! * An open dead letter is discarded. Its claim becomes a cancelled order, and its buyer is told so. A claim whose
+//!   order id belongs to another order becomes nothing.
+//! * Units on their way back no longer return to Redis: the next run of the job `stock_returns` closes them.
+//! * The sale and its buyers leave Redis, whatever is wrong with them. A buyer without an order is told that they never
 //!   claimed.
 //!
-//! Live orders stay as they are, also unpaid ones, which expire as ever.
+//! Live orders stay as they are. Unpaid ones expire as usual.
 //!
-//! # Claims that are never given up
+//! # What is never given up
 //!
-//! A claim that is still in the order log: its buyer has been told 202 a moment ago, and a worker will write it. So a
-//! sale with entries in flight is refused, and so is one that hasn't ended.
+//! A claim that is still in the order log: its buyer has been answered 202 a moment ago, and a worker will write it. So
+//! a sale with entries in flight is refused, and so is a sale that hasn't ended.
 //!
 //! # What each failure does
 //!
-//! Postgres decides in one transaction, and notes `archived_at` in it. A process that dies before has changed
-//! nothing; after that, Postgres answers for the sale, and a repeat, or the pass over archives, removes the keys.
+//! Postgres decides in one transaction, which also notes `archived_at`. A process that dies before its commit has
+//! changed nothing. After it, Postgres answers for the sale, and a repeat, or the job `archive`, removes the keys.
 
 use serde_json::json;
 use sqlx::PgConnection;
@@ -43,7 +43,7 @@ impl Archive {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; a repeat goes on from Postgres's notes.
+    /// When a store doesn't answer. A repeat goes on from what Postgres has noted.
     pub async fn ask(
         &self,
         coupon: CouponId,
@@ -124,20 +124,20 @@ impl Archive {
         })
     }
 
-    /// Whether the sale has been archived meanwhile, by another pass or operator.
+    /// Whether the sale has been archived meanwhile, by the job or by another operator.
     async fn is_archived(&self, coupon: CouponId) -> sqlx::Result<bool> {
         let found = stock::find(&self.stores.pool, coupon).await?;
         Ok(matches!(found, Some(StoredCoupon::Flash(sale)) if sale.is_archived()))
     }
 
-    /// The state of the sale, as far as it can be read, and its open things, in words.
+    /// The state of the sale, as far as it can be read, and what is open, in words.
     async fn look(
         &self,
         coupon: CouponId,
     ) -> Result<Result<(Option<Standing>, Vec<String>), ArchiveRefusal>, Failure> {
         let pool = &self.stores.pool;
         let mut obstacles = Vec::new();
-        // The end reaches Redis first: after that, no further claim can be in flight.
+        // Redis is told of the end first: after that, no further claim can be in flight.
         match self.changes.apply(coupon).await {
             Ok(true) => {}
             Ok(false) => obstacles.push("Redis is loading it".to_owned()),
@@ -165,7 +165,7 @@ impl Archive {
         Ok(Ok((standing, obstacles)))
     }
 
-    /// Closes the open things, and notes that the sale is archived.
+    /// Closes what is open, and notes that the sale is archived.
     async fn give_up(
         &self,
         coupon: CouponId,

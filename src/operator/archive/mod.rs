@@ -2,40 +2,39 @@
 //!
 //! # Model
 //!
-//! 1. A sale whose window has been closed for `--archive-after-ms` is ended, by a change like any other: from
-//!    then on no claim can be accepted, since an end is final and Redis takes no older revision.
-//! 2. A sale whose end is so long ago, and which Redis has as ended, is compared: total = stock + buyers, its buyers
-//!    are its live orders one by one, and nothing of it is in flight.
-//! 3. Postgres notes `archived_at`, if by then no order of it is unpaid, no unit is on its way back, and no dead
-//!    letter is open.
+//! 1. A sale whose window has been closed for `--archive-after-ms` is ended, by a change like any other. From then on
+//!    no claim can be accepted, because an end is final and Redis takes no older revision.
+//! 2. A sale that has been ended for that long, and that Redis has as ended, is compared: total = stock + buyers, its
+//!    buyers are its live orders one by one, and nothing of it is in flight.
+//! 3. Postgres notes `archived_at`, if by then no order of it is unpaid, no unit is on its way back, and no dead letter
+//!    is open.
 //! 4. The keys are removed from Redis, a thousand at a time, and Postgres notes `removed_at`.
 //!
 //! # Why nothing is lost
 //!
-//! Each accepted claim is a buyer until its unit comes back, and a unit comes back only after its order is a row.
-//! So when the buyers of an ended sale are its live orders, every claim that was ever accepted is a row. An entry
-//! that the log brings again afterwards finds that row, and needs no key of the sale.
+//! Each accepted claim is a buyer until its unit comes back, and a unit comes back only after its order is a row. So
+//! when the buyers of an ended sale are its live orders, every claim that was ever accepted is a row. An entry that the
+//! log delivers again afterwards finds that row, and needs no key of the sale.
 //!
 //! # What each failure does
 //!
-//! * A process dies between the steps: each step begins with Postgres's notes, and does nothing when it has been
-//!   done.
-//! * A claim, or a unit that comes back, between the steps 3 and 4: Redis still has the sale, and answers as before.
-//!   After step 4 a process that misses the sale there asks Postgres, which has noted its archiving before.
-//! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
-//! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
-//!
-//! * The sale is missing, or can't be read: it is postponed (`store/postponed.rs`), and the others are archived.
+//! * A process dies between the steps: each step begins with what Postgres has noted, and does nothing if it has been
+//!   done before.
+//! * A claim arrives, or a unit comes back, between the steps 3 and 4: Redis still has the sale, and answers as before.
+//!   After step 4, a process that misses the sale in Redis asks Postgres, which has noted the archiving.
+//! * A unit of an archived sale comes back later: `sold` goes down in Postgres, and Redis isn't told.
+//! * The sale can't be read, or is missing in Redis before step 3, which is a loss of data: it isn't archived but
+//!   postponed (`store/postponed.rs`), and the others are archived.
 //!
 //! # What is not promised
 //!
-//! A sale may stay long: one that doesn't pass the comparison stays in Redis until it does, or until an operator
-//! archives it ([`Archive::ask`], `asked.rs`).
+//! When a sale leaves Redis. One that fails the comparison stays until it passes, or until an operator archives it
+//! ([`Archive::ask`], `asked.rs`).
 
 // Archiving that an operator asks for.
 mod asked;
 
-// The answers to that.
+// Answers to an operator.
 mod answer;
 
 use std::sync::Arc;
@@ -50,7 +49,7 @@ use crate::coupon::stock;
 use crate::recovery::reconcile;
 use crate::recovery::reconcile::Disagreement;
 use crate::store::ids::CouponId;
-use crate::store::pass::Pass;
+use crate::store::job::Job;
 use crate::store::postgres;
 use crate::store::postponed::Postponed;
 use crate::store::{Failure, Stores};
@@ -65,12 +64,11 @@ pub struct Archive {
     postponed: Postponed,
     /// Time between the end of a sale and its archiving.
     after: Duration,
-    /// Owner of work that a request must not break off half-way.
+    /// Owns work that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
 impl Archive {
-    /// Archiving over these stores.
     pub fn new(
         stores: &Stores,
         changes: Arc<CouponChanges>,
@@ -86,12 +84,12 @@ impl Archive {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; the next pass goes on.
-    pub async fn pass(&self) -> Result<usize, Failure> {
+    /// When a store doesn't answer; the next run goes on.
+    pub async fn run_once(&self) -> Result<usize, Failure> {
         let pool = &self.stores.pool;
-        let mut tries = self.postponed.begin(Pass::Archive).await?;
+        let mut tries = self.postponed.begin(Job::Archive).await?;
         for (coupon, closes_at) in stock::closed(pool, self.after).await? {
-            // The window may be another one by now. The pass over changes tells Redis.
+            // Nothing changes if the sale has got another window meanwhile. The job `changes` tells Redis.
             let tried = self.changes.decide(coupon, Change::EndClosed(closes_at), None).await;
             let _ = tries.settle(coupon.get(), tried).await?;
         }
@@ -124,15 +122,15 @@ impl Archive {
         Ok(false)
     }
 
-    /// Removes the coupon's hash first, so that no claim finds a sale without its buyers. Of the shards of the load, Redis
-    /// can't tell the number any more if the process died in between: it is at most that of a sale of this total, since a
-    /// total only grows.
+    /// Removes the keys of an archived sale. The coupon's hash goes before the shards of the load, so that no claim
+    /// finds a sale without its buyers. If the process dies in between, Redis can't tell the number of these shards any
+    /// more. It is at most that of a sale of this total, because a total only grows.
     async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
         let Stores { keys, .. } = &self.stores;
         let redis = self.stores.redis(coupon.lane());
         let built = buyers::shards(redis, keys, coupon).await?.filter(|one| one.generation() > 0);
-        // Before the hash, which names them, if they aren't those of the load. The sale is closed, so no claim can miss
-        // them.
+        // Shards that a recovery has built go before the hash, which alone names them. The sale has ended, so no claim
+        // misses them.
         for shards in built.into_iter().chain([Shards::for_units(total)]) {
             if shards.generation() == 0 {
                 redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;

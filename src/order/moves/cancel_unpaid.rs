@@ -1,13 +1,13 @@
-//! All unpaid orders of a coupon, cancelled at an administrator's word: its price was wrong, say.
+//! Cancels all unpaid orders of a coupon for an administrator, for example because its price was wrong.
 //!
-//! The request ends the time in which these orders may be paid, and leaves the reason in them; the expiry closes them
-//! within seconds, as cancelled. A page of orders is one transaction, so a process that dies in the middle has ended
-//! the time of some orders, and the next request ends that of the others.
+//! The request ends the orders' time to pay and stores the reason. The expiry job then closes the orders as cancelled,
+//! within seconds. Each page of orders is one transaction: if the process dies halfway, repeat the request to end the
+//! rest.
 //!
 //! # What is not promised
 //!
-//! Whichever is first wins: an order that is paid before the expiry has come to it stays paid. A claim that still waits
-//! in the order log is no order yet, and is left alone: pause the coupon, and ask again once its claims are rows.
+//! An order that is paid before the job closes it stays paid. A claim that still waits in the order log is no order
+//! yet, and isn't cancelled: pause the coupon, and repeat the request once its claims are rows.
 
 use serde_json::json;
 use sqlx::PgPool;
@@ -20,8 +20,8 @@ use crate::store::ids::CouponId;
 use crate::store::postgres;
 
 impl OrderMoves {
-    /// Ends the time to pay of the coupon's unpaid orders, for this reason. Returns their number; `None` without such a
-    /// coupon. Orders that have been told so before don't count.
+    /// Ends the time to pay of the coupon's unpaid orders, for this reason. Returns how many; `None` if there is no
+    /// such coupon. Orders whose time an earlier request has ended don't count.
     pub async fn cancel_unpaid(
         &self,
         coupon: CouponId,
@@ -47,7 +47,7 @@ async fn cancel_all(
     loop {
         let mut tx = postgres::begin_by_index(pool).await?;
         let page = sqlx::query!(
-            // Locked in the order in which all lock several orders.
+            // Locked by id, as all transactions that lock several orders do.
             r#"WITH page AS (
                    SELECT id, cancel_reason FROM orders
                    -- Compared and sorted as rows: only one index has this order.

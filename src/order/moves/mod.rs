@@ -1,4 +1,4 @@
-//! The moves of an order from one status to the next.
+//! Moves an order from one status to the next.
 //!
 //! # Model
 //!
@@ -9,33 +9,32 @@
 //!    \--> expired
 //! ```
 //!
-//! No way leads back, so an order that isn't in the status where a move begins will never be there again.
+//! No move leads back, so an order that has left a status never returns to it.
 //!
 //! # Authority
 //!
-//! Postgres decides, by one conditional UPDATE that names the statuses in which the move begins. Of two moves that
-//! race for an order one changes a row, and the other finds none to change.
+//! Postgres decides, by one conditional UPDATE that names the statuses in which the move begins. Of two moves that race
+//! for an order, one changes the row, and the other finds nothing to change.
 //!
 //! # The unit
 //!
-//! Unpaid, paid, redeemed and refunding orders hold a unit. The move that ends that (cancelled, expired, refunded)
-//! notes in the same transaction that the unit comes back (`order/give_back/pass.rs`), and takes it off `sold`.
+//! Unpaid, paid, redeemed and refunding orders hold a unit. A move that ends this (to cancelled, expired or refunded)
+//! takes the unit off `sold`, and notes in the same transaction that it has to be released (`order/release/job.rs`).
 //!
 //! # Locks
 //!
-//! Rows are locked in this order: orders (of several, those that are locked are skipped, or all are locked in the
-//! order of their ids), redemptions, stock returns, sales in coupon order, payments. The worker's write transaction inserts its
-//! orders before it counts them as sold, also in coupon order. So no transactions wait for each other in a circle. Only
-//! claims that are written for the second time lock their sales first (`order/write.rs`): should they meet such a move,
-//! Postgres breaks off one of the two, which is tried again.
+//! Transactions lock rows in this order: orders by id (or they skip locked ones), redemptions, stock returns, sales by
+//! coupon, payments. The worker inserts its orders before it counts them as sold, also by coupon. So transactions can't
+//! deadlock. The one exception is the second try of a batch (`order/write.rs`), which locks sales first. If that meets
+//! a move, Postgres aborts one of the two, which is retried.
 
-// Redeeming.
+// Redeems a paid order.
 pub mod redeem;
 
-// All unpaid orders of a coupon, cancelled.
+// Cancels all unpaid orders of a coupon.
 mod cancel_unpaid;
 
-// Old orders are deleted.
+// Deletes old orders.
 pub mod old;
 
 use std::collections::BTreeMap;
@@ -48,17 +47,16 @@ use crate::base::shutdown::Shutdown;
 use crate::coupon::model::CouponKind;
 use crate::coupon::stock;
 use crate::order::closed::ClosedOrders;
-use crate::order::give_back::stock_returns;
-use crate::order::give_back::stock_returns::StockReturn;
 use crate::order::model::OrderStatus::{Cancelled, Paid, Redeemed, Refunded, Refunding, Unpaid};
 use crate::order::model::{Order, OrderStatus, PayMethod};
 use crate::order::read;
+use crate::order::release::stock_returns;
+use crate::order::release::stock_returns::StockReturn;
 use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::{CouponId, OrderId, UserId};
 use crate::store::postgres;
 use crate::store::{Failure, repeated};
 
-/// One way of an order.
 pub(crate) struct Move {
     /// Statuses in which the move begins.
     from: &'static [OrderStatus],
@@ -66,21 +64,19 @@ pub(crate) struct Move {
     there: &'static [OrderStatus],
 }
 
-/// The order is paid for.
 pub(crate) const PAY: Move = Move { from: &[Unpaid], there: &[Paid, Redeemed] };
-/// The order is given up before it is paid.
+/// The order is cancelled before it is paid.
 pub(crate) const CANCEL: Move = Move { from: &[Unpaid], there: &[Cancelled] };
-/// The order is used.
 const REDEEM: Move = Move { from: &[Paid], there: &[Redeemed] };
-/// The money is asked for. Also an order whose payment is charged back, and that keeps its unit, waits like that.
+/// The refund is requested. An order that keeps its unit after a chargeback has the same status.
 pub(crate) const REFUND: Move = Move { from: &[Paid], there: &[Refunding, Refunded] };
-/// The money is back.
+/// The money has been returned.
 pub(crate) const REFUNDED: Move = Move { from: &[Refunding], there: &[Refunded] };
-/// The gateway has taken the money back. Its buyer may have asked for a refund a moment ago.
+/// The gateway has taken the money back. The buyer may have requested a refund just before.
 pub(crate) const CHARGE_BACK: Move = Move { from: &[Paid, Refunding], there: &[Refunded] };
 
 impl Move {
-    /// The answer about an order that stands somewhere after the move has been asked for.
+    /// The answer for an order that isn't where the move begins.
     fn judge(&self, order: Order) -> Moved {
         if self.there.contains(&order.status) {
             return Moved::There(Box::new(order));
@@ -89,40 +85,30 @@ impl Move {
     }
 }
 
-/// Outcome of a request to move an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// The order has been moved there: by this call, or before.
+    /// The order has this status: by this call, or an earlier one.
     There(Box<Order>),
-    /// The user has no such order.
     NotFound,
-    /// The order has another status, from which no way leads to the requested one.
+    /// No move leads from the order's status to the requested one.
     Impossible {
-        /// Present status.
         from: OrderStatus,
-        /// Requested status.
         to: OrderStatus,
     },
-    /// The buyer has closed as many orders of this flash coupon as may be; the next one can be cancelled after this time.
+    /// The buyer has closed too many orders of this flash coupon, and may cancel the next one after this time.
     TooManyClosed(Duration),
 }
 
-/// Source of a request to move an order.
 #[derive(Clone, Debug)]
 pub enum Asker {
-    /// The buyer, who knows no orders of others.
+    /// The buyer, who can't see orders of others.
     Buyer(UserId),
-    /// An administrator, for the buyer; entered in the book of changes.
-    Staff {
-        /// The administrator.
-        by: Actor,
-        /// Reason, in words.
-        reason: String,
-    },
+    /// An administrator, for the buyer. The move is noted in the audit log.
+    Staff { by: Actor, reason: String },
 }
 
 impl Asker {
-    /// The user whose orders alone may be moved; none for the staff.
+    /// The user who may move only their own orders; `None` for staff.
     pub(crate) fn buyer(&self) -> Option<UserId> {
         match self {
             Self::Buyer(user) => Some(*user),
@@ -130,7 +116,7 @@ impl Asker {
         }
     }
 
-    /// Enters a move by the staff in the book of changes.
+    /// Notes a move by staff in the audit log.
     pub(crate) async fn note(
         &self,
         tx: &mut PgConnection,
@@ -152,19 +138,16 @@ impl Asker {
 #[derive(Clone)]
 pub struct OrderMoves {
     pool: PgPool,
-    /// Owner of transactions that a request must not break off half-way.
+    /// Runs transactions that must not end with their request.
     shutdown: Shutdown,
-    /// Bound on orders that their buyer closes.
     closed: ClosedOrders,
 }
 
 impl OrderMoves {
-    /// Moves of orders in this database, with this bound on closed ones.
     pub fn new(pool: PgPool, shutdown: Shutdown, closed: ClosedOrders) -> Self {
         Self { pool, shutdown, closed }
     }
 
-    /// The database.
     pub(crate) fn pool(&self) -> &PgPool {
         &self.pool
     }
@@ -174,7 +157,6 @@ impl OrderMoves {
         read::find(&self.pool, order).await
     }
 
-    /// Cancels an unpaid order.
     pub async fn cancel(&self, asker: Asker, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
         self.to_the_end(async move { repeated(|| moves.cancel_now(&asker, order)).await }).await
@@ -199,8 +181,8 @@ impl OrderMoves {
         self.answer(&CANCEL, order, moved).await
     }
 
-    /// The order where the move begins; or the answer if it isn't there, or isn't this user's. The UPDATE of the move tells
-    /// whether it succeeds.
+    /// The order, if the move can begin; otherwise the answer. Another user's order isn't found. Only the UPDATE of the
+    /// move tells whether it succeeds.
     pub(crate) async fn begin(
         &self,
         the_move: &Move,
@@ -218,7 +200,7 @@ impl OrderMoves {
         })
     }
 
-    /// The answer after the move has been tried.
+    /// The answer after the UPDATE.
     pub(crate) async fn answer(
         &self,
         the_move: &Move,
@@ -226,11 +208,11 @@ impl OrderMoves {
         moved: bool,
     ) -> sqlx::Result<Moved> {
         let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        // The order may have gone on already.
+        // A later move may have changed the order already.
         Ok(if moved { Moved::There(Box::new(found)) } else { the_move.judge(found) })
     }
 
-    /// The refusal if the buyer of this order has closed as many of its flash coupon as may be, by refunds or at all.
+    /// The refusal, if the order's buyer has closed (or only refunded) too many orders of its flash coupon.
     pub(crate) async fn closed_too_many(
         &self,
         order: &Order,
@@ -241,7 +223,7 @@ impl OrderMoves {
         Ok(wait.map(Moved::TooManyClosed))
     }
 
-    /// Carries out `work` even if its request is dropped, so that a client that goes away breaks off no payment.
+    /// Runs `work` to its end even if the request is dropped: a client that disconnects must not break off a payment.
     pub(crate) async fn to_the_end<T: Send + 'static, E>(
         &self,
         work: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -254,7 +236,7 @@ impl OrderMoves {
     }
 }
 
-/// Makes a move of an order. False if the order isn't where the move begins.
+/// Makes a move. False if the order isn't where the move begins.
 pub(crate) async fn make(
     tx: &mut PgConnection,
     order: OrderId,
@@ -284,7 +266,7 @@ pub(crate) async fn make(
     Ok(moved.is_some())
 }
 
-/// Makes an order paid, and its redemption code. False if it wasn't unpaid.
+/// Marks an order as paid, and makes its redemption code. False if the order wasn't unpaid.
 pub(crate) async fn pay(
     tx: &mut PgConnection,
     order: OrderId,
@@ -304,7 +286,7 @@ pub(crate) async fn pay(
     Ok(paid == 1)
 }
 
-/// Locks an order until the end of the transaction. Its status; `None` if it isn't there.
+/// Locks an order until the transaction ends. Returns its status; `None` if there is no such order.
 pub(crate) async fn hold(
     tx: &mut PgConnection,
     order: OrderId,
@@ -317,8 +299,8 @@ pub(crate) async fn hold(
     .await
 }
 
-/// Closes the unpaid orders among these, as expired, or as cancelled if the staff has ended their time; all or none. Locked
-/// ones are skipped. Returns their number.
+/// Closes those of these orders that are unpaid: as expired, or as cancelled if staff ended their time to pay. Closes
+/// all or none, but skips locked ones. Returns how many were closed.
 ///
 /// # Errors
 ///
@@ -328,8 +310,8 @@ pub(crate) async fn close(pool: &PgPool, orders: &[OrderId]) -> sqlx::Result<usi
     let mut tx = postgres::begin_planning(pool).await?;
     let closed = sqlx::query_as!(
         StockReturn,
-        // The status isn't asked for beside the array: a plan from before these were unpaid would search all unpaid ones for
-        // each of them.
+        // The status isn't part of the first WHERE: with a stale plan, Postgres would scan all unpaid orders for each
+        // id of the array.
         r#"WITH these AS (
                SELECT id, status FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE SKIP LOCKED)
            UPDATE orders SET status = CASE WHEN cancel_reason IS NULL THEN 'expired' ELSE 'cancelled' END,
@@ -348,9 +330,9 @@ pub(crate) async fn close(pool: &PgPool, orders: &[OrderId]) -> sqlx::Result<usi
     Ok(closed.len())
 }
 
-/// Makes a cancelled order of an accepted claim that never became an order, so that its buyer leaves Redis. The claim
-/// never counted as sold. Nothing if it is an order after all, or if there is no such sale or it is archived: its order may
-/// have been deleted. False if its order id belongs to another order.
+/// Makes a cancelled order of an accepted claim that never became one, so that its buyer leaves Redis. The claim never
+/// counted as sold. Does nothing if the claim is an order already, or if the sale doesn't exist or is archived, since
+/// its order may have been deleted. False if the order id belongs to another claim.
 pub(crate) async fn cancel_unwritten(
     tx: &mut PgConnection,
     (order, coupon, user): (OrderId, CouponId, UserId),
@@ -386,7 +368,7 @@ pub(crate) async fn cancel_unwritten(
     .await
 }
 
-/// Notes that units come back, in the transaction that has closed their orders, and takes them off `sold`.
+/// Notes that units have to be released, and takes them off `sold`. Part of the transaction that closes the orders.
 async fn return_units(tx: &mut PgConnection, closed: &[StockReturn]) -> sqlx::Result<()> {
     stock_returns::insert(&mut *tx, closed).await?;
     let mut units: BTreeMap<CouponId, i64> = BTreeMap::new();

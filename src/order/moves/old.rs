@@ -1,15 +1,16 @@
-//! Old orders, and what belongs to them, are deleted (`operator/retention.rs`).
+//! Deletes old orders and what belongs to them (`operator/retention.rs`).
 //!
-//! An order may go once it is over and its sale is archived and gone from Redis: from then on no claim of that sale becomes
-//! an order (`order/insert.rs`), so neither an older Redis nor a log that is read again revives it. A regular coupon
-//! has no sale, and its claims are in no log.
+//! An order may be deleted once it is over and its sale is archived and removed from Redis. From then on no claim of
+//! that sale becomes an order (`order/insert.rs`), so neither an older Redis nor a log that is read again can bring the
+//! order back. A regular coupon has no sale, and its claims are in no log.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::store::postgres;
 
-/// Keeps other processes from deleting orders and letters until the end of the transaction. False if one of them does now.
+/// Keeps other processes from deleting orders and letters until the transaction ends. False if another process holds
+/// the lock.
 pub async fn alone(tx: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT pg_try_advisory_xact_lock(hashtextextended('old orders', 0)) AS "alone!""#
@@ -18,7 +19,7 @@ pub async fn alone(tx: &mut PgConnection) -> sqlx::Result<bool> {
     .await
 }
 
-/// The orders behind `behind` and before `end`, in the order of their ids.
+/// Ids of orders after `behind` and before `end`, ascending.
 pub async fn page(
     tx: &mut PgConnection,
     (behind, end): (i64, i64),
@@ -34,7 +35,7 @@ pub async fn page(
     .await
 }
 
-/// Locks the orders among these that may be deleted, with nothing of them under way. Leaves out orders that are locked
+/// Locks those of these orders that may be deleted because nothing about them is pending. Skips orders that are locked
 /// elsewhere.
 pub async fn lock(
     tx: &mut PgConnection,
@@ -59,7 +60,7 @@ pub async fn lock(
     .await
 }
 
-/// Deletes these orders, which are locked, with their redemptions, stock returns and dead letters.
+/// Deletes these orders, which the caller has locked, with their redemptions, stock returns and dead letters.
 pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM stock_returns WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
@@ -67,7 +68,7 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     sqlx::query!("DELETE FROM redemptions WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
         .await?;
-    // Not the letter of another claim with the order's id.
+    // A letter of another claim with the same order id stays.
     sqlx::query!(
         "DELETE FROM dead_letters USING orders
          WHERE orders.id = ANY($1) AND dead_letters.order_id = orders.id
@@ -80,8 +81,8 @@ pub async fn delete(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Deletes closed dead letters of claims that are no orders, of sales whose orders may be deleted.
-/// A letter whose unit is on its way back stays. Returns their number.
+/// Deletes closed dead letters without an order, of sales that have left Redis. Keeps a letter whose unit isn't
+/// released yet. Returns how many were deleted.
 pub async fn delete_letters(
     tx: &mut PgConnection,
     before: DateTime<Utc>,
@@ -101,8 +102,8 @@ pub async fn delete_letters(
     Ok(gone.execute(tx).await?.rows_affected())
 }
 
-/// Deletes stock returns that were done before this time, of orders before the order `end`. An order is closed once, so a
-/// later repeat of its return needs no row.
+/// Deletes stock returns done before this time, of orders with ids below `end`. An order is closed only once, so a
+/// return that is done needs no row to be recognised as a repeat.
 pub async fn delete_returns(
     pool: &PgPool,
     end: i64,

@@ -1,4 +1,4 @@
-//! Redeeming a paid order: once, by one clerk, whose repeats are answered like the first request.
+//! Redeems a paid order, once. A repeated request gets the answer of the first one.
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -10,37 +10,32 @@ use crate::store::ids::{OrderId, UserId};
 use crate::store::postgres;
 use crate::store::{Failure, repeated};
 
-/// A clerk's request to redeem an order.
 #[derive(Clone, Debug)]
 pub struct Redemption {
-    /// The clerk, by the subject of the token.
+    /// The subject of the clerk's token.
     pub clerk: UserId,
-    /// The same, for the book of changes.
+    /// The same clerk, for the audit log.
     pub by: Actor,
-    /// Name of the request, by which a repeat is known.
+    /// Idempotency key, by which a repeat is recognised.
     pub key: Option<String>,
 }
 
-/// Outcome of a request to redeem an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redeeming {
-    /// The order has been redeemed by this request: now, or when it came first.
+    /// Redeemed by this request, now or before.
     Redeemed(Order),
-    /// Another request has redeemed the order.
+    /// Redeemed by another request.
     Before {
-        /// Time of the redemption.
         at: Option<DateTime<Utc>>,
-        /// The clerk; unknown if an older version has redeemed the order.
+        /// `None` if an older version of the service redeemed the order.
         by: Option<UserId>,
     },
-    /// There is no such order.
     NotFound,
-    /// The order has a status in which it can't be redeemed.
+    /// An order in this status can't be redeemed.
     Impossible(OrderStatus),
 }
 
 impl OrderMoves {
-    /// Redeems a paid order.
     pub async fn redeem(&self, order: OrderId, request: Redemption) -> Result<Redeeming, Failure> {
         let moves = self.clone();
         let redeeming = async move { repeated(|| moves.redeem_now(order, request.clone())).await };
@@ -86,7 +81,7 @@ impl OrderMoves {
         }
     }
 
-    /// The answer about an order that has been redeemed before this try.
+    /// The answer for an order that was redeemed before.
     async fn redeemed_before(&self, order: Order, request: &Redemption) -> sqlx::Result<Redeeming> {
         let first = sqlx::query!(
             r#"SELECT clerk AS "clerk: UserId", key FROM redemptions WHERE order_id = $1"#,

@@ -1,7 +1,8 @@
-//! A gateway elsewhere that takes requests: JSON over HTTP, signed both ways. `docs/gateway.md` is the contract.
+//! Client of an external gateway that takes requests: JSON over HTTP, signed both ways. `docs/gateway.md` is the
+//! contract.
 //!
-//! Each request names the payment by a key of ours, so the gateway can tell a repeat. An answer that gets lost is
-//! asked for again: by the payer, or by the pass over opened payments.
+//! Each request names the payment by an idempotency key of ours, so that the gateway recognises a repeat. If an answer
+//! is lost, the payer or the job over opened payments asks again.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -16,34 +17,28 @@ use crate::order::model::PayMethod;
 use crate::payment::gateway::{is_pay_url, is_payment_id};
 use crate::store::ids::OrderId;
 
-/// A gateway behind a URL.
 pub struct HttpGateway {
     client: SignedClient,
 }
 
-/// A payment to be opened.
 #[derive(Serialize)]
 pub struct Opening {
-    /// Names this payment: a repeat with the same key opens no second one.
+    /// Idempotency key: a repeat with the same key opens no second payment.
     pub key: String,
-    /// The order to pay for.
     pub order_id: OrderId,
-    /// Means of payment.
     pub method: PayMethod,
-    /// The amount, in minor units.
+    /// In minor units.
     pub amount_cents: i64,
-    /// Its currency (ISO 4217).
+    /// ISO 4217.
     pub currency: String,
-    /// Time until which the payer should pay; later payments are handed back.
+    /// The payer should pay before this time; later payments may be refunded.
     pub pay_by: DateTime<Utc>,
 }
 
-/// A payment that the gateway has opened.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Opened {
     /// The gateway's id of the payment.
     pub payment_id: String,
-    /// Page on which the payer pays.
     pub pay_url: String,
 }
 
@@ -63,13 +58,13 @@ struct Query<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtGateway {
-    /// The payer may still pay.
+    /// The payer can still pay.
     Open,
-    /// The money is taken.
+    /// The gateway has taken the money.
     Paid,
-    /// The money goes back.
+    /// The gateway is returning the money.
     Refunding,
-    /// The money is back.
+    /// The money has been returned.
     Refunded,
     /// Nothing was paid, and nothing can be paid any more.
     Closed,
@@ -80,19 +75,17 @@ struct Answer {
     state: AtGateway,
 }
 
-/// A payment, as its gateway knows it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Found {
-    /// The state.
     pub state: AtGateway,
-    /// The amount that is taken or to be paid, in minor units; none if the gateway doesn't tell.
+    /// The amount taken, or to be paid, in minor units; `None` if the gateway doesn't say.
     pub amount_cents: Option<i64>,
-    /// Its currency (ISO 4217); none if the gateway doesn't tell.
+    /// ISO 4217; `None` if the gateway doesn't say.
     pub currency: Option<String>,
 }
 
 impl HttpGateway {
-    /// The gateway of these settings, if they have the URL of one.
+    /// The gateway of these settings; `None` without a URL and a secret.
     pub fn of(config: &Config) -> Option<Self> {
         let (url, secret) =
             (config.gateway_url.as_ref()?, config.payment_callback_secret.as_ref()?);
@@ -103,7 +96,6 @@ impl HttpGateway {
         Some(Self { client })
     }
 
-    /// The signatures of both sides.
     pub fn signatures(&self) -> &Signatures {
         self.client.signatures()
     }
@@ -112,7 +104,8 @@ impl HttpGateway {
     ///
     /// # Errors
     ///
-    /// When the gateway refuses it, or the outcome is unknown: also when its id or page can't be kept.
+    /// When the gateway refuses, or the outcome is unknown. The outcome also counts as unknown if the gateway's id or
+    /// page can't be stored.
     pub async fn open(&self, opening: &Opening) -> Result<Opened, NoAnswer> {
         let opened: Opened = self.client.post("/payments", opening).await?;
         match is_payment_id(&opened.payment_id) && is_pay_url(&opened.pay_url) {
@@ -123,7 +116,7 @@ impl HttpGateway {
         }
     }
 
-    /// Asks for the refund of a payment, which this key names.
+    /// Requests the refund of a payment; `key` is its idempotency key.
     ///
     /// # Errors
     ///
@@ -142,7 +135,7 @@ impl HttpGateway {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), and when the amount or the currency is none.
+    /// As [`open`](Self::open), and when the amount or the currency isn't valid.
     pub async fn query(&self, payment_id: &str) -> Result<Found, NoAnswer> {
         let found: Found = self.client.post("/queries", &Query { payment_id }).await?;
         let is_amount = |cents: i64| (0..=limits::CENTS_MAX).contains(&cents);

@@ -1,26 +1,27 @@
 //! **The port to payment gateways.**
 //!
-//! The rest of the code relies on this of a gateway:
+//! The service relies on this from every gateway:
 //!
-//! * A payment is opened, paid, refunded and asked about by an id; a repeat opens no second payment, takes no more money,
+//! * A payment is opened, paid, refunded and queried by an id. A repeat opens no second payment, takes no more money,
 //!   and refunds no more.
-//! * A payment or refund that isn't settled at once is confirmed later, by `POST /v1/payments/callback`, signed
-//!   (`http/payments.rs`), and again until it is answered 200.
+//! * A payment or refund that isn't settled at once is confirmed later by `POST /v1/payments/callback`, signed
+//!   (`http/payments.rs`). The gateway repeats the callback until it is answered 200.
 //!
-//! Three are known:
+//! There are three kinds:
 //!
-//! * One elsewhere that takes requests (`--gateway-url`): `http.rs`. To connect a real gateway, put a program between
-//!   that speaks `docs/gateway.md` on this side.
-//! * One elsewhere that takes none. It takes money by itself and confirms that. No client of it is here to ask for a
-//!   refund, so such refunds wait until it confirms them, or an administrator closes them (`payment/owed.rs`).
-//! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books but
-//!   the table `payments`. It takes payments only with `--in-process-gateway`. Payments that it took before are
-//!   refunded without that setting, too.
+//! * An external gateway that takes requests (`--gateway-url`): `http.rs`. To connect a real gateway, put a program in
+//!   between that speaks `docs/gateway.md` on this side.
+//! * An external gateway that takes none. It takes money on its own and confirms that. The service can't request
+//!   refunds from it, so a refund waits until the gateway confirms it, or an administrator closes the payment
+//!   (`payment/owed.rs`).
+//! * The service itself, for trials only: every user is rich, and every payment succeeds at once. It keeps no books but
+//!   the table `payments`, and takes payments only with `--in-process-gateway`. Earlier payments are refunded without
+//!   that setting, too.
 //!
-//! With the flag and another gateway, both take payments: the flag is given by hand, for trying the callbacks beside it,
+//! With `--in-process-gateway` and an external gateway, both take payments. This is for trying out callbacks by hand,
 //! and `flash-sale doctor` fails because of it.
 
-// A gateway elsewhere that takes requests.
+// Client of an external gateway that takes requests.
 pub mod http;
 
 use serde::{Deserialize, Serialize};
@@ -31,38 +32,37 @@ use crate::base::limits;
 use crate::order::model::PayMethod;
 use crate::store::ids::{OrderId, PaymentId};
 
-/// Numbers of methods, as gateways call them: 1 is balance, 2 is alipay, 3 is wechat.
+/// A payment method, as gateways number them: 1 is balance, 2 is alipay, 3 is wechat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(try_from = "u8")]
 #[schema(value_type = u8, minimum = 1, maximum = 3)]
 pub struct MethodCode(pub PayMethod);
 
-/// A number that names no method.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`method` is 1 (balance), 2 (alipay) or 3 (wechat)")]
 pub struct UnknownMethod;
 
-/// The place where users pay for their orders.
+/// Where users pay for their orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkout {
-    /// Here: the service says yes, and no money moves.
+    /// In the service itself: every payment succeeds, and no money moves.
     InProcess,
-    /// At a gateway elsewhere, where payments are opened from here.
+    /// At an external gateway, where the service opens payments.
     Opened,
-    /// At a gateway elsewhere that takes no requests, and confirms by callback.
+    /// At an external gateway that takes no requests, and confirms by callback.
     Elsewhere,
-    /// Nowhere: no gateway is set up.
+    /// Nowhere: no gateway is configured.
     Nowhere,
 }
 
-/// True for a gateway's id of a payment that can be kept: ASCII letters, digits and signs. An id has no spaces, and
+/// True for a gateway's payment id that can be stored: ASCII letters, digits and signs. Ids contain no spaces, and
 /// Postgres stores no NUL.
 pub fn is_payment_id(id: &str) -> bool {
     (1..=limits::PAYMENT_ID_BYTES_MAX).contains(&id.len()) && is_visible(id)
 }
 
-/// True for a page to which a payer can be sent.
+/// True for a page that a payer can be sent to.
 pub fn is_pay_url(url: &str) -> bool {
     (1..=limits::PAY_URL_BYTES_MAX).contains(&url.len()) && is_visible(url)
 }
@@ -72,25 +72,24 @@ pub(super) fn is_visible(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Holder of a payment's money, who refunds it.
+/// Who holds a payment's money, and refunds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Gateway {
     /// The service itself.
     InProcess,
-    /// One elsewhere, which confirms by callback.
+    /// An external gateway, which confirms by callback.
     External,
 }
 
-/// The in-process gateway takes the money for an order. Returns its id of the payment.
+/// Takes the money for an order. Returns the payment's id at the in-process gateway.
 pub fn charge(order: OrderId) -> String {
     // One id for each order, so that a repeat is the same payment.
     order.to_string()
 }
 
 impl Checkout {
-    /// The place of payment by these settings.
     pub fn of(config: &Config) -> Self {
         match (config.in_process_gateway, &config.gateway_url, &config.payment_callback_secret) {
             (true, ..) => Self::InProcess,
@@ -112,7 +111,7 @@ impl TryFrom<u8> for MethodCode {
 }
 
 impl Gateway {
-    /// Name of the gateway in Postgres.
+    /// The name in Postgres.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InProcess => "in_process",
@@ -121,7 +120,6 @@ impl Gateway {
     }
 }
 
-/// A payment to be refunded.
 pub(super) struct Refunding {
     pub(super) id: PaymentId,
     pub(super) gateway: Gateway,
@@ -130,8 +128,8 @@ pub(super) struct Refunding {
 }
 
 impl Refunding {
-    /// Name of the refund in requests, the same in each. A database that was restored gives its own ids a second time, and
-    /// a gateway would take the refund of another payment for a repeat.
+    /// Idempotency key of the refund. Our own payment id wouldn't do: a restored database assigns ids a second time,
+    /// and the gateway would take the refund of another payment for a repeat.
     pub(super) fn key(&self) -> String {
         format!("refund-of-{}", self.gateway_payment_id)
     }

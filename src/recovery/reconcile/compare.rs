@@ -1,19 +1,19 @@
-//! One sale in both stores: its sum and its terms, and its buyers with its orders, one by one. A comparison on request and
-//! a recovery of a closed lane ask the same.
+//! Compares one sale in both stores: its sum, its terms, and its buyers with its orders, one by one. Used by
+//! comparisons on request and by recoveries of closed lanes.
 //!
 //! # On a busy service
 //!
-//! No difference is about a claim that is only under way, because of the order of reading:
+//! A claim under way never shows up as a difference, thanks to the order of reading:
 //!
-//! * **From buyer to order.** Buyers are read first, then live orders, then the entries in flight, then dead letters and
-//!   rows. A buyer's entry that was no longer in flight when the log was read is in Postgres by the time that is read. A
-//!   buyer whose order is closed is on the way out: the outbox is asked first, and then Redis once more, which the
-//!   buyer has left before the outbox is done.
-//! * **From order to buyer.** A live order is read first, then its buyer once more, then the order once more: if it is still
-//!   live, it was live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves
+//! * **From buyer to order.** Buyers are read first, then live orders, then the entries in flight, then dead letters
+//!   and rows. If a buyer's entry was no longer in flight when the log was read, the claim is in Postgres when that is
+//!   read. A buyer whose order is closed is about to leave: the outbox (`stock_returns`) is read first, and then Redis
+//!   once more, which the buyer leaves before the outbox row is done.
+//! * **From order to buyer.** A live order is read first, then its buyer once more, then the order once more. If it is
+//!   still live, it was live in between. A live order always has its buyer, since a claim enters Redis first and leaves
 //!   it last.
 //!
-//! While a lane is closed, Redis doesn't change, and nothing is read twice. There each entry in flight has to have its
+//! While a lane is closed, Redis doesn't change, and nothing is read twice. Then each entry in flight must have its
 //! buyer, too.
 
 use std::collections::{HashMap, HashSet};
@@ -27,18 +27,18 @@ use crate::base::limits;
 use crate::coupon::buyers;
 use crate::coupon::buyers::census::{Census, census};
 use crate::coupon::model::CouponState;
-use crate::order::give_back::stock_returns;
 use crate::order::live::PAGE;
+use crate::order::release::stock_returns;
 use crate::order::{dead_letter, live};
 use crate::store::ids::{CouponId, OrderId, UserId};
 use crate::store::postgres;
 use crate::store::{Failure, Stores};
 
-/// Times that a sale is read again because it was changed meanwhile.
+/// How often a sale is read at most, if it keeps changing.
 const READS_MAX: usize = 5;
 
-/// A user and an order id that the user was told.
-pub type Promise = (UserId, OrderId);
+/// A user, and the order id that the user was told.
+pub type AcceptedClaim = (UserId, OrderId);
 
 /// A sale in Postgres.
 pub struct Terms {
@@ -48,13 +48,12 @@ pub struct Terms {
     load_id: String,
     opens_at: DateTime<Utc>,
     closes_at: DateTime<Utc>,
-    /// Epoch of the lane; none while a recovery takes its sales over into a new one.
+    /// Epoch of the lane; `None` while the lane is closed.
     epoch: Option<i64>,
-    /// Time since the last change.
     changed_ms_ago: i64,
 }
 
-/// The terms of a sale that Redis has to hold; `None` once it has been archived.
+/// The terms of a sale that Redis has to hold; `None` if the sale was never loaded, or has been archived.
 pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms>> {
     sqlx::query_as!(
         Terms,
@@ -69,10 +68,10 @@ pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms
     .await
 }
 
-/// The facts of both stores about a sale, beside its buyers. `None` if it has been archived.
+/// What both stores know about a sale, without its buyers. `None` if the sale was never loaded, or has been archived.
 ///
-/// A change (an edit, a pause, more stock) reaches Postgres first and Redis a moment later, each with the same revision.
-/// So Postgres is read first: a newer revision in Redis means that the change came in between, and both are read again.
+/// A change (an edit, a pause, a restock) reaches Postgres first and Redis a moment later, each with the same revision.
+/// So Postgres is read first: if Redis has a newer revision, the change came in between, and both are read again.
 ///
 /// # Errors
 ///
@@ -84,7 +83,7 @@ pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, C
         let Some(terms) = terms(pool, coupon).await? else { break };
         let census = census(redis, keys, coupon).await?;
         let changed = census.revision.is_some_and(|revision| revision > terms.revision);
-        // Missing: archived since Postgres was read, or lost.
+        // A missing sale was archived after Postgres was read, or is lost.
         if census.total.is_some() && !changed || read >= READS_MAX {
             return Ok(Some((terms, census)));
         }
@@ -92,8 +91,8 @@ pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, C
     Ok(None)
 }
 
-/// Whether a sale of a closed lane is what Postgres says, but for its buyers. A newer revision than Postgres's is none: then
-/// Postgres has lost a change.
+/// Whether a sale of a closed lane is as Postgres says, apart from its buyers. False if Redis has a newer revision:
+/// then Postgres has lost a change.
 pub fn is_as_noted(coupon: CouponId, terms: &Terms, census: &Census) -> bool {
     census.state.as_deref() != Some("loading")
         && census.revision == Some(terms.revision)
@@ -146,7 +145,7 @@ pub(super) fn judge(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Dis
     found
 }
 
-/// The terms in Redis against those in Postgres.
+/// Differences between the terms in Redis and in Postgres.
 fn of_terms(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Disagreement> {
     if let Some(redis) = census.revision.filter(|redis| *redis != terms.revision) {
         let postgres = terms.revision;
@@ -168,7 +167,7 @@ fn of_terms(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Disagreemen
     let number = |number: &Option<i64>| number.map_or("missing".to_owned(), |it| it.to_string());
     let ms = |ms: Option<i64>| ms.map_or("missing".to_owned(), |ms| format!("{ms} ms since 1970"));
     let at = |time: DateTime<Utc>| ms(Some(time.timestamp_millis()));
-    // Its first claim will open it.
+    // The sale's first claim will open it.
     let state = state.as_deref().filter(|state| *state != "loading");
     let state = state.unwrap_or(terms.state.as_str()).to_owned();
     let pairs = [
@@ -194,32 +193,30 @@ pub struct Compared {
     pub buyers: usize,
     /// Live orders, by Postgres.
     pub live_orders: usize,
-    /// Units on offer, and units sold by the sale's own count; both by Postgres, of the same moment as the live orders.
+    /// Total, and `sold`; both from Postgres, of the same moment as the live orders.
     pub units: (i64, i64),
     /// Buyers whose order is an open dead letter.
     pub in_review: usize,
     /// Buyers whose order is nowhere.
-    pub lost: Vec<Promise>,
-    /// Buyers whose order is closed, with nothing under way that would give the unit back.
-    pub not_given_back: Vec<Promise>,
-    /// Live orders whose user isn't a buyer by it.
-    pub missing: Vec<Promise>,
-    /// Entries in flight whose user isn't a buyer by it; only of a closed lane.
-    pub unheld: Vec<Promise>,
+    pub lost: Vec<AcceptedClaim>,
+    /// Buyers whose order is closed, and whose unit nothing will release.
+    pub not_released: Vec<AcceptedClaim>,
+    /// Live orders whose user isn't a buyer by them.
+    pub missing: Vec<AcceptedClaim>,
+    /// Claims in flight whose user isn't a buyer by them; only for a closed lane.
+    pub unheld: Vec<AcceptedClaim>,
     /// Whether buyers and live orders are the same.
     pub is_identical: bool,
 }
 
 impl Compared {
-    /// Whether each buyer, and each promise, is accounted for.
+    /// Whether each buyer, and each accepted claim, is accounted for.
     pub fn is_same(&self) -> bool {
-        [&self.lost, &self.not_given_back, &self.missing, &self.unheld]
-            .into_iter()
-            .all(Vec::is_empty)
+        [&self.lost, &self.not_released, &self.missing, &self.unheld].into_iter().all(Vec::is_empty)
     }
 }
 
-/// Compares the buyers of a sale with its orders. Of a closed lane the `log` is known, and nothing changes meanwhile.
+/// Compares the buyers of a sale with its orders. For a closed lane, `log` is given, and nothing changes meanwhile.
 ///
 /// # Errors
 ///
@@ -258,7 +255,7 @@ pub async fn buyers(
     Ok(compared)
 }
 
-/// Sorts the buyers that weren't live orders.
+/// Classifies the buyers that aren't live orders.
 async fn without_order(
     stores: &Stores,
     coupon: CouponId,
@@ -274,12 +271,12 @@ async fn without_order(
         None => Some(InFlight::read(stores, coupon.lane()).await?),
     };
     let in_flight = log.or(read.as_ref()).into_iter().flat_map(|log| log.of(coupon));
-    let in_flight: HashSet<Promise> = in_flight.collect();
+    let in_flight: HashSet<AcceptedClaim> = in_flight.collect();
     let in_review = dead_letter::open_of_coupon(&stores.pool, coupon).await?;
     let before = held.len();
     held.retain(|order, _| !in_review.contains(order));
     compared.in_review = before - held.len();
-    let held: Vec<Promise> = held.into_iter().map(|(order, user)| (user, order)).collect();
+    let held: Vec<AcceptedClaim> = held.into_iter().map(|(order, user)| (user, order)).collect();
     for page in held.chunks(PAGE) {
         let orders = page.iter().map(|(_, order)| *order);
         let rows = live::by_id(&stores.pool, coupon, orders).await?;
@@ -287,42 +284,43 @@ async fn without_order(
         for (user, order) in page {
             match rows.get(order) {
                 Some((of_user, true)) if of_user == user => {}
-                // Also if its entry is in flight: a Redis that went back may have lost both its end and its acknowledgement.
+                // Even if its entry is in flight: a Redis that went back may have lost both the release and the
+                // acknowledgement.
                 Some((of_user, false)) if of_user == user => closed.push((*user, *order)),
                 _ if in_flight.contains(&(*user, *order)) => {}
                 _ => compared.lost.push((*user, *order)),
             }
         }
         let stay = not_coming_back(stores, coupon, closed).await?;
-        compared.not_given_back.extend(stay);
+        compared.not_released.extend(stay);
     }
     Ok(())
 }
 
-/// The closed orders among these whose users stay buyers.
+/// Which of these closed orders have users that stay buyers.
 async fn not_coming_back(
     stores: &Stores,
     coupon: CouponId,
-    closed: Vec<Promise>,
-) -> Result<Vec<Promise>, Failure> {
+    closed: Vec<AcceptedClaim>,
+) -> Result<Vec<AcceptedClaim>, Failure> {
     let Stores { pool, keys, .. } = stores;
     let redis = stores.redis(coupon.lane());
     let orders: Vec<i64> = closed.iter().map(|(_, order)| order.get()).collect();
     let coming_back = stock_returns::open_among(pool, &orders).await?;
     let users = closed.iter().map(|(user, _)| *user);
     let held = buyers::orders_of(redis, keys, coupon, users).await?;
-    let stays = |((_, order), held): &(Promise, Option<OrderId>)| {
+    let stays = |((_, order), held): &(AcceptedClaim, Option<OrderId>)| {
         *held == Some(*order) && !coming_back.contains(order)
     };
     Ok(closed.into_iter().zip(held).filter(stays).map(|(promise, _)| promise).collect())
 }
 
-/// The orders among these that are live and without a buyer still.
+/// Which of these orders are still live, and still without a buyer.
 async fn still_missing(
     stores: &Stores,
     coupon: CouponId,
-    missing: Vec<Promise>,
-) -> Result<Vec<Promise>, Failure> {
+    missing: Vec<AcceptedClaim>,
+) -> Result<Vec<AcceptedClaim>, Failure> {
     let Stores { pool, keys, .. } = stores;
     let redis = stores.redis(coupon.lane());
     let mut still = Vec::new();
@@ -337,7 +335,7 @@ async fn still_missing(
     Ok(still)
 }
 
-/// The promises among these without an order of their user, in any status, and without a dead letter.
+/// Which of these claims have neither an order of their user, in any status, nor a dead letter.
 ///
 /// # Errors
 ///
@@ -345,14 +343,14 @@ async fn still_missing(
 pub async fn unknown(
     pool: &PgPool,
     coupon: CouponId,
-    promises: Vec<Promise>,
-) -> Result<Vec<Promise>, Failure> {
+    promises: Vec<AcceptedClaim>,
+) -> Result<Vec<AcceptedClaim>, Failure> {
     let mut unknown = Vec::new();
     for page in promises.chunks(PAGE) {
         let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
         let ids: Vec<i64> = page.iter().map(|(_, order)| order.get()).collect();
         let letters = dead_letter::among(pool, &ids).await?;
-        let is_new = |(user, order): &&Promise| {
+        let is_new = |(user, order): &&AcceptedClaim| {
             rows.get(order).is_none_or(|(of_user, _)| of_user != user) && !letters.contains(order)
         };
         unknown.extend(page.iter().filter(is_new));
@@ -360,8 +358,7 @@ pub async fn unknown(
     Ok(unknown)
 }
 
-/// Tells `each` about every live order of a flash coupon; all of them, and the units, are of one moment. Returns the total,
-/// and `sold`.
+/// Calls `each` for every live order of a flash coupon. Returns the total and `sold`, of the same moment as the orders.
 async fn each_live(
     pool: &PgPool,
     coupon: CouponId,
@@ -400,15 +397,15 @@ pub(super) fn of_buyers(coupon: CouponId, compared: &Compared) -> Vec<Disagreeme
         let words = format!("Postgres counts {sold} as sold, but has {live} live orders. {harm}");
         found.push(Disagreement::of(coupon, Kind::SoldMiscounted, words));
     }
-    let mut tell = |promises: &[Promise], kind, words: fn(Promise) -> String| {
+    let mut tell = |promises: &[AcceptedClaim], kind, words: fn(AcceptedClaim) -> String| {
         found.extend(promises.iter().map(|it| Disagreement::of(coupon, kind, words(*it))));
     };
     tell(&compared.lost, Kind::OrderLost, |(user, order)| {
         format!(
-            "user {user} was promised order {order}, which is neither in Postgres nor in a dead letter nor on its way. It is lost"
+            "user {user} was told order {order}, which is neither in Postgres nor in a dead letter nor on its way. It is lost"
         )
     });
-    tell(&compared.not_given_back, Kind::NotGivenBack, |(user, order)| {
+    tell(&compared.not_released, Kind::NotReleased, |(user, order)| {
         format!(
             "order {order} of user {user} is closed, and nothing gives its unit back. It can't be sold, and the user can't claim again"
         )

@@ -1,13 +1,12 @@
-//! Disagreements between Redis and Postgres. `docs/reconcile.md` has the meaning of each, and the remedies.
+//! Disagreements between Redis and Postgres. `docs/reconcile.md` explains each, and what to do.
 
 use std::fmt;
 
 use crate::store::ids::CouponId;
 
-/// Kinds, their codes, and the list of codes.
+/// Defines the kinds, their codes, and the list of codes.
 macro_rules! kinds {
     ($($kind:ident = $code:literal,)+) => {
-        /// Kind of a disagreement.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Kind {
             $(#[doc = $code] $kind),+
@@ -22,7 +21,7 @@ macro_rules! kinds {
         }
 
         impl Disagreement {
-            /// All codes; `docs/reconcile.md` has a heading for each.
+            /// All codes. `docs/reconcile.md` has a heading for each.
             pub const CODES: [&str; [$($code),+].len()] = [$($code),+];
         }
     };
@@ -41,27 +40,24 @@ kinds! {
     Oversold = "oversold",
     SoldMiscounted = "sold_miscounted",
     OrderLost = "order_lost",
-    NotGivenBack = "not_given_back",
+    NotReleased = "not_released",
     BuyerMissing = "buyer_missing",
 }
 
-/// A disagreement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// Its kind.
     pub kind: Kind,
-    /// The coupon.
     pub coupon: CouponId,
     words: String,
 }
 
 impl Disagreement {
-    /// A disagreement about a sale, in words behind the name of the coupon.
+    /// A disagreement about a sale; `words` follow the name of the coupon.
     pub(super) fn of(coupon: CouponId, kind: Kind, words: impl fmt::Display) -> Self {
         Self { kind, coupon, words: format!("coupon {coupon}: {words}") }
     }
 
-    /// Kind of the disagreement, for programs.
+    /// The kind, for programs.
     pub fn code(&self) -> &'static str {
         self.kind.code()
     }
@@ -71,12 +67,12 @@ impl Disagreement {
         matches!(self.kind, Kind::SaleMissing | Kind::ShardsMissing)
     }
 
-    /// Whether a recovery of the lane puts this right: Redis has other buyers than Postgres (read again, the difference was
-    /// still there), or another revision.
+    /// Whether a recovery of the lane repairs this: Redis has other buyers than Postgres, even after a second look, or
+    /// another revision.
     pub fn closes_its_lane(&self) -> bool {
         matches!(
             self.kind,
-            Kind::OrderLost | Kind::NotGivenBack | Kind::BuyerMissing | Kind::RevisionDiffers
+            Kind::OrderLost | Kind::NotReleased | Kind::BuyerMissing | Kind::RevisionDiffers
         )
     }
 }

@@ -1,11 +1,11 @@
-//! The operator's numbers: facts of both stores, as gauges and for one coupon side by side.
+//! The operator's numbers: facts of both stores, as gauges, and for one coupon side by side.
 //!
-//! A pass looks, and the page of metrics shows its last look: a reader of the page asks no store. A number that can't
-//! be looked up is taken off the page, since an old one would look like a new one. A sale that can't be read takes no
-//! other number off the page.
+//! A job reads them, and the metrics page shows what it read last, so that reading the page asks no store. A number
+//! that can't be read disappears from the page, since an old one would look current. A sale that can't be read doesn't
+//! affect other numbers.
 //!
-//! Sales are labelled with their coupon's id, so their number is bounded: the newest
-//! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
+//! Sales are labelled with their coupon's id, so their number is limited: the newest [`limits::METRIC_COUPONS_MAX`] of
+//! those that Redis holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,21 +26,20 @@ use crate::log::LogState;
 use crate::log::backlog::Backlog;
 use crate::log::numbers::LogNumbers;
 use crate::order::dead_letter;
-use crate::order::give_back::stock_returns;
+use crate::order::release::stock_returns;
 use crate::payment;
 use crate::recovery::reconcile;
 use crate::store::ids::CouponId;
 use crate::store::installation;
+use crate::store::job::Job;
 use crate::store::keys::Keys;
-use crate::store::pass::Pass;
 use crate::store::postponed::Postponed;
 use crate::store::redis::{Redis, is_data_error};
 use crate::store::{Failure, Stores};
 
-/// Looks numbers up.
 pub struct Numbers {
     stores: Stores,
-    /// Backlog, which knows the states of the logs.
+    /// Knows the states of the logs.
     backlog: Arc<Backlog>,
     metrics: Arc<Metrics>,
     postponed: Postponed,
@@ -53,7 +52,7 @@ pub struct SideBySide {
     pub redis: Option<InRedis>,
     /// The sale in Postgres.
     pub postgres: InPostgres,
-    /// The order logs of its lane, with the orders of other coupons.
+    /// The order log of its lane, including orders of other coupons.
     pub log: LogNumbers,
     /// Disagreements in words; empty is good.
     pub disagreements: Vec<String>,
@@ -70,7 +69,7 @@ pub struct InRedis {
     pub buyers: i64,
     /// Whether total = left + buyers.
     pub conserved: bool,
-    /// active, paused, ended, or loading.
+    /// `active`, `paused`, `ended` or `loading`.
     pub state: Option<String>,
     /// Revision that Redis has.
     pub revision: Option<i64>,
@@ -83,22 +82,22 @@ pub struct InRedis {
 pub struct InPostgres {
     /// Units on offer.
     pub total: i64,
-    /// Units sold, by its own count.
+    /// Units sold, as the sale counts them.
     pub sold: i64,
-    /// Accepted claims that have reached Postgres: orders and dead letters without an order. Those in the log come on top.
+    /// Accepted claims that have reached Postgres: orders, and dead letters without an order. Claims in the log come on
+    /// top.
     pub claims: i64,
     /// Orders by status.
     pub orders: BTreeMap<String, i64>,
     /// Open dead letters.
     pub dead_letters_open: usize,
-    /// Units on their way back to Redis.
+    /// Units to be returned to Redis.
     pub stock_returns_open: i64,
-    /// Last change.
+    /// The coupon's revision: the number of its last change.
     pub revision: i64,
 }
 
 impl Numbers {
-    /// Numbers without a look yet.
     pub fn new(
         stores: &Stores,
         backlog: Arc<Backlog>,
@@ -108,7 +107,7 @@ impl Numbers {
         Self { stores: stores.clone(), backlog, metrics, postponed }
     }
 
-    /// Both stores' facts about one sale, as [`side_by_side`].
+    /// As [`side_by_side`].
     ///
     /// # Errors
     ///
@@ -117,8 +116,8 @@ impl Numbers {
         side_by_side(&self.stores, coupon).await
     }
 
-    /// Looks the numbers up, and shows them.
-    pub async fn pass(&self) -> Result<(), Failure> {
+    /// Reads the numbers, and shows them.
+    pub async fn run_once(&self) -> Result<(), Failure> {
         let seen = self.look().await;
         let (gauges, failed) = seen.map_or_else(|e| (Vec::new(), Err(e)), |seen| (seen, Ok(())));
         self.metrics.gauges.replace("numbers", gauges);
@@ -139,7 +138,8 @@ impl Numbers {
         Ok(gauges)
     }
 
-    /// `None` if the log of a lane can't be read: the sum over the others would look like all of it.
+    /// Empty if a lane's log can't be read, or if one of several servers doesn't answer: the sum over the others would
+    /// look complete.
     async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, fleet, keys } = &self.stores;
         let lanes = installation::read(pool).await?.lanes;
@@ -173,24 +173,25 @@ impl Numbers {
         Ok(payments.chain(oldest).collect())
     }
 
-    /// One gauge for each pass that postpones, also if no item waits.
+    /// Two gauges for each job that can postpone items, even if none wait.
     async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
         let waiting = self.postponed.waiting().await?;
-        let passes = Pass::ALL.into_iter().filter(|pass| pass.remedy().is_some());
-        let waiting: Vec<_> = passes
-            .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
+        let jobs = Job::ALL.into_iter().filter(|job| job.remedy().is_some());
+        let waiting: Vec<_> = jobs
+            .map(|job| (job.name(), waiting.get(job.name()).copied().unwrap_or_default()))
             .collect();
-        let items = waiting.iter().map(|(pass, waiting)| {
-            Gauge::labelled("flash_sale_postponed_items", "pass", pass, waiting.items as f64)
+        let items = waiting.iter().map(|(job, waiting)| {
+            Gauge::labelled("flash_sale_postponed_items", "job", job, waiting.items as f64)
         });
-        let oldest = waiting.iter().map(|(pass, waiting)| {
+        let oldest = waiting.iter().map(|(job, waiting)| {
             let seconds = waiting.oldest_seconds;
-            Gauge::labelled("flash_sale_postponed_oldest_seconds", "pass", pass, seconds)
+            Gauge::labelled("flash_sale_postponed_oldest_seconds", "job", job, seconds)
         });
         Ok(items.chain(oldest).collect())
     }
 
-    /// A sale that can't be read only counts as not known to be conserved.
+    /// Shows a sale that can't be read as not conserved, without any other number. Leaves out the sales of a server
+    /// that doesn't answer, if there are several.
     async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, fleet, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
@@ -222,7 +223,7 @@ impl Numbers {
     }
 }
 
-/// The units of a sale that are looked up every few seconds.
+/// The units of a sale, as read every few seconds.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 #[schema(as = CountedUnits)]
 pub(crate) struct Units {
@@ -230,9 +231,9 @@ pub(crate) struct Units {
     pub total: Option<i64>,
     /// Units left, by Redis.
     pub left: Option<i64>,
-    /// Users who hold a unit, by Redis; null for a sale with too many to be counted now and then.
+    /// Users who hold a unit, by Redis; null for a sale too large to be counted this often.
     pub buyers: Option<i64>,
-    /// Whether total = left + buyers, all read at one moment.
+    /// Whether total = left + buyers, read at one moment; null if buyers is null for that reason.
     pub conserved: Option<bool>,
     /// Units sold, by Postgres.
     pub sold: Option<i64>,
@@ -240,7 +241,7 @@ pub(crate) struct Units {
 
 type UnitsOf = fn(&Units) -> Option<i64>;
 
-/// Each by its name in the label `of`.
+/// Values of the label `of`.
 const UNITS: [(&str, UnitsOf); 4] = [
     ("total", |units| units.total),
     ("left", |units| units.left),
@@ -249,7 +250,7 @@ const UNITS: [(&str, UnitsOf); 4] = [
 ];
 
 impl Units {
-    /// Doesn't count the buyers of a large sale: Redis runs no other command meanwhile.
+    /// Doesn't count the buyers of a large sale, because Redis runs no other command meanwhile.
     pub async fn look(
         redis: &Redis,
         keys: &Keys,
@@ -277,7 +278,7 @@ impl Units {
     }
 }
 
-/// Both stores' facts about one sale; `None` for a coupon without a sale, or one that Redis never had to hold.
+/// What both stores know about a sale; `None` for a coupon without a sale that Redis has to hold.
 pub async fn side_by_side(
     stores: &Stores,
     coupon: CouponId,
@@ -297,7 +298,7 @@ pub async fn side_by_side(
     }))
 }
 
-/// `None` for a sale that isn't there or can't be read; the disagreements name the fault.
+/// `None` for a sale that is missing or can't be read; the disagreements name the fault.
 async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
     let seen = match census(stores.redis(coupon.lane()), &stores.keys, coupon)
         .await
@@ -337,7 +338,6 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
     })
 }
 
-/// Orders of this coupon by status: an index has them.
 async fn count_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
     let rows = sqlx::query!(
         r#"SELECT status, count(*) AS "orders!" FROM orders WHERE coupon_id = $1 GROUP BY status"#,

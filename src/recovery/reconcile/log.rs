@@ -1,4 +1,4 @@
-//! The order log of a lane: the claims that are not known to be written.
+//! The claims in a lane's order log that aren't known to be written.
 
 use std::collections::HashMap;
 
@@ -11,27 +11,27 @@ use crate::store::{Failure, Stores};
 /// Entries read at a time; more would hold up all other clients. An entry may have some hundred claims.
 const PAGE: usize = 100;
 
-/// Claims of a log whose entries aren't acknowledged, by their sale. Acknowledged ones in between do no harm.
+/// Claims of entries that aren't acknowledged, by sale. May include acknowledged ones in between, which do no harm.
 pub struct InFlight {
     claims: HashMap<CouponId, Vec<(UserId, OrderId)>>,
-    /// Whether no entry is left for a worker: one may hold no claim that can be read.
+    /// Whether no entry is left for a worker. An entry may hold no claim that can be read.
     pub is_settled: bool,
 }
 
 impl InFlight {
-    /// A log without an entry for a worker.
+    /// A log without entries for a worker.
     pub fn none() -> Self {
         Self { claims: HashMap::new(), is_settled: true }
     }
 
-    /// Reads the log, from the oldest pending entry (or after the last delivered one) to its end.
+    /// Reads the log from the oldest pending entry, or after the last delivered one, to its end.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer, or the log can't be read.
     pub async fn read(stores: &Stores, lane: Lane) -> Result<Self, Failure> {
         let mut claims = HashMap::<_, Vec<_>>::new();
-        // Asked in this order, an entry that is delivered in between is pending or after the answer.
+        // In this order: an entry delivered between the two replies is either pending or after the last delivered one.
         let state = LogState::of(stores.redis(lane), &stores.keys, lane).await?;
         if state.is_settled() {
             return Ok(Self::none());
@@ -52,17 +52,14 @@ impl InFlight {
         }
     }
 
-    /// The claims of a sale.
     pub fn of(&self, coupon: CouponId) -> impl Iterator<Item = (UserId, OrderId)> {
         self.claims.get(&coupon).into_iter().flatten().copied()
     }
 
-    /// The order ids of all claims.
     pub fn orders(&self) -> impl Iterator<Item = OrderId> {
         self.claims.values().flatten().map(|(_, order)| *order)
     }
 
-    /// The sales.
     pub fn coupons(&self) -> impl Iterator<Item = CouponId> {
         self.claims.keys().copied()
     }

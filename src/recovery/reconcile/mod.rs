@@ -1,36 +1,34 @@
-//! Comparison of Redis with Postgres: one wording and one implementation of the law of conservation, for the command
-//! line, the tests, the bench and operators. `docs/reconcile.md` tells an operator the meaning of each finding.
+//! Compares Redis with Postgres: one implementation of the conservation law for the command line, the tests, the bench
+//! and operators. `docs/reconcile.md` explains each finding to operators.
 //!
-//! Of each sale its sum, its terms, and its buyers are compared with its orders, one by one (`compare.rs`). A buyer is a
-//! live order, a closed one whose unit is on its way back, an open dead letter, or an entry in flight. A recovery asks the
-//! same.
+//! For each sale, its sum and its terms are checked, and its buyers are compared with its orders, one by one
+//! (`compare.rs`). A buyer is accounted for by a live order, a closed one whose unit is to be released, an open dead
+//! letter, or an entry in flight. Recoveries use the same comparison.
 //!
-//! No finding is about a claim that is only under way: for each question there is an order of reading that makes the
-//! answer certain while claims, orders and changes go on. Redis is asked in pages of a millisecond, Postgres in pages of
-//! some 10 ms.
+//! A claim under way is never a finding: for each question, the order of reading makes the answer certain while claims,
+//! orders and changes go on. Redis is read in pages of a millisecond, Postgres in pages of some 10 ms.
 //!
 //! # Unreadable values
 //!
-//! A junk field, or a key of another type, is a finding about its sale, and all others are compared.
+//! A junk field, or a key of another type, is a finding about its sale. The other sales are still compared.
 //!
 //! # What is not promised
 //!
-//! A loss that took both sides along is not seen: a claim that neither Redis nor Postgres remembers was only ever
-//! known to its buyer.
+//! A loss on both sides isn't seen: if neither Redis nor Postgres remembers a claim, only its buyer knew it.
 
-// Gauges of sales, orders and passes.
+// Gauges of sales, orders and jobs.
 pub mod gauges;
 
-// Comparisons by the clock and on request.
-pub mod pass;
+// Comparisons by schedule and on request.
+pub mod job;
 
 // Records of comparisons.
 pub mod runs;
 
-// One sale in both stores.
+// Compares one sale in both stores.
 pub mod compare;
 
-// The log of one lane.
+// The unwritten claims of a lane's log.
 pub mod log;
 
 // Findings.
@@ -48,25 +46,22 @@ use crate::store::redis::is_data_error;
 use crate::store::{Failure, Stores};
 use compare::Compared;
 
-/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// One line for each sale that Redis has to hold.
+    /// Each sale that Redis has to hold.
     pub sales: Vec<SaleCount>,
-    /// Orders in flight, over all lanes, when the comparison ended.
+    /// Orders in flight in all lanes at the end of the comparison.
     pub in_flight: u64,
-    /// Whether no order was in flight and no unit was claimed from beginning to end.
+    /// Whether, from beginning to end, no order was in flight and no unit was claimed.
     pub at_rest: bool,
-    /// All disagreements. Empty is the only good answer.
+    /// Empty is the only good result.
     pub disagreements: Vec<Disagreement>,
-    /// The lanes that were open before, each with its epoch.
+    /// The lanes that were open at the start, with their epochs.
     open: BTreeMap<Lane, i64>,
 }
 
-/// One sale in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaleCount {
-    /// The coupon.
     pub coupon: CouponId,
     /// Units on offer, by Redis.
     pub total: i64,
@@ -78,12 +73,12 @@ pub struct SaleCount {
     pub live_orders: usize,
     /// Buyers whose order is an open dead letter.
     pub in_review: usize,
-    /// Whether buyers and live orders are the same. They needn't be while entries are in flight,
-    /// letters are open, or units are on their way back.
+    /// Whether buyers and live orders are the same. They may differ while entries are in flight, letters are open, or
+    /// units are to be released.
     pub identical: bool,
 }
 
-/// Compares everything that Redis has to hold with Postgres, and reads all orders.
+/// Compares everything that Redis has to hold with Postgres. Reads all orders.
 ///
 /// # Errors
 ///
@@ -104,7 +99,7 @@ pub async fn check(stores: &Stores) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// None where a log can't be read: the claims of its lane are refused, and its sales are findings.
+/// Empty if a log can't be read: its lane refuses claims, and its sales are findings.
 async fn log_states(stores: &Stores, lanes: &[Lane]) -> Result<Vec<LogState>, Failure> {
     let mut states = Vec::with_capacity(lanes.len());
     for lane in lanes {
@@ -116,8 +111,8 @@ async fn log_states(stores: &Stores, lanes: &[Lane]) -> Result<Vec<LogState>, Fa
     Ok(states)
 }
 
-/// Closes the lanes of sales of which Redis has other buyers or another revision than Postgres: their recovery compares them
-/// once more, and builds what differs.
+/// Closes the lanes of sales for which Redis has other buyers or another revision than Postgres. Their recovery
+/// compares the sales once more, and builds those that differ.
 ///
 /// # Errors
 ///
@@ -138,9 +133,9 @@ pub async fn close_lanes(stores: &Stores, report: &Report) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Sets `sold` to the number of live orders where it is another one. Safe while claims go on: the row is locked, and a
-/// transaction that inserts or closes an order is counted, or waits and counts itself. A sale that takes no such change
-/// holds up no other.
+/// Sets `sold` to the number of live orders where the two differ. Safe while claims go on: the row is locked, and a
+/// transaction that inserts or closes an order is either counted, or waits and then counts itself. A sale whose row
+/// can't be changed doesn't stop the others.
 ///
 /// # Errors
 ///
@@ -161,10 +156,9 @@ async fn recount(stores: &Stores, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Facts about a sale that may leave Redis.
+/// What decides whether a sale may leave Redis.
 #[derive(Debug)]
 pub struct Standing {
-    /// Disagreements about the sale.
     pub disagreements: Vec<Disagreement>,
     /// The sale in numbers; `None` if Redis doesn't have it.
     pub sale: Option<SaleCount>,
@@ -173,13 +167,13 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether every claim that this sale has ever accepted is an order: Redis and Postgres agree on it, its buyers are
-    /// its live orders, and nothing of it is in flight. Of a sale that has ended this stays true.
+    /// Whether every claim that this sale ever accepted is an order: the stores agree, the buyers are the live orders,
+    /// and nothing is in flight. For a sale that has ended, this stays true.
     pub fn is_settled(&self) -> bool {
         self.disagreements.is_empty() && self.is_identical() && self.in_flight == 0
     }
 
-    /// Obstacles to settling the sale, in words.
+    /// What keeps the sale from being settled, in words.
     pub fn obstacles(&self) -> Vec<String> {
         let mut obstacles: Vec<String> =
             self.disagreements.iter().map(ToString::to_string).collect();
@@ -198,7 +192,7 @@ impl Standing {
     }
 }
 
-/// The facts about a sale that Redis has to hold.
+/// Compares a sale that Redis has to hold, and counts its claims in flight.
 ///
 /// # Errors
 ///
@@ -206,18 +200,18 @@ impl Standing {
 pub async fn standing(stores: &Stores, coupon: CouponId) -> Result<Standing, Failure> {
     let mut report = Report::default();
     check_one(stores, coupon, &mut report).await?;
-    // Asked last: a buyer without an order that isn't in flight by now never will be.
+    // Read last: a buyer without an order whose entry isn't in flight by now will never get one.
     let in_flight = in_flight(stores, coupon).await?;
     let sale = report.sales.pop();
     Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
 
-/// Number of claims of this coupon on their way to Postgres.
+/// Number of this coupon's claims on their way to Postgres.
 pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failure> {
     Ok(log::InFlight::read(stores, coupon.lane()).await?.of(coupon).count())
 }
 
-/// Compares one sale; does nothing if Redis doesn't have to hold it.
+/// Compares one sale; `None` if Redis doesn't have to hold it.
 pub async fn check_sale(stores: &Stores, coupon: CouponId) -> Result<Option<Report>, Failure> {
     if compare::terms(&stores.pool, coupon).await?.is_none() {
         return Ok(None);
@@ -227,7 +221,7 @@ pub async fn check_sale(stores: &Stores, coupon: CouponId) -> Result<Option<Repo
     Ok(Some(report))
 }
 
-/// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
+/// Compares one sale. A sale that can't be read is a finding.
 async fn sale_or_why_not(
     stores: &Stores,
     coupon: CouponId,
@@ -263,7 +257,6 @@ async fn check_one(stores: &Stores, coupon: CouponId, report: &mut Report) -> Re
 }
 
 impl Report {
-    /// Whether both stores agree.
     pub fn agrees(&self) -> bool {
         self.disagreements.is_empty()
     }
@@ -278,7 +271,7 @@ mod tests {
         SaleCount { coupon, total: 1, stock: 0, buyers: 1, live_orders: 1, in_review: 0, identical }
     }
 
-    /// A sale is settled without a disagreement, with the same buyers, and with nothing in flight.
+    /// Settled means: no disagreement, the same buyers, and nothing in flight.
     #[test]
     fn standing_is_settled_without_obstacles() {
         let missing = || Disagreement::of(CouponId::compose(1, 1), Kind::SaleMissing, "is missing");

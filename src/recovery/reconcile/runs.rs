@@ -1,4 +1,4 @@
-//! The record of comparisons and their findings. Owner of the table `reconcile_runs`.
+//! The record of comparisons and their findings. Owns the table `reconcile_runs`.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::recovery::reconcile::{Disagreement, Report};
 use crate::store::ids::{CouponId, RunId};
 use crate::store::in_plain_text;
 
-/// Origin of a comparison.
+/// What started a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum AskedBy {
-    /// The clock.
+    /// The schedule.
     Period,
     /// An administrator, over HTTP.
     Api,
@@ -31,21 +31,21 @@ pub enum AskedBy {
 pub struct Run {
     /// Id of the comparison.
     pub run_id: RunId,
-    /// Origin of the comparison.
+    /// What started the comparison.
     pub asked_by: AskedBy,
-    /// Time of its start.
+    /// Time at which it started.
     pub started_at: DateTime<Utc>,
-    /// Time of its end; null while it runs, and until the next one begins if its process died.
+    /// Time at which it ended; null while it runs. If its process dies, it is set when the next comparison starts.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Failure that ended it, of a store or of its process.
+    /// Why it failed; null if it didn't.
     pub failure: Option<String>,
     /// Whether no claim was under way from beginning to end.
     pub at_rest: Option<bool>,
     /// Sales that were compared.
     pub sales: Option<i64>,
-    /// Entries of the order log on their way to Postgres.
+    /// Orders in the order log on their way to Postgres.
     pub in_flight: Option<i64>,
-    /// Number of disagreements; 0 is the only good number.
+    /// Number of disagreements; 0 is the only good result.
     pub disagreements: Option<i64>,
     /// The first disagreements.
     #[schema(value_type = Vec<Finding>)]
@@ -55,11 +55,11 @@ pub struct Run {
 /// A disagreement, for the record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
-    /// Kind: a heading of docs/reconcile.md.
+    /// Kind of the disagreement: a heading of docs/reconcile.md.
     pub code: String,
-    /// The coupon; null for a whole lane.
+    /// The coupon.
     pub coupon_id: Option<CouponId>,
-    /// The disagreement in words.
+    /// The disagreement, in words.
     pub detail: String,
 }
 
@@ -73,7 +73,7 @@ impl From<&Disagreement> for Finding {
     }
 }
 
-/// Notes that a comparison begins. Called by the process that has the turn: whichever was without an end has died.
+/// Records the start of a comparison. The caller has the turn to compare, so a comparison without an end has died.
 pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
         r#"WITH died AS (
@@ -87,8 +87,8 @@ pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
     .await
 }
 
-/// Whether a comparison is due: the last one is a period old, and 20 times as old as it took. So comparing never takes
-/// more than a twentieth of the time. A comparison that never ended counts as if it had taken
+/// Whether a comparison is due: the last one started at least a period ago, and 20 times as long ago as it took. So
+/// comparisons take at most a twentieth of the time. One that never ended counts as if it had taken
 /// [`limits::RECONCILE_ASSUMED`].
 pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
@@ -104,7 +104,7 @@ pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
     .await
 }
 
-/// Deletes records of comparisons that began before this time, a batch of them. Returns their number.
+/// Deletes a batch of records of comparisons that started before this time. Returns how many.
 pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
     let done = sqlx::query!(
         "DELETE FROM reconcile_runs WHERE id IN (
@@ -117,7 +117,7 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     Ok(done.rows_affected())
 }
 
-/// Notes the findings of a comparison.
+/// Records the findings of a comparison.
 pub async fn finish(pool: &PgPool, run: RunId, report: &Report) -> sqlx::Result<()> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let found = report.disagreements.iter().map(Finding::from);
@@ -139,7 +139,7 @@ pub async fn finish(pool: &PgPool, run: RunId, report: &Report) -> sqlx::Result<
     Ok(())
 }
 
-/// Notes that a comparison has failed.
+/// Records that a comparison has failed.
 pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE reconcile_runs SET finished_at = clock_timestamp(), failure = $2 WHERE id = $1",
@@ -151,7 +151,7 @@ pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> 
     Ok(())
 }
 
-/// The newest comparison, if its end isn't on record: it goes on, or its process died.
+/// The newest comparison, if it has no recorded end: it is under way, or its process died.
 pub async fn unfinished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
     sqlx::query_scalar!(
         r#"SELECT id AS "id: RunId" FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS newest
@@ -161,7 +161,7 @@ pub async fn unfinished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
     .await
 }
 
-/// Comparisons, newest first, from before the given one on.
+/// Comparisons older than `before`, newest first.
 pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
     read(pool, before, limit, false).await
 }
@@ -171,7 +171,7 @@ pub async fn last_finished(pool: &PgPool) -> sqlx::Result<Option<Run>> {
     Ok(read(pool, None, 1, true).await?.pop())
 }
 
-/// Comparisons from before the given one on; on request those alone that have compared to the end.
+/// Comparisons older than `before`, newest first; if `has_compared`, only those that were completed.
 async fn read(
     pool: &PgPool,
     before: Option<RunId>,

@@ -1,6 +1,6 @@
-//! The ids of the business. Each is its own type, so that a user can't be passed for an order.
+//! The ids of the business. Each has its own type, so that a user id can't be passed for an order id.
 //!
-//! In JSON every id is a string: JavaScript rounds numbers above 2^53.
+//! In JSON every id is a string, because JavaScript rounds numbers above 2^53.
 
 // The parts of an order id.
 pub mod order_id;
@@ -13,13 +13,11 @@ use utoipa::ToSchema;
 
 use crate::base::limits::LANE_BITS;
 
-/// A text that isn't an id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{}", Self::WORDS)]
 pub struct InvalidId;
 
 impl InvalidId {
-    /// The form of an id.
     pub const WORDS: &str =
         "an id is a whole number from 1 to 9223372036854775807, in decimal digits";
 }
@@ -34,16 +32,15 @@ macro_rules! id {
         pub struct $name(i64);
 
         impl $name {
-            /// Takes a positive number.
+            /// Makes an id of a number.
             ///
             /// # Errors
             ///
-            /// When it isn't positive.
+            /// When the number isn't positive.
             pub fn new(number: i64) -> Result<Self, InvalidId> {
                 if number > 0 { Ok(Self(number)) } else { Err(InvalidId) }
             }
 
-            /// The number.
             pub fn get(self) -> i64 {
                 self.0
             }
@@ -59,7 +56,7 @@ macro_rules! id {
             type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                // `+7` and `007` parse too, but an id has one name.
+                // `+7` and `007` parse as well, but an id has only one spelling.
                 let canonical = text.starts_with(|c: char| ('1'..='9').contains(&c));
                 let number = text.parse().ok().filter(|_| canonical).ok_or(InvalidId)?;
                 Self::new(number)
@@ -81,8 +78,8 @@ macro_rules! id {
 }
 
 id! {
-    /// Id of a coupon: a whole number from 1 to 9223372036854775807, as a string of digits. Its lowest 10 bits name its
-    /// lane, which never changes.
+    /// Id of a coupon: a whole number from 1 to 9223372036854775807, as a string of digits. Its lowest 10 bits are the
+    /// number of its lane, which never changes.
     CouponId
 }
 id! {
@@ -95,8 +92,8 @@ id! {
 }
 
 id! {
-    /// Id of a payment, by its row here: a whole number from 1 to 9223372036854775807, as a string of digits. The
-    /// gateway has an id of its own for it.
+    /// Id of a payment in this service: a whole number from 1 to 9223372036854775807, as a string of digits. The
+    /// gateway has its own id for the payment.
     PaymentId
 }
 
@@ -121,32 +118,31 @@ id! {
 }
 
 id! {
-    /// Id of an entry in the book of changes: a whole number from 1 to 9223372036854775807, as a string of digits.
+    /// Id of an entry in the audit log: a whole number from 1 to 9223372036854775807, as a string of digits.
     AuditId
 }
 
 id! {
-    /// Id of a thing that the staff has changed: a coupon, an order, a dead letter, a payment, a postponed item or a
-    /// comparison; a whole number from 1 to 9223372036854775807, as a string of digits.
+    /// Id of a thing that the staff has changed (a coupon, an order, a dead letter, a payment, a postponed item or a
+    /// comparison): a whole number from 1 to 9223372036854775807, as a string of digits.
     SubjectId
 }
 
-/// One partition of keys: a coupon's keys all carry its lane's hash tag.
+/// A partition of the keys. All keys of a coupon have its lane's hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(i32);
 
 impl Lane {
-    /// The lane with this number, as Postgres has it.
+    /// The lane with this number, from 0.
     pub fn numbered(number: i32) -> Self {
         Self(number)
     }
 
-    /// All lanes of an installation that has `count` of them.
+    /// All lanes of an installation with `count` lanes.
     pub fn all(count: i32) -> impl Iterator<Item = Self> {
         (0..count).map(Self)
     }
 
-    /// The number, from 0.
     pub fn get(self) -> i32 {
         self.0
     }
@@ -159,18 +155,17 @@ impl fmt::Display for Lane {
 }
 
 impl CouponId {
-    /// The id of the `sequence`-th coupon, in an installation with `lanes` lanes.
+    /// The id of the coupon with this sequence number, in an installation with `lanes` lanes.
     pub fn compose(sequence: i64, lanes: i32) -> Self {
         assert!(sequence > 0 && lanes > 0, "sequences and lanes count from 1");
         Self((sequence << LANE_BITS) | (sequence % i64::from(lanes)))
     }
 
-    /// Place in the sequence of coupons; 0 in an id that no coupon has.
+    /// The coupon's number in the sequence of coupons; 0 for a number that no coupon has as its id.
     pub fn sequence(self) -> i64 {
         self.0 >> LANE_BITS
     }
 
-    /// The lane of this coupon's keys.
     pub fn lane(self) -> Lane {
         let lane = self.0 & ((1 << LANE_BITS) - 1);
         Lane(i32::try_from(lane).expect("ten bits fit"))

@@ -7,21 +7,24 @@
 //!
 //! # Model
 //!
-//! The claim script makes the ids of a lane with the claims (`lua/claim.lua`), from the counter in the lane's hash. An
-//! order of a regular coupon gets its id from Postgres, in its INSERT: there is no lane 63.
+//! The claim script makes the ids of a lane's claims (`lua/claim.lua`) from a counter in the lane's hash. Postgres
+//! makes the id of a regular coupon's order in its INSERT; no lane has the number 63.
 //!
 //! # Why ids are unique, and rise
 //!
-//! The counter is a part of Redis's state like the units that it counts, so no two claims of one state have one id. It
-//! begins anew only with a later second; when it is full, or the clock was set back, the ids go on in the last second or
-//! the next one. A Redis that went back in time is used only after a recovery, which raises the epoch, and begins above
-//! the seconds of all ids that were seen. A master that was replaced, and still sells, has the older epoch. So of two
-//! claims of a user on a coupon, the later one has the higher id, which recoveries rely upon.
+//! The counter is part of Redis's state, like the units that it counts, so no two claims of one state have the same id.
+//! The counter restarts only in a later second. When it is full, or the clock was set back, the ids continue in the
+//! last second or the next one. A Redis that went back in time is used only after a recovery, which raises the epoch
+//! and starts above the seconds of all ids that were seen. A replaced master that still sells has an older epoch. So of
+//! two claims of a user on a coupon, the later one has the higher id. Recoveries rely on that.
 //!
 //! # What is not promised
 //!
-//! An id tells when the order was claimed only as well as Redis's clock does. Two ids of one second and lane tell how
-//! many claims lie between them.
+//! Ids may repeat on a machine that was restored from a snapshot taken while it ran: Redis then keeps its replication
+//! ID, and the fence doesn't notice. Stop the service before such a restore.
+//!
+//! The time in an id is only as exact as Redis's clock. Two ids of the same second and lane reveal how many claims lie
+//! between them.
 
 use chrono::{DateTime, Utc};
 
@@ -35,33 +38,32 @@ const SECOND_BITS: u32 = 32;
 const SECONDS_MAX: i64 = (1 << 31) - 1;
 
 impl OrderId {
-    /// The seconds since 2022 in the id.
     pub fn second(self) -> i64 {
         self.0 >> SECOND_BITS
     }
 
-    /// The time in the id, to the second.
+    /// The time in the id, in whole seconds.
     pub fn time(self) -> DateTime<Utc> {
         time_of(self.0)
     }
 
-    /// This id and those that follow it one by one, as the claims of one call have them.
+    /// This id and the ids after it, as the claims of one call get them.
     pub fn following(self) -> impl Iterator<Item = Self> {
         (self.0..=i64::MAX).map(Self)
     }
 }
 
-/// The lowest id that carries this time.
+/// The lowest id with this time.
 pub fn first_at(time: DateTime<Utc>) -> i64 {
     second_at(time) << SECOND_BITS
 }
 
-/// The seconds since 2022 at this time, as far as an id can carry them.
+/// The seconds from 2022 to this time, clamped to what an id can carry.
 pub fn second_at(time: DateTime<Utc>) -> i64 {
     (time.timestamp() - FIRST_SECOND).clamp(0, SECONDS_MAX)
 }
 
-/// The time that the number of an id carries, to the second.
+/// The time in an id, in whole seconds.
 pub fn time_of(id: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(FIRST_SECOND + (id >> SECOND_BITS), 0).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Connecting to Postgres, facts about the server, and the meaning of its errors.
+//! Connects to Postgres, reads facts about the server, and interprets its errors.
 
-// What is set on each session of Postgres, and sessions that can't be used any more.
+// Settings of each session, and sessions that can't be used any more.
 mod sessions;
 
-// Advisory locks of Postgres, held by a session of their own.
+// Advisory locks, each held by its own session.
 pub mod session_lock;
 
 use std::str::FromStr;
@@ -22,33 +22,30 @@ use tokio::time::timeout;
 use self::sessions::Sessions;
 use crate::base::limits;
 
-/// Name of these sessions in `pg_stat_activity`.
+/// Name of our sessions in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "flash-sale";
 
-/// Facts about a server, and its settings as these sessions have them: a role or a database may have some of its own.
+/// Facts about a server, and its settings as our sessions see them: a role or a database may override some.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
     /// The version, as in `15.14 (Debian 15.14-0+deb12u1)`.
     pub version: String,
     /// The version as a number: 150014.
     pub version_number: i32,
-    /// `fsync`.
     pub fsync: bool,
-    /// `full_page_writes`.
     pub full_page_writes: bool,
-    /// `synchronous_commit`.
     pub synchronous_commit: String,
     /// `synchronous_standby_names`; empty for none.
     pub synchronous_standbys: String,
-    /// Connections that are not kept for administrators.
+    /// Connections that are not reserved for administrators.
     pub connections_max: i64,
-    /// Connections in use by other programs than flash-sale.
+    /// Connections in use by programs other than flash-sale.
     pub connections_others: i64,
 }
 
-/// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
-/// transaction waits for its next one. A statement waits half of it for a lock ([`is_lock_timeout`]). With `events`,
-/// triggers note what these sessions change.
+/// A pool of connections, which are opened when needed. `timeout` bounds how long the server works on one statement,
+/// and how long a transaction waits for its next statement. A statement waits for a lock for half of that
+/// ([`is_lock_timeout`]). With `events`, triggers record what these sessions change.
 ///
 /// # Errors
 ///
@@ -65,8 +62,8 @@ pub fn pool(
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUTS * timeout)
-        // A ping for each checkout would double the round trips. The first statement notices a connection that has
-        // gone away, and every caller has to handle that anyway.
+        // A ping at each checkout would double the round trips. The first statement notices a broken connection, and
+        // every caller has to handle that anyway.
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             let sessions = of_new.clone();
@@ -83,7 +80,7 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
     Ok(PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME))
 }
 
-/// Uses this URL for each new connection; those that are open stay.
+/// Uses this URL for new connections. Open connections stay.
 ///
 /// # Errors
 ///
@@ -93,20 +90,21 @@ pub fn change_url(pool: &PgPool, url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins a transaction. A caller may be dropped at any moment: one whose client has gone away, for example.
+/// Begins a transaction. The caller may be dropped at any moment, for example when its client has gone away.
 ///
-/// [`sqlx::Pool::begin`] may not, in version 0.9.0 (<https://github.com/transact-rs/sqlx/issues/4385>): dropped between
-/// BEGIN and the reply to it, this method gives the pool a connection with an open transaction of which sqlx doesn't
-/// know. Rows that the next callers confirm on that connection are gone when one of the callers rolls back.
+/// A caller of [`sqlx::Pool::begin`] must not be, in version 0.9.0 (<https://github.com/transact-rs/sqlx/issues/4385>).
+/// Dropped between BEGIN and the reply, that method returns a connection to the pool with an open transaction that sqlx
+/// doesn't know about. Rows that the next callers commit on that connection are gone when one of these callers rolls
+/// back.
 pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     begin_with(pool, "BEGIN").await
 }
 
-/// Begins a transaction that sees all rows as they are now, and reads them by plans as [`begin_planning`] does.
+/// Begins a read-only transaction on one snapshot, and plans its statements as [`begin_planning`] does.
 pub async fn begin_snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = begin_with(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     plan_for_values(&mut tx).await?;
-    // Between two of its pages the other store may be slow.
+    // The transaction may be idle between two pages, while Redis is slow.
     sqlx::query!("SELECT set_config('idle_in_transaction_session_timeout', '30s', true)")
         .fetch_one(&mut *tx)
         .await?;
@@ -124,22 +122,21 @@ async fn begin_with(
     begun.await.map_err(|_| Error::WorkerCrashed)?
 }
 
-/// A connection with unfinished work, which no other caller may be given: closed when it is dropped, unless it
+/// A connection with unfinished work, which no other caller may get. It is closed when it is dropped, unless the work
 /// [is finished](Self::finished).
 pub struct Unfinished(Option<PoolConnection<Postgres>>);
 
 impl Unfinished {
-    /// Takes a connection for work that may be broken off.
+    /// Takes a connection for work that may be interrupted.
     pub async fn acquire(pool: &PgPool) -> Result<Self, Error> {
         Ok(Self(Some(pool.acquire().await?)))
     }
 
-    /// The connection.
     pub fn connection(&mut self) -> &mut PgConnection {
         self.0.as_mut().expect("only `finished` takes it, with `self`")
     }
 
-    /// Gives the connection back to its pool.
+    /// Returns the connection to its pool.
     pub fn finished(mut self) {
         drop(self.0.take());
     }
@@ -151,31 +148,32 @@ impl Drop for Unfinished {
     }
 }
 
-/// Begins a transaction whose statements are planned for the tables and the values of this moment. Statements with an
-/// array need that, and those of passes that join tables or take the first rows of many.
+/// Begins a transaction whose statements are planned for the current tables and values. Statements with an array need
+/// that, and so do those of jobs that join tables or take the first rows of many.
 ///
-/// A prepared statement otherwise keeps the plan that was good at its sixth run. On a new database that is a plan for
-/// empty tables. For one row by its key Postgres takes the index even then. For an array, whose length the plan doesn't
-/// know, and for the other side of a join, it reads the table from beginning to end, until the table is next analysed,
-/// however many rows have come by then. Planning costs a server about 0.1 ms, too much for each statement of a request:
-/// those are written so that one index fits alone.
+/// Otherwise a prepared statement keeps the plan that was good at its sixth execution, and on a new database that is a
+/// plan for empty tables. To find one row by its key, Postgres uses the index even then. For an array, whose length the
+/// plan doesn't know, and for the other side of a join, it reads the whole table, however large the table has become,
+/// until the table is next analysed. Planning costs a server about 0.1 ms. That is too much for each statement of a
+/// request, so those are written so that only one index fits.
 pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = begin(pool).await?;
     plan_for_values(&mut tx).await?;
     Ok(tx)
 }
 
-/// Begins a transaction as [`begin_planning`] does, whose statements find the first rows of many by an index in which
-/// they are sorted. A plan from before these rows came believes that they are few, and sorts them all for each batch.
+/// Like [`begin_planning`], and its statements find the first rows of many by an index that has them sorted. Otherwise,
+/// while the statistics are older than the rows, Postgres believes that there are few and sorts them all for each
+/// batch.
 pub async fn begin_by_index(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = begin_planning(pool).await?;
     sqlx::query!("SELECT set_config('enable_sort', 'off', true)").fetch_one(&mut *tx).await?;
     Ok(tx)
 }
 
-/// Has the statements in the rest of this transaction planned as by [`begin_planning`].
+/// Plans the remaining statements of this transaction as [`begin_planning`] does.
 pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
-    // A server before version 12 has no such setting.
+    // Servers before version 12 don't have this setting.
     sqlx::query!(
         "SELECT CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL
                      THEN set_config('plan_cache_mode', 'force_custom_plan', true) END"
@@ -185,11 +183,12 @@ pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection beside the pool, settled like those of the pool; its changes are no events.
+/// A connection outside the pool, with the pool's settings. Its changes are not recorded as events.
 ///
 /// # Errors
 ///
-/// When the server can't be used: no listener, a wrong password, no such database, or useless sessions.
+/// When the server can't be used: nothing listens, the password is wrong, the database is missing, or sessions are
+/// useless.
 pub async fn connect(pool: &PgPool) -> Result<PgConnection, Error> {
     let wait = pool.options().get_acquire_timeout();
     let connected = async {
@@ -201,8 +200,8 @@ pub async fn connect(pool: &PgPool) -> Result<PgConnection, Error> {
     timeout(wait, connected).await.map_err(|_| Error::PoolTimedOut)?
 }
 
-/// Connects beside the pool: the pool tries again until its time is over, and then reports only that. Connects twice,
-/// because a pooler of transactions shows only when it gives away a session for the second time.
+/// Connects outside the pool, because the pool retries until its time is over and then reports only that. Connects
+/// twice, because a transaction pooler shows only when it hands out a session for the second time.
 ///
 /// # Errors
 ///
@@ -212,7 +211,7 @@ pub async fn check_connection(pool: &PgPool) -> Result<(), Error> {
     connect(pool).await?.close().await
 }
 
-/// Why Postgres can't be used, in words that follow its name: the cause, where sessions are useless.
+/// Why Postgres can't be used, as words that follow its name. Names the cause if its sessions are useless.
 pub async fn trouble(pool: &PgPool) -> String {
     match timeout(limits::POSTGRES_CLOSE_TIMEOUT, check_connection(pool)).await {
         Ok(Err(Error::Configuration(why))) => why.to_string(),
@@ -220,7 +219,6 @@ pub async fn trouble(pool: &PgPool) -> String {
     }
 }
 
-/// Facts about the server.
 pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
     sqlx::query_as!(
         ServerFacts,
@@ -249,7 +247,7 @@ pub async fn time(executor: impl PgExecutor<'_>) -> Result<DateTime<Utc>, Error>
     sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(executor).await
 }
 
-/// Place of the server, without user and password: `host:5432, database name`, or the folder of a socket.
+/// Place of the server, without user and password: `host:5432, database name`, or the folder of a socket instead.
 pub fn address(pool: &PgPool) -> String {
     let options = pool.connect_options();
     let place = match options.get_socket() {
@@ -260,21 +258,21 @@ pub fn address(pool: &PgPool) -> String {
     format!("{place}, database {database}")
 }
 
-/// Whether Postgres answers, within half the time that a caller waits for a connection.
+/// Whether Postgres answers a ping. Takes at most half the time for which a caller waits for a connection.
 pub async fn answers(pool: &PgPool) -> bool {
     let ping_max = pool.options().get_acquire_timeout() / limits::POSTGRES_PINGS;
     let ping = async {
         let mut unfinished = Unfinished::acquire(pool).await.ok()?;
-        // One that is late still waits for its answer.
+        // A ping that is late still owes an answer, so its connection isn't returned to the pool.
         let answer = timeout(ping_max, unfinished.connection().ping()).await.ok()?;
         unfinished.finished();
         answer.ok()
     };
-    // Twice the time, so that a hanging connection is noticed above.
+    // Twice the time, so that the ping above times out first and a hanging connection is noticed.
     matches!(timeout(2 * ping_max, ping).await, Ok(Some(())))
 }
 
-/// Closes the connections; those that hang are left to the end of the process.
+/// Closes the connections. Those that hang stay until the process ends.
 pub async fn close(pool: &PgPool) {
     let closed = timeout(limits::POSTGRES_CLOSE_TIMEOUT, pool.close()).await;
     if closed.is_err() {
@@ -282,28 +280,28 @@ pub async fn close(pool: &PgPool) {
     }
 }
 
-/// Whether the *data* is at fault: SQLSTATE class 22 (data exception) or 23 (integrity constraint violation). Trying
-/// again can't help. Any other failure (an outage, a deadlock, a missing table) may pass.
+/// Whether the *data* is at fault: SQLSTATE class 22 (data exception) or 23 (integrity constraint violation). A retry
+/// can't help. Any other failure (an outage, a deadlock, a missing table) may pass.
 pub fn is_data_error(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
 }
 
-/// True for the end of a transaction that Postgres has rolled back in favour of another one: a deadlock (SQLSTATE 40P01)
-/// or a conflict of snapshots (40001). The same transaction may succeed now.
+/// True if Postgres rolled the transaction back in favour of another one: a deadlock (SQLSTATE 40P01) or a
+/// serialization failure (40001). The same transaction may succeed now.
 pub fn is_conflict(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code == "40001" || code == "40P01")
 }
 
-/// True for the error of a statement that has waited in vain for a lock of another session (SQLSTATE 55P03).
+/// True if a statement waited in vain for another session's lock (SQLSTATE 55P03).
 pub fn is_lock_timeout(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code == "55P03")
 }
 
-/// True if another session keeps writers from a whole table at this moment, as a change of the schema does; or if one
-/// waits for that, and writers queue behind it.
+/// True if another session keeps writers from a whole table now, as a change of the schema does, or waits for such a
+/// lock, so that writers queue behind it.
 pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM pg_locks
@@ -316,7 +314,6 @@ pub async fn has_locked_table(pool: &PgPool) -> Result<bool, Error> {
     .await
 }
 
-/// The name of the constraint that refused, if one did.
 pub fn violated_constraint(error: &Error) -> Option<&str> {
     error.as_database_error().and_then(|error| error.constraint())
 }
@@ -346,7 +343,7 @@ mod tests {
         assert!(pool("nonsense", 7, timeout, false).is_err());
     }
 
-    /// The server takes the connection, and says nothing.
+    /// The server accepts the connection, and never answers.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_hangs_is_waited_for_half_as_long_as_callers_wait_for_a_connection() {
         bound_this_test();

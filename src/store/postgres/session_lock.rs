@@ -1,8 +1,8 @@
-//! Advisory locks of Postgres, held by a session of their own.
+//! Advisory locks of Postgres, each held by its own session.
 //!
-//! Postgres frees the locks with their session: at once when its process dies, and after a silence when its machine is
-//! gone or its process is paused. So the session says in time that it lives. Not through a pooler of transactions, which
-//! gives a session to others.
+//! Postgres releases the locks when their session ends: at once when the process dies, and after a silence when the
+//! machine is gone or the process is paused. So the session has to show regularly that it is alive. This doesn't work
+//! through a transaction pooler, which gives a session to other clients.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,18 +13,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::base::limits;
 use crate::store::postgres;
 
-/// An advisory lock by its two keys.
 pub type LockKey = (i32, i32);
 
-/// A session beside the pool. Its locks end with it.
+/// A session outside the pool. Its locks end with it.
 pub struct LockSession {
     connection: PgConnection,
-    /// Time for each of its queries: a longer silence has cost the locks.
+    /// Time for each of its queries. After a longer silence, the locks are taken to be lost.
     patience: Duration,
 }
 
 impl LockSession {
-    /// Opens a session that Postgres ends after such a silence.
+    /// Opens a session that Postgres ends after a silence of `silence_max`.
     ///
     /// # Errors
     ///
@@ -38,7 +37,8 @@ impl LockSession {
         Ok(Self { connection, patience: pool.options().get_acquire_timeout() })
     }
 
-    /// Opens a session that has this lock. Waits for it at most so long; `None` if another session has it still.
+    /// Opens a session and takes this lock. Waits for the lock for at most `wait`; `None` if another session still has
+    /// it.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl LockSession {
         within(self.patience, query.fetch_one(&mut self.connection)).await
     }
 
-    /// Frees the lock.
+    /// Releases the lock.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl LockSession {
         within(self.patience, query(&mut self.connection)).await
     }
 
-    /// Says that the process lives.
+    /// Shows Postgres that the process is alive.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl LockSession {
         within(self.patience, self.connection.ping()).await
     }
 
-    /// Works, and says meanwhile that the process lives.
+    /// Does `work`, and shows Postgres every `period` that the process is alive.
     ///
     /// # Errors
     ///
@@ -127,11 +127,11 @@ impl LockSession {
         }
     }
 
-    /// Frees all of its locks: another session can take them as soon as this is done.
+    /// Releases all locks of the session: another session can take them as soon as this returns.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; it frees them later, then.
+    /// When Postgres doesn't answer. It then releases the locks later.
     pub async fn close(mut self) -> Result<(), Error> {
         let query = sqlx::query!("SELECT pg_advisory_unlock_all()");
         within(self.patience, query.fetch_one(&mut self.connection)).await?;

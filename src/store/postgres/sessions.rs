@@ -1,10 +1,11 @@
-//! Sessions of Postgres: what this code relies on is set and read back on each of them, and not believed.
+//! Sessions of Postgres: the settings that this code relies on are set in each session and read back.
 //!
-//! A role, a database or a pooler may give a session other settings than those that were asked for, and what a startup
-//! packet asks for may be dropped on its way. So a new connection is settled before its first statement, in one round
-//! trip. A session that was good can become useless without a broken connection: its server has become a standby, or
-//! it began while its role was read-only. So one connection is settled again now and then, as it leaves the pool; when
-//! one is found that can't work, all that were opened before are closed as they leave it.
+//! A role, a database or a pooler may give a session other settings than those that were asked for, and a startup
+//! packet may lose some on its way. So each new connection is set up before its first statement, in one round trip.
+//!
+//! A good session can become useless without a broken connection: its server has become a standby, or the session began
+//! while its role was read-only. So now and then one connection is set up again as it leaves the pool. If that one
+//! can't be used, all connections that are older than the finding are closed as they leave the pool.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +19,19 @@ use crate::base::telemetry::LogThrottle;
 
 /// Settings of the sessions of a pool.
 pub(super) struct Sessions {
-    /// Time that the server works on one statement.
+    /// Time that the server may work on one statement.
     timeout: Duration,
-    /// Whether triggers note events.
+    /// Whether triggers record events.
     events: bool,
     began: Instant,
-    /// Time of the last look at a session that had been in use, in ms since the beginning.
+    /// When a session from the pool was last checked, in ms since `began`.
     looked_ms: AtomicU64,
-    /// The same of the last session that was found to be useless; 0 for never.
+    /// When a session was last found to be useless, in ms since `began`; 0 for never.
     useless_ms: AtomicU64,
     throttle: Mutex<LogThrottle>,
 }
 
-/// A session that can't be worked with: the text names the cause and the remedy.
+/// A session that can't be used. The text names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Useless(String);
@@ -47,7 +48,7 @@ impl Sessions {
         }
     }
 
-    /// Settles a new session.
+    /// Sets up a new session.
     ///
     /// # Errors
     ///
@@ -63,11 +64,12 @@ impl Sessions {
         settled
     }
 
-    /// Settles a session of this age again, if a look is due. False if others of its time were useless.
+    /// Sets up a session of this age again, if a check is due. False if it is older than the last finding of a useless
+    /// session.
     ///
     /// # Errors
     ///
-    /// When the session can't be used: it may still owe an answer, so it has to be closed without a word.
+    /// When the session can't be used. It may still owe an answer, so it has to be closed without sending anything.
     pub(super) async fn is_good(
         &self,
         connection: &mut PgConnection,
@@ -90,7 +92,7 @@ impl Sessions {
             return Ok(true);
         }
         let settled = self.settle(connection, false).await;
-        // One that is slow says nothing about the others.
+        // A slow session says nothing about the others.
         if let Err(error) = &settled
             && !matches!(error, Error::PoolTimedOut)
         {
@@ -106,7 +108,7 @@ impl Sessions {
 
     async fn settle(&self, connection: &mut PgConnection, is_new: bool) -> Result<(), Error> {
         let query = sqlx::raw_sql(AssertSqlSafe(self.query())).fetch_one(connection);
-        // Nothing else bounds this statement yet.
+        // No time-out of the server bounds this statement yet.
         let row = timeout(self.timeout, query).await.map_err(|_| Error::PoolTimedOut)??;
         let of = |column: &str| row.try_get::<Option<String>, _>(column);
         let useless = |why: &str| Err(Error::Configuration(Useless(why.to_owned()).into()));
@@ -132,11 +134,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// `set_config` answers with the value that is in force.
+    /// `set_config` returns the value that is in force.
     fn query(&self) -> String {
         let timeout_ms = self.timeout.as_millis();
         let events = if self.events { "on" } else { "off" };
-        // Shorter, so that a row that another session keeps can be told from a server that is slow.
+        // Shorter than the time-out of a statement, so that a locked row can be told from a slow server.
         let lock_timeout_ms = (self.timeout / limits::POSTGRES_LOCK_TIMEOUTS).as_millis();
         format!(
             "SELECT current_setting('flash_sale.session', true) AS former,

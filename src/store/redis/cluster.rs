@@ -2,23 +2,24 @@
 //!
 //! # Model
 //!
-//! Each of 16,384 slots is on one master, and all keys of a lane are in one slot. Each new connection asks all nodes what
-//! they know of each other, and [`Cluster::follow`] asks once a second. Of several masters of a slot, the one with the
-//! highest epoch counts: a master gets a new one with the slots that it takes over, so a node that was paused or cut off, or
-//! that hasn't heard of the change, names an older one.
+//! Each of 16,384 slots is on one master, and all keys of a lane are in one slot. Each new connection asks all nodes
+//! for their view of the cluster, and [`Cluster::follow`] asks once a second. If nodes name several masters of a slot,
+//! the one with the highest epoch counts: a master gets a new epoch with the slots that it takes over. So a node that
+//! was paused or cut off, or that hasn't heard of the change, names an older epoch.
 //!
 //! # Authority
 //!
-//! The node itself: it carries out no command on a slot that it doesn't serve. It answers with a redirection, which is never
-//! followed: the refusal ends the connection, and the next one goes by a new map. So no command is ever sent twice, and no
-//! script runs on a server that hasn't been identified.
+//! The node itself decides: it executes no command on a slot that it doesn't serve. It answers with a redirection,
+//! which this client never follows. Instead the redirection ends the connection, and the next connection uses a new
+//! map. So no command is sent twice, and no script runs on a server that hasn't been identified.
 //!
 //! # What each failure does
 //!
-//! * A master dies, or a slot moves: the connections of its lanes end, and the lanes are recovered where the map says that
-//!   they are now, as after any loss. Other lanes go on.
-//! * A node doesn't answer: each question waits for it for [`limits::CLUSTER_ANSWER_MAX`], until the others have forgotten it.
-//! * No node answers: connections that are open stay in use, and no new one can be opened.
+//! * A master dies, or a slot moves: the connections of its lanes end, and the lanes are recovered on the node that the
+//!   map then names, as after any loss. Other lanes go on.
+//! * A node doesn't answer: each new map waits for it for [`limits::CLUSTER_ANSWER_MAX`], until the other nodes have
+//!   forgotten it.
+//! * No node answers: open connections stay in use, and no new one can be opened.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,24 +39,22 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::LogThrottle;
 
-/// Number of a slot.
 pub(super) type Slot = u16;
 
-/// The nodes of a cluster.
 pub(super) struct Cluster {
-    /// A connection to a node, but for its place.
+    /// The way to any node: user, password, TLS; the place is filled in.
     url: ArcSwap<Url>,
     /// Nodes that the URL names.
     seeds: Vec<HostPort>,
     timeout: Duration,
-    /// The last map, and the time of its answer. Locked while the nodes are asked, so that callers share an answer.
+    /// The last map, and when it was read. Locked while the nodes are asked, so that callers share the answer.
     map: tokio::sync::Mutex<Option<(Instant, Arc<Map>)>>,
-    /// Connections to masters.
+    /// Open connections to masters, by slot and place.
     open: Mutex<Vec<(Slot, HostPort, Weak<Line>)>>,
     followed: AtomicBool,
 }
 
-/// Masters of slots, each with its epoch: an older one has lost the slots that a newer one has.
+/// Masters of slots, each with its epoch. A master with an older epoch has lost the slots that a newer one names.
 #[derive(Debug, Default)]
 struct Map {
     masters: Vec<(u64, RangeInclusive<Slot>, HostPort)>,
@@ -63,11 +62,11 @@ struct Map {
 }
 
 impl Cluster {
-    /// Names the nodes; asks none.
+    /// Names the nodes, and connects to none.
     ///
     /// # Errors
     ///
-    /// When `url` names a database: a cluster has none but 0.
+    /// When `url` names a database other than 0, the only one that a cluster has.
     pub fn new(url: Url, seeds: Vec<HostPort>, timeout: Duration) -> RedisResult<Arc<Self>> {
         if url.server.redis_settings().db() != 0 {
             return Err((ErrorKind::InvalidClientConfig, "a cluster has no database but 0").into());
@@ -77,7 +76,7 @@ impl Cluster {
         Ok(Arc::new(Self { url, seeds, timeout, map, open, followed }))
     }
 
-    /// Uses this URL for each new connection. The nodes that it names are those of the start.
+    /// Uses this URL for new connections. The nodes to ask stay those of the first URL.
     pub fn change_url(&self, url: Url) {
         self.url.store(url.into());
     }
@@ -94,19 +93,19 @@ impl Cluster {
         })
     }
 
-    /// The server at a place of a map.
+    /// A client for the server at a place of the map.
     pub fn client(&self, place: &HostPort) -> RedisResult<Client> {
         Client::open(at(&self.url.load().server, place))
     }
 
-    /// Enters a connection that is about to be opened, to be ended when the slot has another master.
+    /// Registers a connection that is about to be opened. It ends when the slot gets another master.
     pub fn enter(&self, slot: Slot, place: HostPort, line: &Arc<Line>) {
         let mut open = self.open();
         open.retain(|(_, _, line)| line.strong_count() > 0);
         open.push((slot, place, Arc::downgrade(line)));
     }
 
-    /// Starts the task that ends connections to masters that have been replaced; once for all lanes.
+    /// Starts the task that ends connections to replaced masters; a second call does nothing.
     pub fn follow(self: &Arc<Self>, shutdown: &Shutdown) {
         if self.followed.swap(true, Ordering::Relaxed) {
             return;
@@ -135,7 +134,7 @@ impl Cluster {
     fn end_all_but(&self, map: &Map) {
         self.open().retain(|(slot, place, line)| {
             let Some(line) = line.upgrade() else { return false };
-            // A slot without a master has none to change to.
+            // If the slot has no master, there is none to change to.
             let is_replaced = map.master_of(*slot).is_some_and(|master| master != place);
             if is_replaced {
                 line.replace();
@@ -150,7 +149,7 @@ impl Cluster {
         });
     }
 
-    /// What all nodes that answer know together; asked for no more often than once in [`limits::CLUSTER_MAP_MEMORY`].
+    /// The combined view of all nodes that answer, at most [`limits::CLUSTER_MAP_MEMORY`] old.
     async fn map(&self) -> RedisResult<Arc<Map>> {
         let mut known = self.map.lock().await;
         if let Some((at, map)) = &*known
@@ -198,7 +197,6 @@ impl Cluster {
         self.open.lock().expect("no holder of this lock panics")
     }
 
-    /// Places of the nodes.
     pub fn address(&self) -> String {
         let places: Vec<_> = self.seeds.iter().map(HostPort::to_string).collect();
         format!("the cluster of {}", places.join(", "))
@@ -206,8 +204,8 @@ impl Cluster {
 }
 
 impl Map {
-    /// Reads CLUSTER NODES: id, place, flags, ..., the node's epoch, the state of the link, and slots. A node without a host
-    /// is the one that was asked; by TLS, a node is known by its name, if it has one.
+    /// Reads CLUSTER NODES: id, place, flags, ..., the node's epoch, the state of the link, and slots. A node without a
+    /// host is the one that was asked. With TLS, a node is known by its hostname, if it has one.
     fn read(nodes: &str, asked: &HostPort, has_tls: bool) -> Self {
         let mut map = Self::default();
         for line in nodes.lines() {
@@ -215,7 +213,7 @@ impl Map {
             let [_, place, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { continue };
             let Some(place) = place_of(place, asked, has_tls) else { continue };
             let is_master = flags.split(',').any(|flag| flag == "master");
-            // A slot on its way has brackets.
+            // Entries for slots that are migrating have brackets, and don't parse.
             let ranges = slots.iter().filter_map(|slots| {
                 let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
                 Some(first.parse().ok()?..=last.parse().ok()?)
@@ -240,7 +238,7 @@ impl Map {
     }
 }
 
-/// The place in `host:port@bus,name`, also without name and bus.
+/// The place in `host:port@bus,name`; bus and name may be missing.
 fn place_of(place: &str, asked: &HostPort, has_tls: bool) -> Option<HostPort> {
     let (place, name) = place.split_once(',').unwrap_or((place, ""));
     let name = name.split(',').next().unwrap_or_default();
@@ -270,7 +268,7 @@ pub(super) fn slot_of(tag: &str) -> Slot {
 mod tests {
     use super::*;
 
-    /// A promoted replica, as itself and as a node sees it that hasn't heard of that.
+    /// A promoted replica, once as it describes itself, and once as a node does that hasn't heard of the promotion.
     #[test]
     fn of_two_masters_of_a_slot_the_one_with_the_higher_epoch_counts() {
         let asked = HostPort { host: "asked".to_owned(), port: 1 };
@@ -290,7 +288,7 @@ mod tests {
         assert_eq!(by_name.master_of(0).map(ToString::to_string).as_deref(), Some("two:2"));
     }
 
-    /// By `redis-cli CLUSTER KEYSLOT`.
+    /// The expected values are from `redis-cli CLUSTER KEYSLOT`.
     #[test]
     fn slots_are_those_of_redis() {
         assert_eq!(["0", "1", "62", "123456789"].map(slot_of), [13_907, 9_842, 14_626, 12_739]);

@@ -8,72 +8,67 @@ use redis::{ErrorKind, FromRedisValue, InfoDict, Pipeline, RedisResult, Value, f
 use super::{Link, Redis};
 use crate::base::limits;
 
-/// Facts about a server.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
-    /// `Redis` or `Valkey`, and its own version.
+    /// `Redis` or `Valkey`, with its own version.
     pub program: String,
-    /// Major and minor version of the Redis that the server is, or is compatible with.
+    /// Major and minor version of Redis, or of the Redis that the server is compatible with.
     pub version: (u32, u32),
-    /// Whether the server follows another one, and so takes no writes.
+    /// Whether the server is a replica, and so takes no writes.
     pub is_replica: bool,
-    /// Whether the server is a node of a Redis Cluster, and isn't expected to be one.
+    /// Whether the server is a node of a Redis Cluster although none is configured.
     pub is_cluster: bool,
-    /// Replicas that are connected and have finished loading; they may lag behind.
+    /// Connected replicas that have finished loading; they may lag behind.
     pub replicas: u32,
-    /// Replicas close enough to count for `min-replicas-to-write`; `None` where that isn't set.
+    /// Replicas that count for `min-replicas-to-write`; `None` if that isn't set.
     pub good_replicas: Option<u32>,
     /// `maxmemory`; 0 for no bound.
     pub maxmemory_bytes: u64,
-    /// `maxmemory-policy`.
     pub maxmemory_policy: String,
-    /// Whether there is an append-only file.
     pub appendonly: bool,
-    /// Whether that file is being rewritten. While it is rewritten for the first time, nothing is in it yet.
+    /// Whether the append-only file is being rewritten. While it is written for the first time, it has no data yet.
     pub is_rewriting: bool,
-    /// Bytes of that file.
+    /// Size of the append-only file.
     pub aof_bytes: u64,
-    /// Whether more memory is in use than `maxmemory` allows, so that every command is refused that may need some.
+    /// Whether `maxmemory` is exceeded, so that Redis refuses every command that may need memory.
     pub is_full: bool,
     /// The server's clock.
     pub time: Option<DateTime<Utc>>,
-    /// Fields of INFO that tell of a failed write to the disk.
+    /// Fields of INFO that report a failed write to disk.
     pub failed_writes: Vec<&'static str>,
-    /// Settings that INFO lacks; `None` where CONFIG is forbidden.
+    /// Settings that INFO lacks; `None` if CONFIG is forbidden.
     pub settings: Option<ServerSettings>,
-    /// How much of the append-only file comes back when the server starts again.
+    /// How much of the append-only file the server would replay at its next start.
     pub replay: Replay,
 }
 
-/// How much of an append-only file a server replays. A script's writes stand there between MULTI and EXEC. Redis 7.0
-/// runs EXEC with the rights of the user `default`, and drops without a word what that user may not do
-/// (<https://github.com/redis/redis/issues/14541>). Whether the user is `on` doesn't matter.
+/// How much of its append-only file a server replays. The writes of a script stand there between MULTI and EXEC. Redis
+/// 7.0 runs EXEC with the rights of the user `default`, and silently drops what that user may not do
+/// (<https://github.com/redis/redis/issues/14541>). Whether that user is `on` doesn't matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {
-    /// All of it.
     Whole,
-    /// The user `default` lacks rights: writes of scripts are dropped.
+    /// The user `default` lacks rights, so writes of scripts are dropped.
     WithoutScripts,
     /// ACL GETUSER is forbidden.
     Unknown,
 }
 
-/// Settings, as CONFIG GET has them.
+/// Settings from CONFIG GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// `appendfsync`.
     pub appendfsync: String,
-    /// `save`: the times of snapshots; empty for never.
+    /// `save`: when snapshots are made; empty for never.
     pub save: String,
-    /// `no-appendfsync-on-rewrite`.
     pub no_appendfsync_on_rewrite: bool,
     /// `min-replicas-to-write`; 0 for none.
     pub min_replicas_to_write: u32,
-    /// `stop-writes-on-bgsave-error`.
     pub stop_writes_on_bgsave_error: bool,
+    /// `cluster-require-full-coverage`.
+    pub needs_full_coverage: bool,
 }
 
-/// Fields of INFO that tell whether the last write of their kind failed.
+/// Fields of INFO that say whether the last write of their kind failed.
 const WRITES: [&str; 3] =
     ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
 
@@ -106,8 +101,8 @@ impl Redis {
 }
 
 impl Link {
-    /// Facts about the server. The connection ends if it has become a replica: that answers questions for ever, and the
-    /// master may be elsewhere.
+    /// Facts about the server. Ends the connection if the server has become a replica: a replica would go on answering
+    /// these queries, while the master may be elsewhere.
     ///
     /// # Errors
     ///
@@ -121,7 +116,7 @@ impl Link {
     }
 }
 
-/// The questions whose answers [`understood`] takes, in one round trip.
+/// The queries whose replies [`understood`] reads, in one round trip.
 fn questions() -> Pipeline {
     let names = [
         "appendfsync",
@@ -129,6 +124,7 @@ fn questions() -> Pipeline {
         "no-appendfsync-on-rewrite",
         "min-replicas-to-write",
         "stop-writes-on-bgsave-error",
+        "cluster-require-full-coverage",
     ];
     let mut questions = redis::pipe();
     questions.cmd("INFO");
@@ -147,7 +143,7 @@ fn understood(answers: Vec<RedisResult<Value>>) -> RedisResult<ServerFacts> {
     Ok(ServerFacts::read(&info, settings, Replay::of(default_user)))
 }
 
-/// `None` where the server answers, and refuses the command, as managed ones do.
+/// `None` if the server denies the command, as managed ones do.
 fn allowed<T: FromRedisValue>(answer: RedisResult<Value>) -> RedisResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(from_redis_value(answer).ok()),
@@ -157,7 +153,7 @@ fn allowed<T: FromRedisValue>(answer: RedisResult<Value>) -> RedisResult<Option<
 }
 
 impl Replay {
-    /// Judges by the answer to ACL GETUSER default.
+    /// Judges by the reply to ACL GETUSER default.
     fn of(default_user: Option<HashMap<String, Value>>) -> Self {
         let Some(mut user) = default_user else {
             return Self::Unknown;
@@ -169,7 +165,7 @@ impl Replay {
         }
     }
 
-    /// The writes of our scripts are in none of the categories that are usually taken away.
+    /// The commands with which our scripts write are in none of the categories that are usually denied.
     fn with_rights(commands: String, keys: String) -> Self {
         let takes_writes = |right: &str| {
             right.starts_with('-') && !["-@dangerous", "-@admin", "-@scripting"].contains(&right)
@@ -184,17 +180,17 @@ impl Replay {
 }
 
 impl ServerFacts {
-    /// A node of a cluster that is named as such is what it has to be.
+    /// If a cluster is configured, being one of its nodes is no fault.
     fn expected(self, in_cluster: bool) -> Self {
         Self { is_cluster: self.is_cluster && !in_cluster, ..self }
     }
 
-    /// Whether `min-replicas-to-write` is in force; known without CONFIG, too.
+    /// Whether `min-replicas-to-write` is in force. Known even without CONFIG.
     pub fn needs_replicas(&self) -> bool {
         self.good_replicas.is_some()
     }
 
-    /// Why the service can't work with this server, with the remedy, if so.
+    /// Why the service can't use this server, with the remedy; `None` if it can.
     pub fn unfit(&self) -> Option<&'static str> {
         if self.version < limits::REDIS_VERSION_MIN {
             return Some("Redis is too old; the scripts need 7.0 or newer");
@@ -212,7 +208,7 @@ impl ServerFacts {
         )
     }
 
-    /// Why the server refuses every write now, with the remedy, if so.
+    /// Why the server refuses every write now, with the remedy; `None` if it doesn't.
     pub fn refuses_writes(&self) -> Option<&'static str> {
         let failed = |field| self.failed_writes.contains(&field);
         let settings = self.settings.as_ref();
@@ -275,7 +271,7 @@ impl ServerFacts {
 }
 
 impl ServerSettings {
-    /// `None` if one is missing.
+    /// `None` if a setting is missing.
     fn read(settings: &HashMap<String, String>) -> Option<Self> {
         let text = |name: &str| settings.get(name).cloned();
         Some(Self {
@@ -284,11 +280,12 @@ impl ServerSettings {
             no_appendfsync_on_rewrite: text("no-appendfsync-on-rewrite")? == "yes",
             min_replicas_to_write: text("min-replicas-to-write")?.parse().ok()?,
             stop_writes_on_bgsave_error: text("stop-writes-on-bgsave-error")? == "yes",
+            needs_full_coverage: text("cluster-require-full-coverage")? == "yes",
         })
     }
 }
 
-/// `7.0.15` -> (7, 0). An unreadable version counts as 0, and so fails any minimum.
+/// `7.0.15` -> (7, 0). What can't be parsed counts as 0, and so is below any minimum.
 fn version(text: &str) -> (u32, u32) {
     let mut numbers = text.split('.').map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -298,7 +295,7 @@ fn version(text: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    /// The answer of a Valkey 8 with three replicas, shortened.
+    /// INFO of a Valkey 8 with three replicas, shortened.
     const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n\
         # Memory\r\nmaxmemory:1073741824\r\nmaxmemory_policy:noeviction\r\n\
         # Persistence\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_last_bgrewrite_status:ok\r\n\
@@ -370,6 +367,7 @@ mod tests {
             no_appendfsync_on_rewrite: false,
             min_replicas_to_write: 1,
             stop_writes_on_bgsave_error: true,
+            needs_full_coverage: false,
         };
         for (settings, refuses) in [
             (settings.clone(), true),

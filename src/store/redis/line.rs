@@ -1,4 +1,4 @@
-//! The end of a connection, as its users learn of it.
+//! Whether a connection may still be used, and how its users learn that it has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,47 +8,42 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind};
 
 use crate::base::limits;
 
-/// State of one connection.
 pub(super) struct Line {
-    /// Cleared when the connection is known to have broken, or must not be used any more.
+    /// False once the connection is known to be broken, or must not be used any more.
     alive: AtomicBool,
-    /// Set when another master has taken the place of the one that the connection leads to.
+    /// True once another master has replaced the one that the connection leads to.
     replaced: AtomicBool,
-    /// Listener to published messages and to the end; none where commands are sent.
+    /// Gets published messages, and learns of the end; `None` on a connection for commands.
     listener: Option<Box<dyn AsyncPushSender>>,
 }
 
 impl Line {
-    /// A connection for commands.
     pub fn for_commands() -> Self {
         Self { alive: AtomicBool::new(true), replaced: AtomicBool::new(false), listener: None }
     }
 
-    /// A connection for published messages, with their listener.
     pub fn for_messages(listener: impl AsyncPushSender) -> Self {
         Self { listener: Some(Box::new(listener)), ..Self::for_commands() }
     }
 
-    /// True for a connection that takes commands.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Ends the use of the connection. Commands that are under way still get their replies.
+    /// Ends the use of the connection. Commands under way still get their replies.
     pub fn end(&self) {
         self.alive.store(false, Ordering::Release);
     }
 
-    /// Ends the use of the connection, because another master has taken the place of its server. Replies that come
-    /// later count for nothing, and a listener is told that the connection has broken.
+    /// Ends the use of the connection because another master has replaced its server. Later replies are rejected, and
+    /// the listener is told that the connection is broken.
     pub fn replace(&self) {
         self.replaced.store(true, Ordering::Release);
         let end = PushInfo { kind: PushKind::Disconnection, data: Vec::new() };
-        // A listener that has gone needs no news.
+        // A listener that has gone doesn't need to know.
         let _ = self.send(end);
     }
 
-    /// True once another master has taken the place of the server.
     pub fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire)
     }
@@ -63,7 +58,7 @@ impl AsyncPushSender for Line {
     }
 }
 
-/// Settings of a connection whose server has `timeout` to answer.
+/// Settings of a connection. `timeout` bounds connecting, and the wait for each reply.
 pub(super) fn config(timeout: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(timeout))

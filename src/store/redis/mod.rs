@@ -1,37 +1,36 @@
-//! Connecting to Redis, in one place.
+//! Connects to Redis, in one place.
 //!
-//! All commands share one multiplexed connection. When that breaks, the next command opens another one. No connection
-//! is reopened by itself, so no script can run on a new connection before its server has been identified. Two answers
-//! with different [`ServerId`]s come from two lives of Redis; a fact of one life (a block of ids, a loaded script)
-//! needn't hold in the next.
+//! All commands share one multiplexed connection. When it breaks, the next command opens another one. No connection
+//! reopens by itself, so no script can run on a new connection before its server has been identified. Two replies with
+//! different [`ServerId`]s come from two runs of Redis. A fact about one run (a block of ids, a loaded script) need not
+//! hold in the next.
 //!
-//! Only a master is used, once it has loaded its data. A server that stops being one (a fail-over behind the same
-//! address leaves the old master there as a replica) ends the connection with its first refusal, and the next one is
-//! opened only when a master answers again.
+//! Only a master that has loaded its data is used. After a fail-over behind the same address, the old master may go on
+//! as a replica: its first refusal ends the connection, and a new one is opened only when a master answers again.
 //!
-//! Where Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`); in a cluster, the
-//! nodes (`cluster.rs`). There a [`Redis`] is the master of the slot of one lane.
+//! If Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`); in a cluster,
+//! it asks the nodes (`cluster.rs`). In a cluster, a [`Redis`] is the master of one lane's slot.
 //!
-//! Where the [`Owner`] of the data is known, a connection to a server with another owner's data is refused.
+//! If the [`Owner`] of the data is known, a connection to a server with another owner's data is refused.
 //!
-//! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
+//! A command that timed out may have been executed. So an error here means *unknown*, never *no*.
 
 // Facts about a Redis server: version, role and persistence.
 pub mod facts;
 
-// Rights in Redis.
+// Rights of our user in Redis.
 mod rights;
 
 // The masters of a cluster.
 mod cluster;
 
-// The master of a Redis that Sentinel watches.
+// The master behind Sentinel.
 mod sentinel;
 
-// The end of a connection, as its users learn of it.
+// The end of a connection.
 mod line;
 
-// URLs.
+// URLs of Redis.
 mod url;
 
 use std::sync::Arc;
@@ -54,58 +53,53 @@ use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 
-/// One life of a Redis server: its `run_id`, which changes with every start.
+/// One run of a Redis server: its `run_id`, which changes with every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerId(Arc<str>);
 
-/// Mark by which the data of a server is known to be ours: a field of a hash that has this value, or isn't there yet.
+/// Marks the data of a server as ours: a field of a hash that has this value, or is still missing.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// Key of the hash.
     pub key: String,
-    /// The field.
     pub field: &'static str,
-    /// Its value.
     pub value: String,
 }
 
-/// Facts about a server when a connection to it begins.
+/// What a server says about itself when a connection begins.
 struct Identity {
     server: ServerId,
     /// Whether the server refuses writes while it has too few replicas.
     needs_replicas: bool,
 }
 
-/// A Redis server, connected to when needed. Clones share the connection.
+/// A Redis server. The first command connects. Clones share the connection.
 #[derive(Clone)]
 pub struct Redis(Arc<Shared>);
 
 struct Shared {
     place: Place,
-    /// Whether this connection logs a new life of the server: one of each process does.
+    /// Whether this connection logs a new run of the server. Those that [`another`](Redis::another) makes don't.
     tells: bool,
-    /// Owner that the data has to have.
+    /// Required owner of the data; `None` if any is fine.
     owner: Option<Owner>,
-    /// Time in which the server has to answer, and a connection to be established.
+    /// Time for the server to answer, and for a connection to be established.
     timeout: Duration,
-    /// The connection in use, if there is one; read by every command, without a lock.
+    /// The connection in use, if any. Every command reads it, without a lock.
     link: ArcSwapOption<Link>,
-    /// Lets one caller connect at a time, and remembers the time and the error of the last failure.
+    /// Lets one caller connect at a time, and remembers when and why the last attempt failed.
     connecting: Mutex<Option<(Instant, RedisError)>>,
 }
 
-/// Way to the server.
 #[derive(Clone)]
 enum Place {
-    /// One address.
     Server(Arc<ArcSwap<Client>>),
-    /// The address that sentinels name.
+    /// The master that sentinels name.
     Master(Arc<Sentinels>),
-    /// The address that nodes of a cluster name for a slot.
+    /// The master of a slot that nodes of a cluster name.
     Slot(Arc<Cluster>, Slot),
 }
 
-/// A live connection to an identified server.
+/// A connection to an identified server.
 pub struct Link {
     connection: MultiplexedConnection,
     identity: Identity,
@@ -114,19 +108,17 @@ pub struct Link {
 }
 
 impl ServerId {
-    /// The life with this `run_id`.
     pub fn named(run_id: &str) -> Self {
         Self(run_id.into())
     }
 
-    /// The `run_id`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Redis {
-    /// Names the server, which has [`limits::REDIS_TIMEOUT`] to answer; connects at the first command.
+    /// Names the server, with the default time-out [`limits::REDIS_TIMEOUT`]. The first command connects.
     ///
     /// # Errors
     ///
@@ -135,7 +127,7 @@ impl Redis {
         Self::with_timeout(url, limits::REDIS_TIMEOUT)
     }
 
-    /// Names the server, which has `timeout` to answer; connects at the first command.
+    /// Names the server, which has `timeout` to answer. The first command connects.
     ///
     /// # Errors
     ///
@@ -145,8 +137,8 @@ impl Redis {
         Ok(Self::of(Place::Server(client), true, timeout))
     }
 
-    /// Names the master of these sentinels. Each server has `timeout` to answer; the first command connects. The URL has
-    /// the name of the master in place of host and port: `redis://user:password@master/0`.
+    /// Names the master of these sentinels. Each server has `timeout` to answer. The first command connects. The URL
+    /// has the name of the master in place of host and port: `redis://user:password@master/0`.
     ///
     /// # Errors
     ///
@@ -160,19 +152,19 @@ impl Redis {
         Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
     }
 
-    /// Names the master of the keys with this hash tag in a cluster. Each server has `timeout` to answer. The URL has some nodes in place of a
-    /// host: `redis+cluster://user:password@a:6379,b:6379`, or `rediss+cluster://`.
+    /// Names the master of the keys with this hash tag in a cluster. Each server has `timeout` to answer. The URL lists
+    /// some nodes in place of a host: `redis+cluster://user:password@a:6379,b:6379`, or `rediss+cluster://`.
     ///
     /// # Errors
     ///
-    /// When the URL can't be understood, or names another database than 0.
+    /// When the URL can't be understood, or names a database other than 0.
     pub fn in_cluster(url: &str, tag: &str, timeout: Duration) -> RedisResult<Self> {
         let (url, nodes) = url::of_cluster(url)?;
         let cluster = Cluster::new(url, nodes, timeout)?;
         Ok(Self::of(Place::Slot(cluster, slot_of(tag)), true, timeout))
     }
 
-    /// The master of the keys with another hash tag in the same cluster; `None` for a server that is in none.
+    /// The master of the keys with another hash tag in the same cluster; `None` outside a cluster.
     pub fn of_tag(&self, tag: &str) -> Option<Self> {
         let Shared { place: Place::Slot(cluster, _), tells, timeout, .. } = &*self.0 else {
             return None;
@@ -181,7 +173,7 @@ impl Redis {
         Some(Self::of(place, *tells, *timeout))
     }
 
-    /// Uses this URL for each new connection; those that are open stay. Clones, and what was made of them, follow.
+    /// Uses this URL for new connections. Open connections stay. Clones, and what was derived from them, use it, too.
     ///
     /// # Errors
     ///
@@ -195,8 +187,8 @@ impl Redis {
         Ok(())
     }
 
-    /// Starts the task that ends connections to a master that has been replaced; none where neither sentinels nor a cluster
-    /// tell of that.
+    /// Starts the task that ends connections to a replaced master. Does nothing without sentinels and without a
+    /// cluster.
     pub fn follow_master(&self, shutdown: &Shutdown) {
         if let Place::Slot(cluster, _) = &self.0.place {
             cluster.follow(shutdown);
@@ -212,15 +204,14 @@ impl Redis {
         }
     }
 
-    /// The same server over another connection, opened at its first command: for replies that would hold up all other
-    /// commands.
+    /// The same server over another connection, for replies that would hold up all other commands.
     #[must_use]
     pub fn another(&self) -> Self {
         let Shared { place, owner, timeout, .. } = &*self.0;
         Self::with_owner(place.clone(), owner.clone(), false, *timeout)
     }
 
-    /// The same server, over connections that are refused while its data has another owner.
+    /// The same server, over connections that are refused if its data has another owner.
     #[must_use]
     pub fn of_owner(&self, owner: Owner) -> Self {
         let Shared { place, tells, timeout, .. } = &*self.0;
@@ -237,26 +228,23 @@ impl Redis {
         Self(Arc::new(Shared { place, tells, owner, timeout, link, connecting }))
     }
 
-    /// Whether sentinels name the server.
     pub fn has_sentinels(&self) -> bool {
         matches!(self.0.place, Place::Master(_))
     }
 
-    /// Whether the server is a master of a cluster.
     pub fn is_in_cluster(&self) -> bool {
         matches!(self.0.place, Place::Slot(..))
     }
 
-    /// Time in which the server has to answer.
     pub fn timeout(&self) -> Duration {
         self.0.timeout
     }
 
-    /// The live connection; opens one if there is none.
+    /// Returns the live connection; opens one if there is none.
     ///
     /// # Errors
     ///
-    /// When no master can be reached within [`timeout`](Self::timeout), which each sentinel has, too.
+    /// When no master can be reached within [`timeout`](Self::timeout). Each sentinel that is asked may take as long.
     pub async fn link(&self) -> RedisResult<Arc<Link>> {
         match self.0.link.load_full() {
             Some(link) if link.is_alive() => Ok(link),
@@ -273,7 +261,7 @@ impl Redis {
         self.link().await?.query(command).await
     }
 
-    /// Runs several commands in one round trip; between two of them Redis may run commands of other clients.
+    /// Sends several commands in one round trip. Redis may run commands of other clients between them.
     ///
     /// # Errors
     ///
@@ -282,11 +270,11 @@ impl Redis {
         self.query_each(commands).await?.into_iter().collect()
     }
 
-    /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
+    /// Sends several commands in one round trip. If one fails, its error is its own reply.
     ///
     /// # Errors
     ///
-    /// As [`query`](Self::query), when there is no answer to any.
+    /// As [`query`](Self::query), when no command got a reply.
     pub async fn query_each<T: FromRedisValue>(
         &self,
         commands: &Pipeline,
@@ -295,11 +283,12 @@ impl Redis {
         Ok(replies.into_iter().map(|reply| reply.and_then(read)).collect())
     }
 
-    /// Whether the server is still a master that has its data, and the data is ours. Otherwise the live connection ends.
+    /// Checks that the server is still a master that has its data, and that the data is ours. Otherwise the connection
+    /// ends.
     ///
     /// # Errors
     ///
-    /// When there is no such server: [`trouble`] names the fault in words.
+    /// When the server isn't such a master, or doesn't answer: [`trouble`] names the fault in words.
     pub async fn check(&self) -> RedisResult<()> {
         let link = self.link().await?;
         let owner = self.0.owner.as_ref();
@@ -307,8 +296,8 @@ impl Redis {
         identified.inspect_err(|error| link.notice(error))
     }
 
-    /// A connection of its own for subscriptions, and the life of its server. `heard` gets every published message,
-    /// and the end of the connection.
+    /// A separate connection for subscriptions, and the run of its server. `heard` gets every published message, and
+    /// the end of the connection.
     ///
     /// # Errors
     ///
@@ -322,7 +311,7 @@ impl Redis {
         Ok((connection, identity.server))
     }
 
-    /// A connection of its own to any server at the address, even one that can't be used: for facts about it.
+    /// A separate connection to whatever server has this address, even an unusable one, to read facts about it.
     ///
     /// # Errors
     ///
@@ -354,7 +343,7 @@ impl Redis {
         if let Some(link) = self.0.link.load_full().filter(|link| link.is_alive()) {
             return Ok(link);
         }
-        // All callers that queued behind a failed attempt get its answer, instead of an attempt each.
+        // All callers that queued behind a failed attempt get its error, instead of an attempt each.
         if let Some((at, error)) = &*failed
             && at.elapsed() < limits::REDIS_RECONNECT_PAUSE
         {
@@ -397,7 +386,6 @@ impl Redis {
         Ok(Link { connection, identity, line, is_in_cluster: self.is_in_cluster() })
     }
 
-    /// A connection to a server that has been identified.
     async fn open(&self, line: &Arc<Line>) -> RedisResult<(MultiplexedConnection, Identity)> {
         let config = line::config(self.0.timeout).set_push_sender(line.clone());
         let owner = self.0.owner.as_ref();
@@ -420,7 +408,7 @@ impl Redis {
     }
 }
 
-/// The way of each pipeline, and of libraries that take a connection: over the live link, which a refusal may end.
+/// For pipelines, and for libraries that take a connection: commands go over the live link, which a refusal may end.
 impl ConnectionLike for Redis {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.query(command))
@@ -445,7 +433,7 @@ impl ConnectionLike for Redis {
 }
 
 impl Link {
-    /// The life of the server that this connection leads to.
+    /// The run of the server that this connection leads to.
     pub fn server(&self) -> &ServerId {
         &self.identity.server
     }
@@ -463,11 +451,11 @@ impl Link {
         read(reply)
     }
 
-    /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
+    /// Sends several commands in one round trip. If one fails, its error is its own reply.
     ///
     /// # Errors
     ///
-    /// As [`Redis::query`], when there is no answer to any.
+    /// As [`Redis::query`], when no command got a reply.
     pub async fn query_each(&self, commands: &Pipeline) -> RedisResult<Vec<RedisResult<Value>>> {
         if commands.is_empty() {
             return Ok(Vec::new());
@@ -480,7 +468,7 @@ impl Link {
         Ok(each.collect())
     }
 
-    /// Sends commands, and returns so many of their replies behind the first `offset` ones.
+    /// Sends commands. Skips the first `offset` replies, and returns the next `count`.
     async fn send(
         &self,
         commands: &Pipeline,
@@ -500,8 +488,8 @@ impl Link {
         Ok(replies)
     }
 
-    /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block
-    /// of ids, say) doesn't wait for a time-out of its own.
+    /// Fails at once if a command on this link has timed out. A caller that queued behind that command (for a block of
+    /// ids, for example) then doesn't wait for its own time-out.
     fn check(&self) -> RedisResult<()> {
         if self.is_alive() {
             return Ok(());
@@ -513,14 +501,14 @@ impl Link {
         self.line.is_alive()
     }
 
-    /// Fails once another master has taken over: the data that a reply speaks of may be gone, so the outcome is unknown.
+    /// Fails once another master has taken over: the data behind the reply may be gone, so the outcome is unknown.
     fn refuse_late_reply(&self) -> RedisResult<()> {
         if self.line.is_replaced() { Err(sentinel::replaced()) } else { Ok(()) }
     }
 
-    /// Ends the connection after trouble on the wire, so that the next command gets a new one. Trouble includes
-    /// time-outs: a connection whose other end has silently gone away would time out for ever. Commands that are
-    /// under way on the old connection still get their replies.
+    /// Ends the connection after a fault of the network, so that the next command gets a new one. Time-outs count, too:
+    /// a connection whose peer has silently gone away would time out for ever. Commands under way on the old connection
+    /// still get their replies.
     fn notice(&self, error: &RedisError) {
         let is_unfit = is_unfit_server(error) || is_foreign(error);
         if error.is_io_error() || error.is_unrecoverable_error() || is_unfit {
@@ -529,14 +517,14 @@ impl Link {
     }
 }
 
-/// Reads a reply that has arrived. A value of an unexpected type says nothing about the connection, which stays in use.
+/// Converts a reply. An unexpected type says nothing about the connection, which stays in use.
 fn read<T: FromRedisValue>(reply: Value) -> RedisResult<T> {
     Ok(redis::from_redis_value(reply)?)
 }
 
-/// Whether the *data* is at fault: a key of the wrong type, a value that can't be read, a script that stumbles over
-/// either. The server answers, and other keys can be used. Any other failure (an outage, a full memory, a replica)
-/// concerns all keys.
+/// Whether the *data* is at fault: a key of the wrong type, a value that can't be read, or a script that fails on
+/// either. The server answers, and other keys can be used. Any other failure (an outage, full memory, a replica)
+/// affects all keys.
 pub fn is_data_error(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => true,
@@ -550,8 +538,8 @@ pub fn is_data_error(error: &RedisError) -> bool {
     }
 }
 
-/// Redis has no code of its own for a script's error, nor for a field that is no number; the texts are those of Redis
-/// 7 and Valkey.
+/// Redis has no error code of its own for a failing script or for a field that isn't a number. The texts are those of
+/// Redis 7 and Valkey.
 fn is_data_reply(code: &str, details: Option<&str>) -> bool {
     let says = |text| details.is_some_and(|details| details.contains(text));
     match code {
@@ -561,7 +549,7 @@ fn is_data_reply(code: &str, details: Option<&str>) -> bool {
     }
 }
 
-/// The fault of a server that can't be used, in words that follow the server's name.
+/// Why a server can't be used, as words that follow its name.
 pub fn trouble(error: &RedisError) -> &'static str {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::ReadOnly) => "is a replica, which takes no writes",
@@ -571,23 +559,22 @@ pub fn trouble(error: &RedisError) -> &'static str {
     }
 }
 
-/// Kind of our own error about the owner of the data. The driver uses this kind for URLs that can't be understood, and a
-/// [`Redis`] has a good one.
+/// Our error about another owner of the data. The driver uses this kind for URLs that can't be understood, and the URL
+/// of a [`Redis`] has been understood.
 const FOREIGN: ErrorKind = ErrorKind::InvalidClientConfig;
 
-/// Whether the data of the server has another [`Owner`].
 pub fn is_foreign(error: &RedisError) -> bool {
     error.kind() == FOREIGN
 }
 
-/// Whether the server behind the connection is the wrong one, or not ready: another connection may lead elsewhere.
+/// Whether the server is the wrong one or isn't ready, so that a new connection may lead elsewhere.
 fn is_unfit_server(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly, TryAgain};
     let unfit = [ReadOnly, MasterDown, BusyLoading, ClusterDown, Moved, Ask, TryAgain];
     matches!(error.kind(), ErrorKind::Server(kind) if unfit.contains(&kind))
 }
 
-/// A connection to the master behind the client.
+/// Connects to the master behind the client.
 async fn identified(
     client: &Client,
     config: &AsyncConnectionConfig,
@@ -598,7 +585,7 @@ async fn identified(
     Ok((connection, identity))
 }
 
-/// Identifies the master behind a connection, and its life. Refuses one whose data has another owner.
+/// Checks that the server is a master, and reads its run. Refuses a server whose data has another owner.
 async fn identify(
     connection: &mut MultiplexedConnection,
     owner: Option<&Owner>,
@@ -631,18 +618,18 @@ async fn require_owner(connection: &mut MultiplexedConnection, owner: &Owner) ->
         Ok(Some(found)) if found != owner.value => {
             Err((FOREIGN, "Redis holds the data of another installation").into())
         }
-        // A key of another type tells of no owner.
+        // A key of another type names no owner.
         Err(error) if !is_data_error(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Asks the server behind a connection for its role, by the command that each connection begins with: a user of Redis
-/// needs no other right.
+/// Asks the server for its role, with the command that each connection begins with. So our user needs no further right
+/// in Redis.
 ///
 /// # Errors
 ///
-/// When it is no master that has its data, or doesn't answer.
+/// When the server isn't a master that has its data, or doesn't answer.
 pub async fn check_is_master(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     identify(connection, None).await.map(drop)
 }

@@ -1,14 +1,14 @@
-//! Rights in Redis: commands are tried without an effect.
+//! Rights in Redis, tried without an effect.
 //!
-//! Redis checks the rights of a command that follows MULTI as it is queued, and DISCARD runs none of the queue.
+//! Redis checks the rights for a command when it queues it after MULTI. DISCARD then drops the queue.
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::Redis;
 
 impl Redis {
-    /// Those of these commands that the server refuses to this user, or doesn't know, and of these channels those that
-    /// the user may not listen on, each with the server's answer.
+    /// Those `commands` that the server denies to this user or doesn't know, and those `channels` that the user may not
+    /// subscribe to, each with the server's answer.
     ///
     /// # Errors
     ///
@@ -16,7 +16,7 @@ impl Redis {
     pub async fn refused(&self, commands: &[Cmd], channels: &[String]) -> RedisResult<Vec<String>> {
         let mut connection = self.connection_to_any().await?;
         let mut refused = Vec::new();
-        // Without it, the commands would run.
+        // Without MULTI, the commands would run.
         if let Err(error) = redis::cmd("MULTI").query_async::<Value>(&mut connection).await {
             return answer(&error).map(|answer| vec![format!("MULTI: {answer}")]).ok_or(error);
         }
@@ -45,8 +45,8 @@ impl Redis {
     }
 }
 
-/// The answer of a server that refuses a right, or doesn't know the command. A full server, for example, refuses to queue
-/// a write, which says nothing of rights.
+/// The server's answer if it denies a right, or doesn't know the command. Other errors say nothing about rights: a full
+/// server, for example, refuses to queue a write.
 fn answer(error: &RedisError) -> Option<String> {
     let is_unknown = |error: &RedisError| error.to_string().contains("unknown command");
     match error.kind() {
@@ -56,7 +56,7 @@ fn answer(error: &RedisError) -> Option<String> {
     }
 }
 
-/// The command and its first arguments.
+/// The command and its first arguments, in words.
 fn words(command: &Cmd) -> String {
     let words = command.args_iter().filter_map(|word| match word {
         redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),

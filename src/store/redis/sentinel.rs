@@ -2,30 +2,31 @@
 //!
 //! # Model
 //!
-//! Several sentinels watch a master and its replicas. When most of them agree that the master is away, they promote a
-//! replica, and from then on name that one. Each new connection asks a sentinel where the master is, and
-//! [`Sentinels::follow`] asks once a second. A sentinel that doesn't answer, or whose master can't be used, hands over to
-//! the next one in the list.
+//! Several sentinels watch a master and its replicas. When a majority agrees that the master is down, they promote a
+//! replica, and from then on name that one. Each new connection asks a sentinel for the master, and
+//! [`Sentinels::follow`] asks once a second. After a sentinel that doesn't answer, or whose master can't be used, the
+//! next one in the list is asked.
 //!
 //! # Authority
 //!
 //! Every connection of the process leads to the master that the sentinels name. When they name another one, all
-//! connections to other servers end within a second, and replies that come over them later count for nothing. A
-//! sentinel's word is no proof: the server itself has to say that it is a master.
+//! connections to other servers end within a second, and later replies over those connections are rejected. What a
+//! sentinel says is no proof: the server itself has to confirm that it is a master.
 //!
 //! # What each failure does
 //!
-//! * A sentinel dies or hangs: the next one is asked, within the time-out of a connection. All are away: connections that
-//!   are open stay in use, and no new one can be opened.
-//! * A master is replaced while it is paused or cut off: when it goes on, it carries out the commands that have waited in
-//!   its sockets, whatever its settings; their replies come too late.
-//! * A sentinel is cut off together with the old master and this process: the process goes on with the old master, and no
-//!   client can know better. So the master has to refuse writes once it has lost its replicas: `min-replicas-to-write`.
+//! * A sentinel dies or hangs: the next one is asked, after a time-out at most. All sentinels are down: open
+//!   connections stay in use, and no new one can be opened.
+//! * A master is replaced while it is paused or cut off: when it resumes, it executes the commands that have waited in
+//!   its sockets, whatever its settings. Their replies come too late.
+//! * A sentinel is cut off together with the old master and this process: the process goes on with the old master, and
+//!   no client can know better. So the master has to refuse writes once it has lost its replicas:
+//!   `min-replicas-to-write`.
 //!
 //! # What is not promised
 //!
-//! The sentinels name another master after `down-after-milliseconds` at least. What the old master had accepted and not
-//! replicated by then is lost with it.
+//! The sentinels name another master after `down-after-milliseconds` at the earliest. What the old master accepted and
+//! didn't replicate is lost with it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -41,27 +42,27 @@ use crate::base::host_port::HostPort;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 
-/// The sentinels of one master.
 pub(super) struct Sentinels {
-    /// Name of the master at the sentinels.
+    /// Name of the master in the sentinels' configuration.
     master: String,
-    /// A connection to the master, but for its place: user, password, database, TLS. And those at the sentinels.
+    /// The way to the master (user, password, database, TLS; the place is filled in), and the login for the sentinels.
     url: ArcSwap<Url>,
     nodes: Vec<HostPort>,
-    /// Number of times that a sentinel has been left for the next one.
+    /// How often a sentinel was given up for the next one.
     left: AtomicUsize,
-    /// Time in which a sentinel has to answer.
+    /// Time for each sentinel to answer.
     timeout: Duration,
-    /// Connections to masters.
+    /// Open connections to masters.
     open: Mutex<Vec<(HostPort, Weak<Line>)>>,
 }
 
 impl Sentinels {
-    /// Names the sentinels; asks none. They are reached as the master is, with TLS or without, but with a password of their own.
+    /// Names the sentinels, and connects to none. They are reached with TLS if the master is, but with their own
+    /// password.
     ///
     /// # Errors
     ///
-    /// When `url` names a port, or a Unix socket: it has the master's name in place of a host.
+    /// When `url` names a port or a Unix socket: it has the master's name in place of a host.
     pub fn new(url: Url, nodes: &[HostPort], timeout: Duration) -> RedisResult<Self> {
         let master = match url.server.addr() {
             ConnectionAddr::Tcp(host, NO_PORT)
@@ -76,16 +77,16 @@ impl Sentinels {
         Ok(Self { master, url, nodes, left, timeout, open })
     }
 
-    /// Uses this URL for each new connection.
+    /// Uses this URL for new connections.
     pub fn change_url(&self, url: Url) {
         self.url.store(url.into());
     }
 
-    /// Asks the sentinels for the master, beginning with the one that has answered last.
+    /// Asks the sentinels for the master, beginning with the one that answered last.
     ///
     /// # Errors
     ///
-    /// When none of them names it; the error has the reason of each.
+    /// When no sentinel names it; the error has the reason of each.
     pub async fn ask(&self) -> RedisResult<HostPort> {
         let mut reasons = Vec::new();
         for _ in 0..self.nodes.len() {
@@ -95,7 +96,7 @@ impl Sentinels {
                 Ok(place) => return Ok(place),
                 Err(error) => reasons.push(format!("{node}: {error}")),
             }
-            // Unless another caller has left it meanwhile.
+            // Unless another caller has moved on meanwhile.
             let relaxed = Ordering::Relaxed;
             let _ = self.left.compare_exchange(left, left.wrapping_add(1), relaxed, relaxed);
         }
@@ -119,7 +120,7 @@ impl Sentinels {
         Ok(HostPort { host, port })
     }
 
-    /// The server at a place that a sentinel has named.
+    /// A client for the server that a sentinel named.
     ///
     /// # Errors
     ///
@@ -128,19 +129,19 @@ impl Sentinels {
         Client::open(at(&self.url.load().server, place))
     }
 
-    /// Enters a connection that is about to be opened, to be ended when another master takes over.
+    /// Registers a connection that is about to be opened. It ends when another master takes over.
     pub fn enter(&self, place: HostPort, line: &Arc<Line>) {
         let mut open = self.open();
         open.retain(|(_, line)| line.strong_count() > 0);
         open.push((place, Arc::downgrade(line)));
     }
 
-    /// Lets the next sentinel be asked first, because the server that this one has named can't be used.
+    /// Asks the next sentinel first from now on, because the server that this one named can't be used.
     pub fn doubt(&self) {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the connections to masters that have been replaced. Never returns.
+    /// Ends connections to replaced masters. Never returns.
     pub async fn follow(&self) {
         let mut throttle = LogThrottle::default();
         loop {
@@ -171,22 +172,20 @@ impl Sentinels {
         self.open.lock().expect("no holder of this lock panics")
     }
 
-    /// Database of the master's connections.
     pub fn database(&self) -> i64 {
         self.url.load().server.redis_settings().db()
     }
 
-    /// Name of the master, and the places of the sentinels.
     pub fn address(&self) -> String {
         let places: Vec<_> = self.nodes.iter().map(HostPort::to_string).collect();
         format!("the master {} of the sentinels {}", self.master, places.join(", "))
     }
 }
 
-/// Port of a URL without one.
+/// Default port of Redis, which the driver fills in for a URL without one.
 const NO_PORT: u16 = 6379;
 
-/// The same connection to another place.
+/// The same settings for another place.
 pub(super) fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
     let HostPort { host, port } = place.clone();
     let addr = match info.addr().clone() {
@@ -198,7 +197,6 @@ pub(super) fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
     info.clone().set_addr(addr)
 }
 
-/// The error of a connection whose master has been replaced.
 pub(super) fn replaced() -> RedisError {
     RedisError::from((ErrorKind::Io, "another master of Redis has taken over"))
 }

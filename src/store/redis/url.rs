@@ -11,16 +11,16 @@ use redis::{
 use crate::base::host_port::HostPort;
 use crate::base::limits;
 
-/// The parts of a URL, with the settings of all connections.
+/// A parsed URL, with the settings of all connections.
 pub(super) struct Url {
-    /// The way to the server, or to the master but for its place.
+    /// The server, or the settings for a master whose place is filled in.
     pub(super) server: ConnectionInfo,
-    /// User and password at the sentinels.
+    /// User and password for the sentinels.
     pub(super) at_sentinels: RedisConnectionInfo,
 }
 
-/// Reads a URL. Behind `?` it may have `sslrootcert`, the file of a private certificate authority, as URLs of Postgres
-/// have it, and `sentinel_user` and `sentinel_password`.
+/// Parses a URL. Its query may have `sslrootcert`, the file of a private certificate authority (as in URLs of
+/// Postgres), and `sentinel_user` and `sentinel_password`.
 pub(super) fn understood(url: &str) -> RedisResult<Url> {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut others, mut authority) = (Vec::new(), None);
@@ -55,7 +55,7 @@ pub(super) fn understood(url: &str) -> RedisResult<Url> {
     Ok(Url { server, at_sentinels })
 }
 
-/// Reads the URL of a cluster: the parts of a URL, with its first node in place of the host; and all nodes.
+/// Parses the URL of a cluster. Returns its settings, with the first node as the host, and all nodes.
 pub(super) fn of_cluster(url: &str) -> RedisResult<(Url, Vec<HostPort>)> {
     let not_understood =
         || RedisError::from((ErrorKind::InvalidClientConfig, "no URL of a cluster"));
@@ -70,7 +70,7 @@ pub(super) fn of_cluster(url: &str) -> RedisResult<(Url, Vec<HostPort>)> {
     Ok((understood(&format!("{scheme}://{user}{at}{first}{tail}"))?, nodes))
 }
 
-/// Keep-alive notices a peer that has gone without a word, also on a connection that only listens.
+/// Keep-alive notices a peer that has silently gone, even on a connection that only listens.
 fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new()
         .with_time(limits::REDIS_KEEPALIVE)

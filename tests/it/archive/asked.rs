@@ -35,12 +35,12 @@ async fn assert_archived(app: &TestApp, coupon: CouponId) {
     assert_eq!(app.claim(99, coupon).await.refusal(), (410, "sale_ended"));
 }
 
-/// Checks that the passes have nothing left to do about the sale, and that the comparison agrees.
+/// Checks that the jobs have nothing left to do about the sale, and that the comparison agrees.
 async fn assert_nothing_is_left(app: &TestApp) {
     app.let_postponed_be_due().await;
-    app.give_back().await;
-    app.changes_pass().await;
-    app.app.archive.pass().bounded().await.expect("both stores answer");
+    app.release().await;
+    app.changes_job().await;
+    app.app.archive.run_once().bounded().await.expect("both stores answer");
     assert_eq!(app.postponed().await, [] as [String; 0]);
     assert_eq!(app.number("SELECT count(*) FROM stock_returns WHERE done_at IS NULL").await, 0);
     let found = app.reconcile().await.disagreements;
@@ -117,7 +117,7 @@ async fn a_sale_that_redis_has_lost_is_archived_when_the_loss_is_accepted() {
             }
             _ => app.lose_buyers(coupon).await,
         }
-        assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 0);
+        assert_eq!(app.app.archive.run_once().bounded().await.expect("both stores answer"), 0);
         assert_eq!(app.postponed().await, [format!("archive {coupon} 1")], "{loses}");
         let refused = archive(&app, coupon, false).await;
         assert_eq!(refused.refusal(), (409, "sale_not_settled"), "{loses}");
@@ -161,7 +161,7 @@ async fn dead_letters_are_discarded_and_their_buyers_are_told() {
     }
     assert_eq!(app.status(1, taken).await, "paid", "another order is another order");
     assert_eq!(app.my_claim(4, coupon).await.refusal(), (404, "not_claimed"));
-    assert_eq!(app.give_back().await, 3, "two units, and the place of the paid order");
+    assert_eq!(app.release().await, 3, "two units, and the place of the paid order");
     let places: i64 = app.redis(&["EXISTS", &app.keys().unpaid(lane())]).await;
     assert_eq!((places, app.sold(coupon).await), (0, 1), "no user is counted as holding one");
     assert_nothing_is_left(&app).await;
@@ -169,7 +169,7 @@ async fn dead_letters_are_discarded_and_their_buyers_are_told() {
 
 #[tokio::test]
 async fn an_archiving_that_was_cut_off_is_finished() {
-    for by_the_pass in [false, true] {
+    for by_the_job in [false, true] {
         let app = TestApp::start().await;
         let coupon = ended_sale(&app).await;
         app.set_buyer(coupon, 3, 77).await;
@@ -177,8 +177,8 @@ async fn an_archiving_that_was_cut_off_is_finished() {
         // The process died after its commit, or when it had removed the sale itself.
         app.execute("UPDATE flash_sales SET archived_at = now()").await;
         let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
-        match by_the_pass {
-            true => drop(app.app.archive.pass().bounded().await.expect("both stores answer")),
+        match by_the_job {
+            true => drop(app.app.archive.run_once().bounded().await.expect("both stores answer")),
             false => assert_eq!(archive(&app, coupon, false).await.status, 200),
         }
         assert_archived(&app, coupon).await;
@@ -194,10 +194,10 @@ async fn a_lost_sale_with_units_on_their_way_waits_no_longer() {
     app.paid_order(2, coupon).await;
     assert_eq!(app.cancel(1, order).await.status, 200);
     app.lose_sale(coupon).await;
-    assert_eq!(app.give_back().await, 0);
+    assert_eq!(app.release().await, 0);
     app.decide_on(coupon, CouponState::Ended).await;
-    app.changes_pass().await;
-    let waiting = ["changes", "stock_returns"].map(|pass| format!("{pass} {coupon} 1"));
+    app.changes_job().await;
+    let waiting = ["changes", "stock_returns"].map(|job| format!("{job} {coupon} 1"));
     assert_eq!(app.postponed().await, waiting);
     let archived = archive(&app, coupon, true).await;
     assert_eq!((archived.status, &archived.body["stock_returns_closed"]), (200, &1.into()));

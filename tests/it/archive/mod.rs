@@ -6,4 +6,4 @@ mod settled;
 // Archiving by an operator.
 mod asked;
 
-// The steps of a pass, one by one.
+// The steps of a job, one by one.

@@ -19,7 +19,7 @@ async fn sale(app: &TestApp) -> (CouponId, i64) {
     let order = app.paid_order(1, coupon).await;
     let cancelled = app.order(2, coupon).await;
     assert_eq!(app.cancel(2, cancelled).await.status, 200);
-    app.give_back().await;
+    app.release().await;
     (coupon, order)
 }
 
@@ -27,8 +27,8 @@ async fn end(app: &TestApp, coupon: CouponId) {
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
 }
 
-async fn archive_pass(app: &TestApp) -> usize {
-    app.app.archive.pass().bounded().await.expect("both stores answer")
+async fn archive_job(app: &TestApp) -> usize {
+    app.app.archive.run_once().bounded().await.expect("both stores answer")
 }
 
 /// The number of the sale's keys in Redis.
@@ -65,10 +65,10 @@ async fn an_archived_sale_is_answered_by_postgres_as_it_was_by_redis() {
     for lanes in ["1", "4"] {
         let app = TestApp::configured(&[&AT_ONCE[..], &["--lanes", lanes]].concat()).await;
         let (coupon, order) = sale(&app).await;
-        assert_eq!(archive_pass(&app).await, 0, "it is still on");
+        assert_eq!(archive_job(&app).await, 0, "it is still on");
         end(&app, coupon).await;
         assert_answers(&app, (coupon, order), "ended").await;
-        assert_eq!(archive_pass(&app).await, 1);
+        assert_eq!(archive_job(&app).await, 1);
         assert_eq!(keys_in_redis(&app, coupon).await, 0);
         assert!(is_noted(&app, "archived_at").await && is_noted(&app, "removed_at").await);
         // At once, also in a process that remembers the sale.
@@ -77,11 +77,11 @@ async fn an_archived_sale_is_answered_by_postgres_as_it_was_by_redis() {
         let told = another.claims.claim(coupon, user(3)).await.expect("nothing is broken");
         assert_eq!(told.status().code, "sale_ended");
 
-        assert_eq!(archive_pass(&app).await, 0);
+        assert_eq!(archive_job(&app).await, 0);
         assert_eq!(app.r#move(coupon, "end").await.status, 200);
         assert_eq!(app.r#move(coupon, "resume").await.refusal(), (409, "invalid_transition"));
         assert_eq!(app.restock(coupon, 1, "k").await.refusal(), (409, "coupon_ended"));
-        app.changes_pass().await;
+        app.changes_job().await;
         assert_eq!(keys_in_redis(&app, coupon).await, 0, "it has come back");
     }
 }
@@ -91,7 +91,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     let app = TestApp::configured(&AT_ONCE).await;
     let (coupon, order) = sale(&app).await;
     let stays = async |why: &str| {
-        assert_eq!(archive_pass(&app).await, 0, "{why}");
+        assert_eq!(archive_job(&app).await, 0, "{why}");
         assert_eq!(keys_in_redis(&app, coupon).await, 2, "{why}");
     };
     // Also when the obstacle appears between the comparison and the note.
@@ -104,7 +104,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     assert_eq!(app.claim(4, coupon).await.status, 202);
     app.decide_on(coupon, flash_sale::coupon::model::CouponState::Ended).await;
     stays_at_the_note("Redis hasn't heard of its end").await;
-    app.changes_pass().await;
+    app.changes_job().await;
 
     stays("a claim is unread").await;
     let group = flash_sale::log::GROUP;
@@ -128,7 +128,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
 
     assert_eq!(app.cancel(4, late).await.status, 200);
     stays_at_the_note("a unit is on its way back").await;
-    app.give_back().await;
+    app.release().await;
 
     app.execute(&format!(
         "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
@@ -146,7 +146,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     stays("a buyer has another order").await;
     app.set_buyer(coupon, 1, order).await;
 
-    assert_eq!(archive_pass(&app).await, 1, "nothing is open");
+    assert_eq!(archive_job(&app).await, 1, "nothing is open");
     assert_eq!(keys_in_redis(&app, coupon).await, 0);
     assert_answers(&app, (coupon, order), "archived").await;
 }
@@ -159,7 +159,7 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
     let state =
         async || app.get(&format!("/v1/coupons/{coupon}"), "").await.text("state").to_owned();
     close(23).await;
-    assert_eq!(archive_pass(&app).await, 0);
+    assert_eq!(archive_job(&app).await, 0);
     assert_eq!(state().await, "active");
 
     // An administrator resumes the sale at the last moment.
@@ -178,11 +178,11 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
     let order = app.my_claim(7, coupon).await.order_id();
     app.write_orders().await;
     assert_eq!(app.pay(7, order).await.status, 200);
-    // The pass ends it; once Redis has heard of that, the next one archives it.
-    assert_eq!(archive_pass(&app).await, 0);
+    // The job ends it; once Redis has heard of that, the next one archives it.
+    assert_eq!(archive_job(&app).await, 0);
     assert_eq!(state().await, "ended");
-    app.changes_pass().await;
-    assert_eq!(archive_pass(&app).await, 1);
+    app.changes_job().await;
+    assert_eq!(archive_job(&app).await, 1);
     assert_eq!(app.claim(9, coupon).await.refusal(), (410, "sale_ended"));
 }
 
@@ -197,13 +197,13 @@ async fn dying_between_the_steps_does_no_harm() {
     assert!(!stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers"));
     assert_eq!(keys_in_redis(&app, coupon).await, 2);
     assert_answers(&app, (coupon, order), "noted").await;
-    assert_eq!(app.changes_pass().await, 0);
+    assert_eq!(app.changes_job().await, 0);
 
     // After the removal, and before it is noted.
     app.lose_sale(coupon).await;
     assert_answers(&app, (coupon, order), "removed").await;
     assert!(!is_noted(&app, "removed_at").await);
-    assert_eq!(archive_pass(&app).await, 0);
+    assert_eq!(archive_job(&app).await, 0);
     assert!(is_noted(&app, "removed_at").await);
     assert_answers(&app, (coupon, order), "noted as removed").await;
 }
@@ -216,7 +216,7 @@ async fn a_unit_that_comes_back_late_is_counted_in_postgres_alone() {
     for (step, archived) in [("noted", 2), ("removed", 0)] {
         match step {
             "noted" => assert!(stock::archive(&app.app.stores.pool, coupon).await.unwrap()),
-            _ => drop(archive_pass(&app).await),
+            _ => drop(archive_job(&app).await),
         }
         assert_eq!(keys_in_redis(&app, coupon).await, archived, "{step}");
     }
@@ -226,8 +226,8 @@ async fn a_unit_that_comes_back_late_is_counted_in_postgres_alone() {
          INSERT INTO stock_returns (order_id, coupon_id, user_id) VALUES ({order}, {coupon}, 1)"
     ))
     .await;
-    assert_eq!(app.give_back().await, 1);
-    assert_eq!(app.give_back().await, 0);
+    assert_eq!(app.release().await, 1);
+    assert_eq!(app.release().await, 0);
     assert_eq!(keys_in_redis(&app, coupon).await, 0);
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
     assert_eq!(app.claim(1, coupon).await.refusal(), (410, "sale_ended"));
@@ -240,7 +240,7 @@ async fn a_log_that_is_read_again_finds_the_orders_of_an_archived_sale() {
     let app = TestApp::configured(&AT_ONCE).await;
     let (coupon, order) = sale(&app).await;
     end(&app, coupon).await;
-    assert_eq!(archive_pass(&app).await, 1);
+    assert_eq!(archive_job(&app).await, 1);
     let log = app.log(lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::log::GROUP]).await;
     let again = app.write_orders().await;
@@ -255,7 +255,7 @@ async fn a_sale_that_redis_has_lost_is_not_archived() {
     let (coupon, _) = sale(&app).await;
     end(&app, coupon).await;
     app.lose_sale(coupon).await;
-    assert_eq!(archive_pass(&app).await, 0);
+    assert_eq!(archive_job(&app).await, 0);
     assert!(!is_noted(&app, "archived_at").await);
     assert_eq!(app.claim(1, coupon).await.refusal(), (503, "unavailable"));
     app.expect_disagreements();

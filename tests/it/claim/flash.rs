@@ -133,7 +133,7 @@ async fn prefer_wait_answers_with_the_order_or_not_yet() {
     let mut worker = app.workers().remove(0);
     worker.ensure_group().bounded().await.unwrap();
     let writing = eventually("the order is written", async || {
-        worker.write_pass().bounded().await.unwrap().inserted > 0
+        worker.write_job().bounded().await.unwrap().inserted > 0
     });
     let (created, ()) = tokio::join!(app.claim_preferring(42, coupon, "wait=10"), writing);
     assert_eq!((created.status, created.text("status")), (201, "unpaid"));

@@ -46,7 +46,7 @@ async fn claimed_and_cancelled(
             assert!((1..=3_601).contains(&seconds), "{cancelled:?}");
             return (closed, last);
         }
-        app.give_back().await;
+        app.release().await;
     }
     (most, last)
 }
@@ -76,7 +76,7 @@ async fn paying_and_refunding_a_flash_coupon_in_a_loop_is_bounded() {
         assert_eq!(app.act(1, order, "refund").await.status, 200);
         app.refund_payments().await;
         assert_eq!(app.status(1, order).await, "refunded");
-        app.give_back().await;
+        app.release().await;
     }
     let order = app.order(1, coupon).await;
     let reply = app.pay(1, order).await;
@@ -99,7 +99,7 @@ async fn closed_orders_of_a_flash_coupon_count_for_their_user_their_coupon_and_t
     assert_eq!(by_staff.status, 200, "an administrator may: {by_staff:?}");
     let repeat = app.cancel(1, last).await;
     assert_eq!(repeat.status, 200, "it is cancelled already: {repeat:?}");
-    app.give_back().await;
+    app.release().await;
     let next = app.order(1, coupon).await;
     assert_eq!(app.cancel(1, next).await.refusal(), (409, "too_many_closed_orders"));
     // Ids carry seconds.
@@ -149,7 +149,7 @@ async fn a_place_comes_back_when_an_order_is_paid() {
     let second = app.order(1, b).await;
     app.pay(1, first).await;
     assert_too_many(&app, 1, c).await;
-    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.release().await, 1);
     assert_eq!(listed(&app, 1).await, [second]);
     assert_eq!((app.stock(a).await, app.sold(a).await), (8, 1), "the unit stays sold");
     let third = app.order(1, c).await;
@@ -160,7 +160,7 @@ async fn a_place_comes_back_when_an_order_is_paid() {
     app.confirm(&notice).await;
     app.confirm(&notice).await;
     assert_eq!(
-        (app.give_back().await, app.give_back().await),
+        (app.release().await, app.release().await),
         (1, 0),
         "once, however often it is confirmed"
     );
@@ -173,11 +173,11 @@ async fn a_place_comes_back_with_the_unit() {
     let first = app.order(1, a).await;
     let second = app.order(1, b).await;
     app.cancel(1, first).await;
-    app.give_back().await;
+    app.release().await;
     assert_eq!(listed(&app, 1).await, [second]);
     app.let_time_pass().await;
     app.expire().await;
-    app.give_back().await;
+    app.release().await;
     assert_eq!(listed(&app, 1).await, [] as [i64; 0]);
     for coupon in [a, b] {
         app.order(1, coupon).await;
@@ -193,7 +193,7 @@ async fn a_place_comes_back_also_when_the_sale_is_gone() {
     app.execute(&format!("UPDATE flash_sales SET archived_at = now() WHERE coupon_id = {a}")).await;
     app.lose_sale(a).await;
     app.cancel(1, first).await;
-    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.release().await, 1);
     assert_eq!(listed(&app, 1).await, [second]);
 }
 

@@ -22,7 +22,7 @@ mod overload;
 mod sold_out;
 
 // Orders of buyers in the memory of a process.
-mod promised;
+mod accepted;
 
 // A process that can't hear of units that come back.
 mod returns;

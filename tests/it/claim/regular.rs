@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use flash_sale::base::limits;
 use flash_sale::store::ids::CouponId;
+use serde_json::json;
 
 use crate::support::{TestApp, eventually, user};
 
@@ -40,6 +41,21 @@ async fn one_unpaid_order_at_a_time() {
         .await;
         assert_eq!(app.claim(42, coupon).await.status, 201, "after {closed}");
     }
+}
+
+/// Nobody pays for it, so only its use makes room for the next one.
+#[tokio::test]
+async fn a_repeated_claim_of_a_free_coupon_gets_the_first_order_until_that_is_redeemed() {
+    let app = TestApp::start().await;
+    let free = json!({"kind": "regular", "title": "t", "pay_cents": 0, "value_cents": 2});
+    let created = app.post("/v1/coupons", &app.admin_token(), &free).await;
+    let coupon = created.text("id").parse().expect("an id");
+    let first = app.claim(42, coupon).await;
+    assert_eq!((first.status, first.text("status")), (201, "paid"));
+    let repeat = app.claim(42, coupon).await;
+    assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), first.order_id()));
+    app.execute("UPDATE orders SET status = 'redeemed', redeemed_at = now()").await;
+    assert_eq!(app.claim(42, coupon).await.status, 201);
 }
 
 #[tokio::test]

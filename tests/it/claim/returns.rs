@@ -81,7 +81,7 @@ async fn winners_told_their_order(app: &TestApp, other: &App, sales: &[(CouponId
     let mut told_order = 0;
     for ((coupon, order), buyer) in sales.iter().zip(1..) {
         assert_eq!(app.cancel(buyer, *order).await.status, 200);
-        assert_eq!(app.give_back().await, 1);
+        assert_eq!(app.release().await, 1);
         let winner = 1_000 + buyer;
         let won = app.claim(winner, *coupon).await;
         assert_eq!(won.status, 202);

@@ -58,7 +58,7 @@ async fn a_unit_that_comes_back_is_told_to_every_process() {
     assert_remembered(&app, coupon).await;
 
     assert_eq!(app.cancel(1, order).await.status, 200);
-    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.release().await, 1);
     // The memory is far longer than this test waits.
     eventually("the sale is asked about again", async || app.claim(2, coupon).await.status == 202)
         .await;

@@ -155,7 +155,7 @@ async fn a_token_of_another_secret_is_told_its_fault() {
         let page = problem["type"].as_str().expect("a path");
         let page = client().get(coupons.replace("/v1/coupons", page)).send().await.expect("a page");
         let page = page.text().await.expect("text");
-        assert!(page.contains("get a new one from the issuer that shares the service"), "{page}");
+        assert!(page.contains("get a new one from the issuer that the service trusts"), "{page}");
     }
     stop(&mut demo).await;
 }

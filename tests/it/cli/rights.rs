@@ -6,9 +6,9 @@ use crate::support::process::{Process, flash_sale, run, try_claim};
 use crate::support::servers::OwnServers;
 use crate::support::{TestApp, eventually, lane};
 
-/// The line of docs/durability.md that makes the user of Redis, for keys under this prefix.
+/// The line of docs/guarantees.md that makes the user of Redis, for keys under this prefix.
 fn user_of_redis(prefix: &str) -> Vec<String> {
-    let document = include_str!("../../../docs/durability.md");
+    let document = include_str!("../../../docs/guarantees.md");
     let line =
         document.lines().find_map(|line| line.strip_prefix("user shop ")).expect("it is there");
     let line = line.replace("PASSWORD", "p").replace("fs:", &format!("{prefix}:"));

@@ -34,12 +34,12 @@ fn restock(units: i64, key: &str) -> Change {
 }
 
 #[tokio::test]
-async fn whoever_dies_between_the_stores_leaves_it_to_the_pass() {
+async fn whoever_dies_between_the_stores_leaves_it_to_the_job() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    assert_eq!(app.changes_pass().await, 1, "what was loaded is looked at once");
-    assert_eq!(app.changes_pass().await, 0);
+    assert_eq!(app.changes_job().await, 1, "what was loaded is looked at once");
+    assert_eq!(app.changes_job().await, 0);
     for (change, now_in_redis) in [
         (Change::Move(CouponState::Paused, None), ["paused", "3", "2", "2"]),
         (Change::Move(CouponState::Active, None), ["active", "3", "2", "3"]),
@@ -54,9 +54,9 @@ async fn whoever_dies_between_the_stores_leaves_it_to_the_pass() {
         let before = sale(&app, coupon).await;
         app.decide(coupon, change.clone()).await.expect("it may");
         assert_eq!(sale(&app, coupon).await, before, "{change:?}");
-        assert_eq!(app.changes_pass().await, 1, "{change:?}");
+        assert_eq!(app.changes_job().await, 1, "{change:?}");
         assert_eq!(sale(&app, coupon).await, now_in_redis, "{change:?}");
-        assert_eq!(app.changes_pass().await, 0, "{change:?}");
+        assert_eq!(app.changes_job().await, 0, "{change:?}");
     }
 }
 
@@ -82,7 +82,7 @@ async fn a_process_that_is_killed_between_the_stores_does_no_harm() {
     assert!(told.is_err(), "a dead process has answered: {told:?}");
 
     assert_eq!(sale(&app, coupon).await[0], "active");
-    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(app.changes_job().await, 1);
     assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
 }
 
@@ -112,8 +112,8 @@ async fn an_older_revision_never_wins() {
         let told = sale(&app, coupon).await;
         assert_eq!(told, ["active", "9", "8", "5"], "applied in the order {order:?}");
     }
-    app.changes_pass().await;
-    assert_eq!(app.changes_pass().await, 0);
+    app.changes_job().await;
+    assert_eq!(app.changes_job().await, 0);
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn without_redis_it_is_decided_and_happens_later() {
         assert_eq!((reply.status, reply.text("state")), (202, "paused"));
         assert_eq!(reply.body["revision"], revision);
     }
-    eventually("Redis is back", async || app.app.coupon_changes.pass().bounded().await.is_ok())
+    eventually("Redis is back", async || app.app.coupon_changes.run_once().bounded().await.is_ok())
         .await;
     assert_eq!(sale(&app, coupon).await, ["paused", "5", "5", "3"]);
     let is_told = async || app.r#move(coupon, "pause").await.status == 200;
@@ -155,9 +155,9 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     ] {
         assert_eq!(reply.refusal(), (503, "unavailable"));
     }
-    // The pass changes nothing either, and is not held up.
+    // The job changes nothing either, and is not held up.
     app.decide_on(well, CouponState::Paused).await;
-    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(app.changes_job().await, 1);
     assert_eq!(sale(&app, well).await[0], "paused");
     assert!(!app.redis::<bool>(&["EXISTS", &key]).await);
     let page = app.get("/metrics", "").await;

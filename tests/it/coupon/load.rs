@@ -152,10 +152,10 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
 }
 
 #[tokio::test]
-async fn the_pass_loads_what_opens_soon_and_nothing_else() {
+async fn the_job_loads_what_opens_soon_and_nothing_else() {
     let app = TestApp::start().await;
     let ahead = limits::WARM_UP_AHEAD;
-    let pass = async || app.app.loader.pass(ahead).bounded().await.expect("both stores answer");
+    let job = async || app.app.loader.run_once(ahead).bounded().await.expect("both stores answer");
     let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
     let live = app.create_flash(3).await;
     assert_eq!(app.claim(1, live).await.status, 202);
@@ -179,7 +179,7 @@ async fn the_pass_loads_what_opens_soon_and_nothing_else() {
         .await;
         sales.push((what, coupon));
     }
-    assert_eq!(pass().await, 3);
+    assert_eq!(job().await, 3);
     for (at, (what, coupon)) in sales.iter().enumerate() {
         assert_eq!(exists(*coupon).await, at < 3, "{what}");
     }
@@ -188,10 +188,10 @@ async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     assert_eq!(app.claim(2, sales[2].1).await.refusal(), (409, "sale_paused"));
 
     // Neither a live sale nor a lost one is loaded.
-    assert_eq!(pass().await, 0);
+    assert_eq!(job().await, 0);
     assert_eq!(app.in_redis(live, ["stock"]).await, ["2"]);
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(sales[0].1)]).await;
-    assert_eq!(pass().await, 0);
+    assert_eq!(job().await, 0);
     assert!(!exists(sales[0].1).await, "it was put back");
     app.expect_disagreements();
 }

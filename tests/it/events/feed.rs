@@ -17,8 +17,8 @@ fn told(events: &[Value]) -> Vec<(&str, &str)> {
         .collect()
 }
 
-async fn pass(app: &TestApp) {
-    app.app.retention.pass().bounded().await.expect("Postgres answers");
+async fn run_once(app: &TestApp) {
+    app.app.retention.run_once().bounded().await.expect("Postgres answers");
 }
 
 async fn stalled(app: &TestApp) -> Gauge {
@@ -43,7 +43,7 @@ async fn each_move_of_orders_and_coupons_is_told_in_its_order() {
     assert_eq!(app.redeem(orders[0]).await.status, 200);
     assert_eq!(app.pay(2, orders[1]).await.status, 200);
     assert_eq!(app.act(2, orders[1], "refund").await.status, 200);
-    app.app.payments.refund_pass().bounded().await.expect("Postgres answers");
+    app.app.payments.refund_job().bounded().await.expect("Postgres answers");
     assert_eq!(app.cancel(3, orders[2]).await.status, 200);
     assert_eq!(app.restock(coupon, 5, "k").await.status, 200);
     for action in ["pause", "resume", "end"] {
@@ -93,7 +93,7 @@ async fn an_expired_order_a_regular_and_a_free_one_are_told_too() {
     let coupon = app.create_regular().await;
     let order = app.claim(1, coupon).await.order_id();
     eventually("it has expired", async || {
-        app.app.expiry.pass().bounded().await.expect("Postgres answers").items > 0
+        app.app.expiry.run_once().bounded().await.expect("Postgres answers").items > 0
     })
     .await;
     app.execute(&format!("UPDATE coupons SET pay_cents = 0, revision = 2 WHERE id = {coupon}"))
@@ -207,7 +207,7 @@ async fn a_reader_whose_event_is_not_there_is_told() {
         )
     };
     app.execute(&(age(&events[0], 30) + &age(&events[1], 8) + &age(&events[2], 6))).await;
-    pass(&app).await;
+    run_once(&app).await;
     let kept = app.events(None, 3).await;
     assert_eq!(told(&kept), told(&events[1..]));
     assert_eq!(told(&app.events(Some(id(&kept[0])), 2).await), told(&events[2..]));
@@ -216,7 +216,7 @@ async fn a_reader_whose_event_is_not_there_is_told() {
     // Rows of another cluster, with transaction ids that are still to come here.
     app.execute("INSERT INTO events (xid, type, data) VALUES ('999999999999', 'x', '{}')").await;
     unknown(id(&kept[1])).await;
-    pass(&app).await;
+    run_once(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM events").await, 0);
 }
 

@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::support::{Reply, TestApp, eventually, scoped_token};
 
 impl TestApp {
-    /// With events.
     async fn with_events() -> Self {
         Self::configured(&["--events"]).await
     }

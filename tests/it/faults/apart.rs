@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use flash_sale::store::ids::CouponId;
-use flash_sale::worker::PassError;
+use flash_sale::worker::JobError;
 use nix::sys::signal::Signal;
 use private_servers::testing::DataFolder;
 use serde_json::Value;
@@ -323,14 +323,14 @@ async fn a_worker_writes_nothing_over_an_order_that_postgres_lacks() {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     app.write_orders().await;
-    bounded("the pass", app.app.keepers.first().pass()).await.expect("both stores answer");
+    bounded("the job", app.app.leaders.first().run_once()).await.expect("both stores answer");
     app.execute("DELETE FROM orders WHERE user_id = 2; UPDATE flash_sales SET sold = 1").await;
     assert_eq!(app.claim(3, coupon).await.status, 202);
     let mut worker = app.worker(lane());
-    let passed = bounded("the pass", worker.write_pass()).await;
-    assert!(matches!(passed, Err(PassError::OrderMissing(_))), "{passed:?}");
+    let passed = bounded("the job", worker.write_job()).await;
+    assert!(matches!(passed, Err(JobError::OrderMissing(_))), "{passed:?}");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 1);
-    bounded("the pass", app.app.keepers.first().pass()).await.expect("both stores answer");
+    bounded("the job", app.app.leaders.first().run_once()).await.expect("both stores answer");
     assert_eq!(app.app.lanes.recovering().len(), 1, "an operator decides");
     assert_eq!(say(&app, &["recover", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;
@@ -430,7 +430,7 @@ async fn the_runbook_restores_either_store() {
     let url = service.url().await;
     eventually("the lanes are closed", async || ready(&app, &url).await.0 == 503).await;
     let said = r#type(&app, &folder, decide).await;
-    assert_eq!(said.matches("was promised order").count(), 3, "{said}");
+    assert_eq!(said.matches("was told order").count(), 3, "{said}");
     becomes_ready(&app, &url).await;
     let said = r#type(&app, &folder, postgres_is_back).await;
     assert!(said.contains("agree"), "{said}");

@@ -133,8 +133,8 @@ async fn a_claim_on_a_sale_that_can_not_be_read_has_it_built_anew() {
         unreadable(&app, coupon, which).await;
         let claimed = bounded("an answer", other.claims.claim(coupon, user(1))).await;
         assert!(claimed.is_err(), "{which}: {claimed:?}");
-        app.app.keepers.first().give_up().await;
-        bounded("the end of the pass", other.keepers.first().pass())
+        app.app.leaders.first().give_up().await;
+        bounded("the end of the job", other.leaders.first().run_once())
             .await
             .expect("both stores answer");
         sells_the_rest(&app, coupon).await;
@@ -199,7 +199,7 @@ async fn a_postgres_that_went_back_does_not_catch_up_with_the_epoch_of_redis() {
     let key = app.keys().lane(coupon.lane());
     let _: i64 = app.redis(&["HSET", &key, "epoch", "6"]).await;
     for _ in 0..10 {
-        let _ = bounded("the end of the pass", app.app.keepers.first().pass()).await;
+        let _ = bounded("the end of the job", app.app.leaders.first().run_once()).await;
     }
     assert_eq!(code(&app, 4, coupon).await, (503, "recovering".to_owned()));
     let epoch: String = app.redis(&["HGET", &key, "epoch"]).await;
@@ -212,13 +212,13 @@ async fn a_postgres_that_went_back_does_not_catch_up_with_the_epoch_of_redis() {
 async fn receipts_outlast_a_redis_that_was_emptied_while_no_lane_could_be_closed() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(5).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_job().await;
     keep(&app).await;
     sell(&app, coupon, 1..=3).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
     let until = Instant::now() + 4 * limits::RECEIPT_LOOK_PERIOD;
     while Instant::now() < until {
-        app.app.receipts_pass().await;
+        app.app.receipts_job().await;
         sleep(Duration::from_millis(50)).await;
     }
     app.recover().await;
@@ -239,7 +239,7 @@ async fn a_build_that_fails_leaves_nothing_behind() {
     let max = (used.expect("Redis tells") + 200_000).to_string();
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", &max]).await;
     for _ in 0..3 {
-        let passed = bounded("the end of the pass", app.app.keepers.first().pass()).await;
+        let passed = bounded("the end of the job", app.app.leaders.first().run_once()).await;
         assert!(passed.is_err(), "a full Redis takes no shards");
     }
     let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
@@ -251,7 +251,7 @@ async fn a_build_that_fails_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
+async fn a_leader_that_is_killed_while_it_builds_leaves_nothing_behind() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(100).await;
     let order = app.claim(1, coupon).await.order_id();
@@ -262,13 +262,13 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     let proxy = RedisProxy::before(app.redis_url(), order).await;
     let mut command = flash_sale(&["serve", "--roles", "worker", "--redis-timeout-ms", "10000"]);
     command.args(store_arguments_behind(&app, &proxy));
-    app.app.keepers.first().give_up().await;
-    let keeper = Process::spawn(command);
+    app.app.leaders.first().give_up().await;
+    let leading = Process::spawn(command);
     eventually("the process keeps the lanes", async || app.number(LEADERS).await == 1).await;
     proxy.hold();
     let _: String = app.redis(&["FLUSHALL"]).await;
     eventually("the process writes the buyers", async || proxy.held() > 0).await;
-    drop(keeper);
+    drop(leading);
     app.recover().await;
     let shards: Vec<String> = app.redis(&["KEYS", "*:buyers:*"]).await;
     assert_eq!(shards.len(), app.shards(coupon).await.count() as usize);
@@ -305,7 +305,7 @@ async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_
     archive_and_go_back(&mut server, &app, (over, other), false).await;
     assert_eq!(app.claim(1, over).await.order_id(), order);
     assert_eq!(code(&app, 2, over).await, (410, "sale_ended".to_owned()));
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.run_once().await.expect("both stores answer");
     assert_eq!(app.redis::<i64>(&["EXISTS", &app.keys().coupon(over)]).await, 0);
     sells_the_rest(&app, other).await;
 }
@@ -325,7 +325,7 @@ async fn buyers_of_an_archived_sale_that_came_back_with_redis_get_no_orders() {
     archive_and_go_back(&mut server, &app, (over, other), true).await;
     let orders = format!("SELECT count(*) FROM orders WHERE coupon_id = {over}");
     assert_eq!(app.number(&orders).await, 1);
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.run_once().await.expect("both stores answer");
     sells_the_rest(&app, other).await;
 }
 
@@ -343,7 +343,7 @@ async fn a_buyer_whose_order_was_cancelled_in_the_lost_time_gets_no_order_again(
         keep(&app).await;
     }
     assert_eq!(app.cancel(1, order).await.status, 200);
-    app.app.stock_returns.pass().await.expect("both stores answer");
+    app.app.stock_returns.run_once().await.expect("both stores answer");
     assert_eq!(app.stock(coupon).await, 2);
     go_back(&mut server, &app, coupon).await;
     app.recover().await;
@@ -381,7 +381,7 @@ async fn a_late_receipt_of_a_cancelled_order_closes_no_lane() {
     app.write_orders().await;
     let order = app.my_claim(1, coupon).await.order_id();
     assert_eq!(app.cancel(1, order).await.status, 200);
-    app.app.stock_returns.pass().await.expect("both stores answer");
+    app.app.stock_returns.run_once().await.expect("both stores answer");
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
     assert_eq!(app.number(recoveries).await, 1, "all promises are kept");
@@ -436,7 +436,7 @@ async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
     let _: i64 = app.redis(&["DEL", &lane_of(waiting)]).await;
     let keeping = async {
         loop {
-            let _ = app.app.keepers.first().pass().await;
+            let _ = app.app.leaders.first().run_once().await;
         }
     };
     let recovered = async {

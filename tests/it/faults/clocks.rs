@@ -51,10 +51,10 @@ async fn entries_of_a_worker_that_died_are_written_though_the_clock_was_set_back
     assert!(left > 1_000_000, "{left}: the lease has grown by the step");
 
     let mut worker = app.worker(lane());
-    let mut written = worker.write_pass().await.unwrap().inserted;
+    let mut written = worker.write_job().await.unwrap().inserted;
     assert_eq!(written, 1, "the one without a lock is written at once");
     eventually("all of them are written", async || {
-        written += worker.write_pass().await.unwrap().inserted;
+        written += worker.write_job().await.unwrap().inserted;
         written == 3
     })
     .await;

@@ -1,4 +1,4 @@
-//! The levels of durability: what each survives, and what is not confirmed while it can't be kept (docs/durability.md).
+//! The levels of durability: what each survives, and what is not confirmed while it can't be kept (docs/guarantees.md).
 
 use flash_sale::store::ids::CouponId;
 use private_servers::testing::{RedisServer, Switch};
@@ -34,7 +34,7 @@ async fn survivors(level: &str, fault: Fault) -> usize {
     let address = Switch::to(&server.url()).await;
     let app = on(address.url(), &[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.keepers.first().pass().await.expect("both stores answer");
+    app.app.leaders.first().run_once().await.expect("both stores answer");
     eventually("the replica has the sale", async || {
         ask::<i64>(&server, &["WAIT", "1", "100"]).await == 1
     })
@@ -119,7 +119,7 @@ async fn postgres_survives_every_loss_of_redis() {
 
 async fn set(app: &TestApp, name: &str, value: &str) {
     let _: String = app.redis(&["CONFIG", "SET", name, value]).await;
-    app.app.durability.first().pass().await.expect("Redis answers");
+    app.app.durability.first().run_once().await.expect("Redis answers");
 }
 
 async fn told(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
@@ -183,12 +183,12 @@ async fn a_file_that_is_written_for_the_first_time_holds_no_claim_yet() {
     assert!(is_rewriting(&app).await);
     assert_eq!(told(&app, 1, coupon).await, unavailable());
     eventually("the file is complete", async || !is_rewriting(&app).await).await;
-    app.app.durability.first().pass().await.expect("Redis answers");
+    app.app.durability.first().run_once().await.expect("Redis answers");
     assert_eq!(app.claim(1, coupon).await.status, 202);
     // Claims go into the complete file while it is rewritten.
     let _: String = app.redis(&["BGREWRITEAOF"]).await;
     eventually("it is rewritten", async || is_rewriting(&app).await).await;
-    app.app.durability.first().pass().await.expect("Redis answers");
+    app.app.durability.first().run_once().await.expect("Redis answers");
     assert_eq!(app.claim(2, coupon).await.status, 202);
     app.write_orders().await;
 }

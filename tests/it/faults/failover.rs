@@ -66,7 +66,7 @@ async fn an_old_master_that_lives_on_as_a_replica_is_left_for_the_new_one() {
     }
     eventually("the worker has followed", async || rows().await == 20).await;
     // Units that come back are heard of from the new master, so its answers are remembered.
-    let promised = &app.app.memories.first().promised;
+    let promised = &app.app.memories.first().accepted;
     eventually("the process listens to the new master", async || {
         app.claim(20, coupon).await;
         promised.order_of(coupon, user(20)).is_some()
@@ -99,7 +99,7 @@ async fn a_server_that_takes_no_writes_is_not_ready() {
     eventually("it is ready again", async || app.get("/readyz", "").await.status == 200).await;
     // It may have been given older data meanwhile: its lanes are compared.
     eventually("a claim", async || {
-        let _ = app.app.keepers.first().pass().await;
+        let _ = app.app.leaders.first().run_once().await;
         app.claim(2, coupon).await.status == 202
     })
     .await;

@@ -46,9 +46,9 @@ pub const LEADERS: &str = "SELECT count(*) FROM pg_locks
     WHERE locktype = 'advisory' AND granted AND classid = x'6c656164'::int::oid
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// One look of the keeper, with everything that follows from it.
+/// One look of the leader, with everything that follows from it.
 pub async fn keep(app: &TestApp) {
-    bounded("the end of the pass", app.app.keepers.first().pass())
+    bounded("the end of the job", app.app.leaders.first().run_once())
         .await
         .expect("both stores answer");
 }
@@ -183,7 +183,7 @@ async fn a_closed_order_comes_back_by_no_recovery() {
         BTreeSet::from([1, 2, 3])
     );
     // The unit came back with the recovery, and comes back only once.
-    app.app.stock_returns.pass().await.expect("both stores answer");
+    app.app.stock_returns.run_once().await.expect("both stores answer");
     sells_the_rest(&app, coupon, 1..=3).await;
 }
 
@@ -199,13 +199,13 @@ async fn a_unit_that_came_back_in_the_lost_time_comes_back_again() {
     let order = app.number("SELECT id FROM orders WHERE user_id = 4").await;
     let path = format!("/v1/orders/{order}/cancel");
     assert_eq!(app.post(&path, &app.token(4), &serde_json::json!({})).await.status, 200);
-    app.app.stock_returns.pass().await.expect("both stores answer");
+    app.app.stock_returns.run_once().await.expect("both stores answer");
     assert_eq!(app.buyers(coupon).await.len(), 3);
 
     go_back(&mut server, &app, coupon).await;
     assert_eq!(app.buyers(coupon).await.len(), 4);
     app.recover().await;
-    app.app.stock_returns.pass().await.expect("both stores answer");
+    app.app.stock_returns.run_once().await.expect("both stores answer");
     assert_eq!(
         app.number("SELECT sales_built FROM recoveries WHERE opened_at IS NOT NULL").await,
         1
@@ -249,14 +249,14 @@ async fn two_recoveries_build_a_sale_once() {
     let _: String = app.redis(&["FLUSHALL"]).await;
     // The first one loses the lock in the middle of its recovery, and goes on.
     let end = LEADERS.replace("count(*)", "count(pg_terminate_backend(pid))");
-    let (first, second) = tokio::join!(app.app.keepers.first().pass(), async {
+    let (first, second) = tokio::join!(app.app.leaders.first().run_once(), async {
         app.number(&end).await;
-        other.keepers.first().pass().await
+        other.leaders.first().run_once().await
     });
     let _ = (first, second);
     eventually("the lane is open", async || {
-        let _ = app.app.keepers.first().pass().await;
-        let _ = other.keepers.first().pass().await;
+        let _ = app.app.leaders.first().run_once().await;
+        let _ = other.leaders.first().run_once().await;
         code(&app, 1, coupon).await.0 == 409
     })
     .await;
@@ -297,7 +297,7 @@ pub async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) 
 async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
     let (mut server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_job().await;
     sell(&app, coupon, 1..=3).await;
     app.write_orders().await;
     keep(&app).await;
@@ -316,7 +316,7 @@ async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
 }
 
-/// A claim may become a row between the look that hands its receipt in and the next look of the keeper.
+/// A claim may become a row between the look that hands its receipt in and the next look of the leader.
 #[tokio::test]
 async fn a_receipt_whose_claim_is_a_row_holds_up_no_recovery() {
     let (_server, app) = start(&[]).await;
@@ -341,7 +341,7 @@ async fn a_receipt_whose_claim_waits_in_the_log_closes_no_lane() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
     sell(&app, coupon, 1..=3).await;
-    app.app.receipts_pass().await;
+    app.app.receipts_job().await;
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 3);
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
@@ -379,7 +379,7 @@ async fn what_is_handed_in_late_gets_the_units_that_are_left() {
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
     let lost = "SELECT count(*) FROM recoveries, jsonb_array_elements(lost) AS one WHERE one->>'reason' = ";
     assert_eq!(app.number(&format!("{lost} 'superseded'")).await, 1, "the first order of user 3");
-    assert_eq!(app.number(&format!("{lost} 'promised_without_unit'")).await, 2);
+    assert_eq!(app.number(&format!("{lost} 'accepted_without_unit'")).await, 2);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 6);
     assert_eq!(app.my_claim(4, coupon).await.text("status"), "unpaid");
     for id in [5, 6] {
@@ -579,7 +579,7 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
         assert_eq!(epoch, "7", "Redis may be selling for another Postgres");
 
         let said = command(&app, &["recover", "--dry-run"]).await;
-        assert!(said.contains("user 3 was promised order"), "{said}");
+        assert!(said.contains("user 3 was told order"), "{said}");
         command(&app, &["recover", "--trust", trust]).await;
         app.recover().await;
         assert_eq!(app.number("SELECT count(*) FROM orders").await, live_orders, "{trust}");
@@ -594,7 +594,7 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
 const MILLION: i64 = 1_000_000;
 /// Time in which they are built, however slow the machine.
 const MILLION_WITHIN: Duration = Duration::from_secs(900);
-/// Bounds of a build, of an optimised service on two cores with nothing else to do (docs/recovery.md).
+/// Bounds of a build, of an optimised service on two cores with nothing else to do (docs/guarantees.md).
 const BUILD_MAX: Duration = Duration::from_secs(15);
 const START_MAX: Duration = Duration::from_secs(3);
 const BUILD_MB_MAX: u64 = 64;

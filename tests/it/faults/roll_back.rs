@@ -47,7 +47,7 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     roll_back(&mut server, &app).await;
     assert_eq!(refusal(&app, 1, paused).await, (503, "recovering".to_owned()));
     app.recover().await;
-    assert_eq!(app.app.coupon_changes.pass().await.unwrap(), 0, "Postgres has noted all of it");
+    assert_eq!(app.app.coupon_changes.run_once().await.unwrap(), 0, "Postgres has noted all of it");
     assert_eq!(refusal(&app, 1, paused).await, (409, "sale_paused".to_owned()));
     assert_eq!(refusal(&app, 1, ended).await, (410, "sale_ended".to_owned()));
     for user in 1..=5 {

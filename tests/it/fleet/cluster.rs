@@ -7,7 +7,7 @@ use flash_sale::store::ids::CouponId;
 use redis::{Value, from_redis_value};
 
 use super::nodes::Nodes;
-use crate::support::process::{Process, rows, try_claim};
+use crate::support::process::{Process, flash_sale, rows, run, try_claim};
 use crate::support::{Addresses, IMPATIENT_WITH_REDIS, TestApp, eventually, shared};
 
 /// Nodes, an app on them, a service of its own process, and a sale in each of three lanes.
@@ -131,4 +131,17 @@ async fn a_planned_fail_over_and_a_moved_slot_are_losses_like_any_other() {
     scene.nodes.move_slot(slot, after, to).await;
     scene.all_sell().await;
     assert_eq!(scene.master_of(coupon).await, to);
+
+    let unwise = [["cluster-require-full-coverage", "yes"], ["min-replicas-to-write", "1"]];
+    for [name, value] in unwise {
+        for node in &scene.nodes.0 {
+            node.does(&["CONFIG", "SET", name, value]).await;
+        }
+    }
+    let mut doctor = flash_sale(&["doctor"]);
+    doctor.args(scene.app.store_arguments());
+    let found = run(doctor).await.stdout;
+    for [name, value] in unwise {
+        assert!(found.contains(&format!("{name} is {value}")), "{name}: {found}");
+    }
 }

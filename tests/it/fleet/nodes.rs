@@ -15,7 +15,6 @@ const MASTERS: usize = 3;
 /// The nodes, and which of them were killed.
 pub struct Nodes(pub Vec<Node>);
 
-/// A node.
 pub struct Node {
     pub server: RedisServer,
     pub port: u16,

@@ -12,14 +12,15 @@ use crate::support::{
     write_all,
 };
 
-/// An app on the shared servers and on a Redis of its own, with two lanes on each.
-async fn start(arguments: &[&str]) -> (OwnServers, TestApp) {
+/// An app on the shared servers and on a Redis of its own, with so many lanes.
+async fn start(lanes: u32, arguments: &[&str]) -> (OwnServers, TestApp) {
     let own = OwnServers::durable();
     let servers = Addresses {
         redis_url: format!("{},{}", shared().redis_url, own.at.redis_url),
         ..shared().clone()
     };
-    let arguments = [&["--lanes", "4"], arguments].concat();
+    let lanes = lanes.to_string();
+    let arguments = [&["--lanes", &lanes], arguments].concat();
     let app = TestApp::on(&servers, &arguments, Clock::System).await;
     (own, app)
 }
@@ -37,7 +38,7 @@ async fn sales(app: &TestApp) -> [Vec<CouponId>; 2] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_concerns_its_lanes_alone() {
-    let (mut own, app) = start(&IMPATIENT_WITH_REDIS).await;
+    let (mut own, app) = start(4, &IMPATIENT_WITH_REDIS).await;
     let service = Process::serve(&app, &IMPATIENT_WITH_REDIS);
     let url = service.url().await;
     let [first, second] = sales(&app).await;
@@ -81,9 +82,32 @@ async fn a_server_that_dies_concerns_its_lanes_alone() {
     eventually("all rows", async || rows(&app).await == 9).await;
 }
 
+/// Sessions of Postgres that own a lane.
+async fn owners(app: &TestApp) -> Vec<i32> {
+    let owners = "SELECT pid FROM pg_locks
+         WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND classid = x'6c616e65'::int::oid
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    sqlx::query_scalar(owners).fetch_all(&app.app.stores.pool).await.expect("Postgres answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_share_the_lanes_of_all_servers_also_where_each_has_one() {
+    let (_own, app) = start(2, &[]).await;
+    let _first = Process::serve(&app, &["--roles", "worker"]);
+    eventually("both lanes have an owner", async || owners(&app).await.len() == 2).await;
+    let of_first = owners(&app).await;
+    let _second = Process::serve(&app, &["--roles", "worker"]);
+    eventually("the second one owns a lane", async || {
+        let owners = owners(&app).await;
+        let of_second = owners.iter().filter(|owner| !of_first.contains(owner)).count();
+        (owners.len(), of_second) == (2, 1)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_loses_everything_is_built_anew_and_the_other_one_goes_on() {
-    let (_own, app) = start(&[]).await;
+    let (_own, app) = start(4, &[]).await;
     let [first, second] = sales(&app).await;
     for coupon in first.iter().chain(&second) {
         assert_eq!(app.claim(1, *coupon).await.status, 202);
@@ -103,7 +127,7 @@ async fn a_server_that_loses_everything_is_built_anew_and_the_other_one_goes_on(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lanes_move_when_a_server_is_added_and_when_it_is_taken_away_again() {
-    let (_own, app) = start(&[]).await;
+    let (_own, app) = start(4, &[]).await;
     let [first, second] = sales(&app).await;
     let claim_all = async |user| {
         for coupon in first.iter().chain(&second) {
@@ -120,7 +144,7 @@ async fn lanes_move_when_a_server_is_added_and_when_it_is_taken_away_again() {
         matches!(outcome, Ok(ClaimOutcome::Accepted(_) | ClaimOutcome::AlreadyClaimed(_)))
     };
     eventually("the lanes are open there", async || {
-        let _ = alone.keepers.first().pass().await;
+        let _ = alone.leaders.first().run_once().await;
         alone.lanes.recovering().is_empty() && claim(&alone, 2).await
     })
     .await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use flash_sale::kit::jwt::Scope;
 use flash_sale::store::audit::Action;
-use flash_sale::store::pass::Pass;
+use flash_sale::store::job::Job;
 use serde_json::{Value, json};
 
 use crate::support::process::{flash_sale, run};
@@ -111,7 +111,7 @@ async fn each_change_by_the_staff_is_entered_once() {
 
 /// A postponed item. Returns its id.
 async fn postponed(app: &TestApp) -> i64 {
-    app.app.postponed.note(Pass::StockReturns, &[1], "an error").await.expect("Postgres answers");
+    app.app.postponed.note(Job::StockReturns, &[1], "an error").await.expect("Postgres answers");
     app.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
     app.number("SELECT max(id) FROM postponed").await
 }
@@ -193,7 +193,7 @@ async fn each_action_is_entered_with_its_values() {
     }
     let theirs = app.order(6, regular).await;
     assert_eq!(app.cancel(6, theirs).await.status, 200);
-    let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "promised"]).await;
+    let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "accepted"]).await;
     let mut command = flash_sale(&["recover"]);
     command.args(app.store_arguments());
     let done = run(command).await;
@@ -277,7 +277,7 @@ async fn buyers_passes_and_gateways_are_not_in_the_book() {
     app.order(3, coupon).await;
     app.let_time_pass().await;
     app.expire().await;
-    app.give_back().await;
+    app.release().await;
     let charged_back = app.order(4, coupon).await.to_string();
     for notice in [
         json!({"kind": "payment", "payment_id": "g1", "order_id": charged_back, "method": 3, "amount_cents": 1}),
@@ -289,7 +289,7 @@ async fn buyers_passes_and_gateways_are_not_in_the_book() {
     }
     let past = "UPDATE flash_sales SET closes_at = now() - interval '1 day', opens_at = now() - interval '2 days'";
     app.execute(past).await;
-    app.app.archive.pass().await.expect("both stores answer");
+    app.app.archive.run_once().await.expect("both stores answer");
     let book = entries(&app, "").await;
     let actions: Vec<&Value> = book.iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["create_coupon"]);

@@ -22,7 +22,7 @@ async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
         let first = app.claim(1, coupon).await.order_id();
         assert_eq!(app.claim(2, coupon).await.status, 202);
         assert_eq!(app.claim(1, sold_out).await.status, 202);
-        app.app.backlog_pass().bounded().await;
+        app.app.backlog_job().bounded().await;
 
         let refused = app.claim(3, coupon).await;
         assert_eq!(refused.refusal(), (503, "overloaded"));
@@ -36,10 +36,10 @@ async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
         let page = app.get("/metrics", "").await;
         let page = page.body.as_str().expect("a page");
         assert!(page.contains("flash_sale_claims_total{outcome=\"overloaded\"} 1"), "{page}");
-        assert!(page.contains("flash_sale_backlog_entries 3"), "{page}");
+        assert!(page.contains("flash_sale_backlog_claims 3"), "{page}");
 
         app.write_orders().await;
-        app.app.backlog_pass().bounded().await;
+        app.app.backlog_job().bounded().await;
         assert_eq!(app.claim(3, coupon).await.status, 202);
     }
 }
@@ -77,7 +77,7 @@ async fn a_full_redis_refuses_claims_whole_and_can_be_drained() {
     assert_eq!((report.inserted, report.contended), (51, 0));
     assert_eq!(app.reconcile().await.in_flight, 0);
     for worker in app.workers() {
-        worker.tidy_up_pass().bounded().await.expect("a full Redis can be tidied up");
+        worker.tidy_up_job().bounded().await.expect("a full Redis can be tidied up");
     }
 
     maxmemory("0").await;
@@ -139,13 +139,13 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     eventually("the file is rewritten", rewritten).await;
     seller.sell(51..=1_550).await;
     assert_eq!(seller.write().await, 1_500);
-    seller.worker().tidy_up_pass().bounded().await.unwrap();
+    seller.worker().tidy_up_job().bounded().await.unwrap();
 
     // The report of Redis after its restart, and the truth.
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
     eventually("Redis is back", async || look().await.is_ok()).await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     println!("after the restart, Redis tells a lag of {:?}", seller.of_group("lag").await);
     assert_eq!(look().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;

@@ -1,6 +1,6 @@
 //! The list of all that waits for a person: each kind stands in it, and leaves it when it is dealt with.
 
-use flash_sale::store::pass::Pass;
+use flash_sale::store::job::Job;
 use serde_json::{Value, json};
 
 use crate::support::process::{Finished, flash_sale, run};
@@ -41,7 +41,7 @@ async fn with_one_of_each() -> TestApp {
     assert_eq!(app.write_orders().await.dead_letters, 1);
     app.app
         .postponed
-        .note(Pass::StockReturns, &[coupon.get()], "an error")
+        .note(Job::StockReturns, &[coupon.get()], "an error")
         .await
         .expect("it answers");
     app.execute(&format!(
@@ -151,10 +151,10 @@ async fn a_thing_leaves_the_list_when_it_is_dealt_with() {
     }
     assert_eq!(say(&app, &["recover", "--lane", "0", "--trust", "redis"]).await.code, Some(0));
     app.recover().await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
-    // A postponed item leaves with the next run of its pass, money that goes back with the gateway's word, and a finding
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
+    // A postponed item leaves with the next run of its job, money that goes back with the gateway's word, and a finding
     // with the next comparison.
-    app.give_back().await;
+    app.release().await;
     let refund = |id: &str| json!({"kind": "refund", "payment_id": id});
     assert_eq!(app.confirm(&refund("g2")).await.status, 200);
     app.compare().await;
@@ -176,17 +176,17 @@ async fn say(app: &TestApp, words: &[&str]) -> Finished {
     run(command).await
 }
 
-/// Postgres went back in time, so Redis has a newer epoch, and the keeper leaves the lane alone.
+/// Postgres went back in time, so Redis has a newer epoch, and the leader leaves the lane alone.
 #[tokio::test]
 async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let app = TestApp::start().await;
     app.create_flash(1).await;
     for _ in 0..2 {
-        app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+        app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     }
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "epoch", "7"]).await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     app.execute("UPDATE lanes SET closed_at = now() - interval '31 s'").await;
     let (items, _) = list(&app, "kind=lane").await;
     assert_eq!((kinds(&items), &items[0]["id"]), (vec!["lane"], &json!("0")));
@@ -201,6 +201,6 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operators_word() {
     let (closed, _) = list(&app, "").await;
     assert!(closed[0]["detail"].as_str().is_some_and(|it| it.contains("closed: an operator")));
     app.recover().await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     assert_eq!(list(&app, "").await.0, [] as [Value; 0]);
 }

@@ -57,7 +57,7 @@ async fn a_discarded_promise_ends_as_a_cancelled_order_and_its_unit_comes_back()
         assert_eq!(app.my_claim(1, coupon).await.text("status"), "cancelled");
     }
     assert_eq!(letters(&app).await, [] as [Value; 0]);
-    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 0));
+    assert_eq!((app.release().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 0));
     assert_ne!(app.order(1, coupon).await, order, "they may claim anew");
 }
 
@@ -69,7 +69,7 @@ async fn a_letter_whose_retry_died_behind_its_order_changes_nothing() {
     app.app.orders.write(held, Origin::Letter, &[claim], &never).await.expect("Postgres answers");
     let letter = letters(&app).await[0]["id"].clone();
     assert_eq!(discard(&app, letter.as_str().unwrap()).await.status, 204);
-    assert_eq!((app.status(1, order).await, app.give_back().await), ("unpaid".into(), 0));
+    assert_eq!((app.status(1, order).await, app.release().await), ("unpaid".into(), 0));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_user_who_claimed_again_keeps_the_newer_order() {
     assert_eq!(retry(&app, &letter).await.refusal(), (409, "superseded"));
     assert_eq!(app.buyers_count(coupon).await, 1);
     assert_eq!(discard(&app, &letter).await.status, 204);
-    app.give_back().await;
+    app.release().await;
     assert_eq!(app.status(1, newer).await, "unpaid");
     // Redis sold the unit of the letter once more, by hand.
     app.expect_disagreements();
@@ -191,7 +191,7 @@ async fn a_retry_of_a_reason_goes_past_those_that_stay() {
 async fn a_closed_lane_takes_no_retry() {
     let (app, coupon, _) = a_promise_in_review().await;
     let letter = the_letter(&app).await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     let _: i64 = app.redis(&["HSET", &app.keys().lane(coupon.lane()), "state", "recovering"]).await;
     assert_eq!(retry(&app, &letter).await.refusal(), (503, "recovering"));
     app.recover().await;

@@ -49,7 +49,7 @@ async fn an_order_that_is_not_paid_in_time_expires_and_its_unit_comes_back() {
     let too_late = app.pay(1, late).await;
     assert_eq!(too_late.refusal(), (409, "invalid_transition"));
     assert_eq!((too_late.text("from"), too_late.text("to")), ("expired", "paid"));
-    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 2));
+    assert_eq!((app.release().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 2));
     assert_ne!(app.order(1, coupon).await, late, "they may claim anew");
 }
 
@@ -99,11 +99,11 @@ async fn many_orders_expire_in_batches_and_two_workers_share_them() {
     orders(&app, two, 800).await;
     app.let_time_pass().await;
     let another = app.another_instance().await;
-    let (first, second) = tokio::join!(app.expire(), another.expiry.pass());
+    let (first, second) = tokio::join!(app.expire(), another.expiry.run_once());
     let left = app.expire().await;
     assert_eq!(first + second.unwrap().items + left, 1_600);
     assert_eq!((app.sold(one).await, app.sold(two).await), (0, 0));
-    assert_eq!(app.give_back().await, 1_600);
+    assert_eq!(app.release().await, 1_600);
     assert_eq!((app.stock(one).await, app.stock(two).await), (900, 900));
 }
 
@@ -113,7 +113,7 @@ async fn regular_orders_expire_too_and_have_no_unit() {
     let coupon = app.create_regular().await;
     let order = app.order(1, coupon).await;
     app.let_time_pass().await;
-    assert_eq!((app.expire().await, app.give_back().await), (1, 0));
+    assert_eq!((app.expire().await, app.release().await), (1, 0));
     assert_eq!(app.status(1, order).await, "expired");
     app.order(1, coupon).await;
 }
@@ -158,7 +158,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
             for _ in 0..number % LOOKS_MAX {
                 worker.orders.get(user(1), first).await.expect("Postgres answers");
             }
-            worker.expiry.pass().bounded().await
+            worker.expiry.run_once().bounded().await
         };
         let (answers, expired_now) = tokio::join!(join_all(round.iter().map(pay)), expire);
         expired_now.expect("Postgres answers");
@@ -189,6 +189,6 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     println!("{races} races: {paid} paid, {expired} expired, {late} of these after the charge");
     bounded("all money is back", async { while app.refund_payments().await > 0 {} }).await;
     assert_eq!(app.number("SELECT count(*) FROM payments WHERE status = 'refunded'").await, late);
-    app.give_back().await;
+    app.release().await;
     assert_eq!(app.stock(coupon).await, expired);
 }

@@ -1,4 +1,4 @@
-//! Orders and units against a model: random sequences of claims, payments, cancellations, more stock, and passes that
+//! Orders and units against a model: random sequences of claims, payments, cancellations, more stock, and jobs that
 //! die half-way. After any sequence, both stores hold the model's state, and a comparison in the middle of it finds
 //! no fault.
 
@@ -31,7 +31,7 @@ enum Step {
     Restock(i64),
     /// The same in a process that dies between Postgres and Redis.
     RestockAndDie(i64),
-    Pass(Pass),
+    Job(Job),
     /// The stores are compared: no finding is allowed.
     Compare,
 }
@@ -42,17 +42,17 @@ enum Action {
     Cancel,
 }
 
-/// The passes of the worker, and what each leaves when its process dies.
+/// The jobs of the worker, and what each leaves when its process dies.
 #[derive(Clone, Copy, Debug)]
-enum Pass {
+enum Job {
     Write,
-    /// The pass has read the entries.
+    /// The job has read the entries.
     WriteDiesBeforeCommit,
-    /// The pass has written the entries and not acknowledged them.
+    /// The job has written the entries and not acknowledged them.
     WriteDiesAfterCommit,
-    GiveBack,
+    Release,
     /// Redis has the units, and the outbox doesn't know.
-    GiveBackDiesBeforeNote,
+    ReleaseDiesBeforeNote,
     ApplyChanges,
 }
 
@@ -86,20 +86,20 @@ fn steps() -> impl Strategy<Value = (i64, Vec<Step>)> {
         3 => Just(Action::Pay),
         3 => Just(Action::Cancel),
     ];
-    let pass = prop_oneof![
-        6 => Just(Pass::Write),
-        1 => Just(Pass::WriteDiesBeforeCommit),
-        1 => Just(Pass::WriteDiesAfterCommit),
-        4 => Just(Pass::GiveBack),
-        2 => Just(Pass::GiveBackDiesBeforeNote),
-        1 => Just(Pass::ApplyChanges),
+    let job = prop_oneof![
+        6 => Just(Job::Write),
+        1 => Just(Job::WriteDiesBeforeCommit),
+        1 => Just(Job::WriteDiesAfterCommit),
+        4 => Just(Job::Release),
+        2 => Just(Job::ReleaseDiesBeforeNote),
+        1 => Just(Job::ApplyChanges),
     ];
     let step = prop_oneof![
         8 => user().prop_map(Step::Claim),
         8 => (user(), action).prop_map(|(user, action)| Step::Act(user, action)),
         1 => (1..=3_i64).prop_map(Step::Restock),
         1 => (1..=3_i64).prop_map(Step::RestockAndDie),
-        8 => pass.prop_map(Step::Pass),
+        8 => job.prop_map(Step::Job),
         2 => Just(Step::Compare),
     ];
     (1..=3_i64, prop::collection::vec(step, 1..=60))
@@ -159,7 +159,7 @@ impl Model {
         orders.for_each(|(_, state)| *state = to);
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         let orders = &self.orders;
         self.buyers.retain(|_, order| !orders[order].1.is_closed());
     }
@@ -209,7 +209,7 @@ async fn carry_out(
             app.decide(coupon, Change::Restock(restock)).await.expect("it may");
             model.restock(key);
         }
-        Step::Pass(pass) => run(pass, model, app, coupon).await,
+        Step::Job(job) => run(job, model, app, coupon).await,
         Step::Compare => compare(model, app, coupon).await?,
     }
     Ok(())
@@ -231,17 +231,17 @@ async fn claim(who: i64, model: &mut Model, app: &TestApp, coupon: CouponId) -> 
     Ok(())
 }
 
-async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
-    match pass {
-        Pass::Write => {
+async fn run(job: Job, model: &mut Model, app: &TestApp, coupon: CouponId) {
+    match job {
+        Job::Write => {
             app.write_orders().await;
             model.all(&[State::Logged, State::Held], State::Unpaid);
         }
-        Pass::WriteDiesBeforeCommit => {
+        Job::WriteDiesBeforeCommit => {
             deliver(app).await;
             model.all(&[State::Logged], State::Held);
         }
-        Pass::WriteDiesAfterCommit => {
+        Job::WriteDiesAfterCommit => {
             let entries = deliver(app).await;
             let never = CancellationToken::new();
             app.app
@@ -251,19 +251,19 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
                 .expect("Postgres answers");
             model.all(&[State::Logged], State::Unpaid);
         }
-        Pass::GiveBack => {
-            app.give_back().await;
-            model.give_back();
+        Job::Release => {
+            app.release().await;
+            model.release();
         }
-        Pass::GiveBackDiesBeforeNote => {
-            app.give_back().await;
+        Job::ReleaseDiesBeforeNote => {
+            app.release().await;
             let forget =
                 format!("UPDATE stock_returns SET done_at = NULL WHERE coupon_id = {coupon}");
             app.execute(&forget).await;
-            model.give_back();
+            model.release();
         }
-        Pass::ApplyChanges => {
-            app.changes_pass().await;
+        Job::ApplyChanges => {
+            app.changes_job().await;
             model.total_in_redis = model.total;
         }
     }
@@ -309,8 +309,8 @@ fn check(cases: u32) {
             carry_out(step, &mut model, app, coupon).await?;
         }
         compare(&model, app, coupon).await?;
-        for pass in [Pass::Write, Pass::ApplyChanges, Pass::GiveBack] {
-            run(pass, &mut model, app, coupon).await;
+        for job in [Job::Write, Job::ApplyChanges, Job::Release] {
+            run(job, &mut model, app, coupon).await;
         }
         compare(&model, app, coupon).await?;
         prop_assert_eq!(model.stock() + app.sold(coupon).await, model.total, "at rest");

@@ -5,7 +5,7 @@ mod moves;
 
 // The life of orders against a model, one sale at a time.
 
-// Units and orders against a model, with passes that die half-way.
+// Units and orders against a model, with jobs that die half-way.
 mod lifecycle_model;
 
 // Orders that the staff moves.

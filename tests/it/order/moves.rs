@@ -21,7 +21,7 @@ async fn an_order_is_paid() {
     let again = app.post(&path, &app.token(1), &json!({"method": "alipay"})).await;
     assert_eq!((again.status, &again.body), (200, &paid.body), "a repeat changes nothing");
     assert_eq!(app.number("SELECT count(*) FROM payments WHERE amount_cents = 1").await, 1);
-    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (0, 1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await, app.sold(coupon).await), (0, 1, 1));
 }
 
 #[tokio::test]
@@ -38,18 +38,18 @@ async fn an_order_is_cancelled_and_its_unit_comes_back() {
     assert!(app.reconcile().await.agrees(), "a unit on its way back is accounted for");
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "cancelled");
 
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "cancelled", "it is their last order");
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 1), "once");
+    assert_eq!((app.release().await, app.stock(coupon).await), (0, 1), "once");
 }
 
 #[tokio::test]
-async fn a_regular_order_has_no_unit_to_give_back() {
+async fn a_regular_order_has_no_unit_to_release() {
     let app = TestApp::start().await;
     let coupon = app.create_regular().await;
     let first = app.order(1, coupon).await;
     assert_eq!(app.cancel(1, first).await.text("status"), "cancelled");
-    assert_eq!(app.give_back().await, 0);
+    assert_eq!(app.release().await, 0);
     let second = app.paid_order(1, coupon).await;
     assert_ne!(app.order(1, coupon).await, second, "a paid one doesn't stand in the way");
 }
@@ -73,7 +73,7 @@ async fn of_moves_that_race_one_wins_and_the_others_are_told_both_statuses() {
     let late = "SELECT count(*) FROM payments JOIN orders ON orders.id = order_id
                 WHERE (payments.status = 'accepted') != (orders.status = 'paid')";
     assert_eq!(app.number(late).await, 0, "money is kept for paid orders only");
-    app.give_back().await;
+    app.release().await;
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_paid_order_is_redeemed_by_an_administrator() {
     assert_eq!(app.redeem(order).await.refusal(), (409, "already_redeemed"));
     assert_eq!(app.pay(1, order).await.body, redeemed.body, "so it has been paid");
     assert_eq!(app.redeem(order + 1).await.refusal(), (404, "order_not_found"));
-    assert_eq!((app.give_back().await, app.sold(coupon).await), (0, 1), "it keeps its unit");
+    assert_eq!((app.release().await, app.sold(coupon).await), (0, 1), "it keeps its unit");
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_refund_gives_the_money_back_and_then_the_unit() {
     assert_eq!((refunding.status, refunding.text("status")), (200, "refunding"));
     assert_eq!(app.act(1, order, "refund").await.body, refunding.body, "a repeat changes nothing");
     assert_eq!(app.payments().await, ["refunding in_process refunding asked_for"]);
-    assert_eq!((app.give_back().await, app.sold(coupon).await), (0, 1), "not before the money");
+    assert_eq!((app.release().await, app.sold(coupon).await), (0, 1), "not before the money");
 
     assert_eq!((app.refund_payments().await, app.refund_payments().await), (1, 0));
     assert_eq!(app.payments().await, ["refunded in_process refunded asked_for"]);
@@ -111,7 +111,7 @@ async fn a_refund_gives_the_money_back_and_then_the_unit() {
     assert!(refunded.body["paid_at"].is_string() && refunded.body["refunded_at"].is_string());
     assert_eq!(app.act(1, order, "refund").await.body, refunded.body);
     assert_eq!(app.sold(coupon).await, 0);
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
 }
 

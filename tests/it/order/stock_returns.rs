@@ -11,7 +11,7 @@ async fn app_with(stock: i64) -> (TestApp, CouponId) {
     (app, coupon)
 }
 
-/// Opens the returns again, as if the pass had died before it noted them.
+/// Opens the returns again, as if the job had died before it noted them.
 async fn forget_that_they_are_done(app: &TestApp) {
     app.execute("UPDATE stock_returns SET done_at = NULL").await;
 }
@@ -24,7 +24,7 @@ async fn a_user_whose_unit_came_back_may_claim_anew() {
     assert_eq!(app.claim(1, coupon).await.refusal(), (409, "already_claimed"), "not yet");
     assert_eq!(app.claim(2, coupon).await.refusal(), (410, "sold_out"));
 
-    app.give_back().await;
+    app.release().await;
     let second = app.order(1, coupon).await;
     assert_ne!(first, second);
     assert_eq!(app.my_claim(1, coupon).await.order_id(), second);
@@ -35,12 +35,12 @@ async fn a_user_whose_unit_came_back_may_claim_anew() {
 }
 
 #[tokio::test]
-async fn a_pass_that_died_before_it_wrote_that_down_is_run_again() {
+async fn a_job_that_died_before_it_wrote_that_down_is_run_again() {
     let (app, coupon) = app_with(3).await;
     let order = app.order(1, coupon).await;
     app.cancel(1, order).await;
     for _ in 0..3 {
-        assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 3));
+        assert_eq!((app.release().await, app.stock(coupon).await), (1, 3));
         forget_that_they_are_done(&app).await;
     }
     let returns: i64 = app.redis(&["HGET", &app.keys().coupon(coupon), "returns"]).await;
@@ -52,11 +52,11 @@ async fn who_has_claimed_anew_keeps_the_new_order() {
     let (app, coupon) = app_with(2).await;
     let first = app.order(1, coupon).await;
     app.cancel(1, first).await;
-    app.give_back().await;
+    app.release().await;
     // In flight: only Redis knows of the claim yet.
     let second = app.claim(1, coupon).await.order_id();
     forget_that_they_are_done(&app).await;
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
     app.write_orders().await;
     assert_eq!(app.my_claim(1, coupon).await.order_id(), second);
 }
@@ -70,7 +70,7 @@ async fn an_entry_that_is_read_again_leaves_a_closed_order_closed() {
     let entry = ["coupon", &coupon_text, "user", "1", "order", &order.to_string()];
     app.append(lane(), &entry).await;
     assert_eq!(app.write_orders().await.repeated, 1, "while the unit is on its way");
-    app.give_back().await;
+    app.release().await;
     app.append(lane(), &entry).await;
     assert_eq!(app.write_orders().await.repeated, 1, "after it has come back");
     assert_eq!((app.status(1, order).await, app.sold(coupon).await), ("cancelled".into(), 0));
@@ -92,13 +92,13 @@ async fn what_cannot_come_back_now_waits_and_holds_up_nobody() {
     app.cancel(2, two).await;
     let key = app.keys().coupon(lost);
     let _: String = app.redis(&["RENAME", &key, &format!("{key}:hidden")]).await;
-    assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2));
-    assert_eq!(app.give_back().await, 0, "it waits");
+    assert_eq!((app.release().await, app.stock(kept).await), (1, 2));
+    assert_eq!(app.release().await, 0, "it waits");
     app.let_postponed_be_due().await;
-    assert_eq!(app.give_back().await, 0, "it is lost");
+    assert_eq!(app.release().await, 0, "it is lost");
     app.let_postponed_be_due().await;
     let _: String = app.redis(&["RENAME", &format!("{key}:hidden"), &key]).await;
-    assert_eq!((app.give_back().await, app.stock(lost).await), (1, 2));
+    assert_eq!((app.release().await, app.stock(lost).await), (1, 2));
 }
 
 /// Closed orders of users `1..=count`, each with a unit on its way back.
@@ -133,7 +133,7 @@ async fn a_broken_sale_holds_up_no_other_whatever_is_broken_about_it() {
         let _: i64 = app.redis(&["HSET", &key, field, value]).await;
         app.cancel(1, one).await;
         app.cancel(2, two).await;
-        assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2), "{field}");
+        assert_eq!((app.release().await, app.stock(kept).await), (1, 2), "{field}");
         assert_eq!(app.postponed().await, [format!("stock_returns {broken} 1")], "{field}");
 
         let _: i64 = match was.as_str() {
@@ -141,7 +141,7 @@ async fn a_broken_sale_holds_up_no_other_whatever_is_broken_about_it() {
             was => app.redis(&["HSET", &key, field, was]).await,
         };
         app.let_postponed_be_due().await;
-        assert_eq!((app.give_back().await, app.stock(broken).await), (1, 2), "{field}");
+        assert_eq!((app.release().await, app.stock(broken).await), (1, 2), "{field}");
         assert_eq!(app.postponed().await, [] as [String; 0], "{field}");
     }
 }
@@ -157,11 +157,11 @@ async fn every_sale_gets_its_turn_beside_a_large_backlog() {
         app.cancel(1, order).await;
         small.push(coupon);
     }
-    assert_eq!(app.give_back().await, 10_005, "ten batches of the large one");
+    assert_eq!(app.release().await, 10_005, "ten batches of the large one");
     for coupon in small {
         assert_eq!(app.stock(coupon).await, 2);
     }
-    assert_eq!((app.give_back().await, waiting(&app, large).await), (5_000, 0));
+    assert_eq!((app.release().await, waiting(&app, large).await), (5_000, 0));
     app.expect_disagreements();
 }
 
@@ -174,6 +174,6 @@ async fn a_new_epoch_is_learned_before_anything_is_given_back() {
     for key in [app.keys().coupon(coupon), app.keys().lane(coupon.lane())] {
         let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
     }
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 0), "the epoch was another");
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await), (0, 0), "the epoch was another");
+    assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
 }

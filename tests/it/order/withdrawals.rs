@@ -65,14 +65,14 @@ async fn after_a_recovery_a_discarded_promise_offers_no_unit_that_is_not_there()
     app.execute("UPDATE lanes SET epoch = epoch + 1, state = 'recovering', closed_at = now(), reason = 'a test'").await;
     app.recover().await;
     assert_eq!(discard_all(&app).await, 1);
-    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.release().await, 1);
     assert_settled(&app, coupon, &[1, 2], 0).await;
     assert_eq!(app.status(3, order).await, "cancelled");
     assert_eq!(app.claim(4, coupon).await.refusal(), (410, "sold_out"));
 }
 
 #[tokio::test]
-async fn a_pass_that_died_before_it_wrote_that_down_returns_no_unit_twice() {
+async fn a_job_that_died_before_it_wrote_that_down_returns_no_unit_twice() {
     let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
     let coupon = app.create_flash(2).await;
     app.order(1, coupon).await;
@@ -81,11 +81,11 @@ async fn a_pass_that_died_before_it_wrote_that_down_returns_no_unit_twice() {
     discard_all(&app).await;
     app.execute("UPDATE flash_sales SET sold = 1").await;
     for _ in 0..3 {
-        assert_eq!(app.give_back().await, 1);
+        assert_eq!(app.release().await, 1);
         assert_settled(&app, coupon, &[1], 1).await;
         app.execute("UPDATE stock_returns SET done_at = NULL").await;
     }
-    app.give_back().await;
+    app.release().await;
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn an_entry_that_was_made_by_hand_has_no_place() {
     app.append(lane(), &["coupon", &coupon.to_string(), "user", "7", "order", "77"]).await;
     assert_eq!(app.write_orders().await.dead_letters, 1);
     discard_all(&app).await;
-    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.release().await, 1);
     assert_settled(&app, coupon, &[1], 0).await;
 }
 
@@ -106,5 +106,5 @@ async fn a_letter_of_a_sale_that_is_archived_by_then_only_ends() {
     discard_all(&app).await;
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
     app.lose_sale(coupon).await;
-    assert_eq!((app.give_back().await, app.give_back().await), (1, 0));
+    assert_eq!((app.release().await, app.release().await), (1, 0));
 }

@@ -180,14 +180,14 @@ async fn a_refund_waits_for_the_gateway_that_has_the_money() {
     let of_order = app.get(&format!("/v1/orders/{order}/payments"), &app.admin_token()).await;
     let noted = &of_order.body["payments"][0];
     assert_eq!(noted["asked_at"], Value::Null, "there is no gateway to ask: {of_order:?}");
-    assert_eq!((app.status(1, order).await, app.give_back().await), ("refunding".into(), 0));
+    assert_eq!((app.status(1, order).await, app.release().await), ("refunding".into(), 0));
 
     let notice = refund("g1");
     for reply in join_all((0..5).map(|_| app.confirm(&notice))).await {
         assert_eq!((reply.status, reply.text("outcome")), (200, "refunded"));
         assert_eq!(reply.body["order"]["status"], "refunded");
     }
-    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (0, 1, 1));
+    assert_eq!((app.sold(coupon).await, app.release().await, app.stock(coupon).await), (0, 1, 1));
     assert_eq!(
         app.confirm(&payment("g1", order)).await.text("outcome"),
         "accepted",
@@ -257,7 +257,7 @@ async fn a_signed_notice_that_cannot_be_understood_is_held_as_it_was_sent() {
     let words = held.last().map(|first| first["detail"].as_str().expect("a text"));
     assert!(words.is_some_and(|words| words.ends_with(&notices[0])), "as it was sent: {words:?}");
 
-    app.app.numbers.pass().await.expect("the stores answer");
+    app.app.numbers.run_once().await.expect("the stores answer");
     let alarmed = format!("flash_sale_payments_owed{{status=\"held\"}} {}", notices.len());
     assert!(app.app.metrics.page().contains(&alarmed), "by the alarm PaymentHeld");
 

@@ -84,7 +84,7 @@ async fn what_was_paid_here_before_is_refunded_without_the_setting_too() {
     let id = OrderId::new(order).expect("an order id");
     later.payments.refund(Asker::Buyer(user(1)), id).await.expect("Postgres answers");
     assert_eq!(app.status(1, order).await, "refunding");
-    assert_eq!(later.payments.refund_pass().bounded().await.expect("Postgres answers"), 1);
+    assert_eq!(later.payments.refund_job().bounded().await.expect("Postgres answers"), 1);
     assert_eq!(app.payments().await, ["refunded in_process refunded asked_for"]);
 }
 

@@ -1,4 +1,4 @@
-//! Money under crashes: payers, gateway faults and passes in an order that a seed decides, while `serve` and the gateway
+//! Money under crashes: payers, gateway faults and jobs in an order that a seed decides, while `serve` and the gateway
 //! are killed (SIGKILL) and started again. At the end every cent that the gateway took is the accepted payment of exactly
 //! one order, or went back once.
 
@@ -222,8 +222,8 @@ impl Shop {
         self.send(request);
     }
 
-    /// One pass over payments, as if each were due.
-    async fn pass(&self) {
+    /// One job over payments, as if each were due.
+    async fn run_once(&self) {
         self.app.let_postponed_be_due().await;
         self.app
             .execute(
@@ -233,7 +233,7 @@ impl Shop {
                  WHERE status = 'refunding' AND refund_asked_at IS NOT NULL",
             )
             .await;
-        let _ = self.app.app.payments.refund_pass().bounded().await;
+        let _ = self.app.app.payments.refund_job().bounded().await;
     }
 
     async fn step(&mut self, dice: &mut Dice) {
@@ -260,7 +260,7 @@ impl Shop {
                 let callback_url = self.callback_url();
                 self.gateway.kill_and_start(&callback_url).await;
             }
-            (_, _) => self.pass().bounded().await,
+            (_, _) => self.run_once().bounded().await,
         }
         // A kill cuts what is under way then.
         if dice.flip() {
@@ -321,7 +321,7 @@ impl Shop {
             eventually("the order is written", is_written).await;
         }
         eventually("the end of all refunds", async || {
-            self.pass().bounded().await;
+            self.run_once().bounded().await;
             if self.gateway.untold(&self.app).await > 0 {
                 return false;
             }

@@ -45,11 +45,11 @@ async fn becomes(app: &TestApp, user: i64, order: i64, status: &str) {
     eventually(status, async || app.status(user, order).await == status).await;
 }
 
-/// Runs the pass as if each opened and each refunding payment were due.
-async fn pass(app: &TestApp) -> Result<usize, String> {
+/// Runs the job as if each opened and each refunding payment were due.
+async fn run_once(app: &TestApp) -> Result<usize, String> {
     app.execute("UPDATE opened_payments SET next_look_at = now()").await;
     app.execute("UPDATE payments SET refund_asked_at = now() - interval '1 hour' WHERE refund_asked_at IS NOT NULL").await;
-    app.app.payments.refund_pass().bounded().await.map_err(|failure| failure.to_string())
+    app.app.payments.refund_job().bounded().await.map_err(|failure| failure.to_string())
 }
 
 /// Ends the looks at opened payments, one of which may find that a refund has been done.
@@ -90,10 +90,10 @@ async fn a_refund_is_asked_for_and_confirmed_at_once_or_later() {
         gateway.pay(&open(&app, 1, order).await);
         becomes(&app, 1, order, "paid").await;
         assert_eq!(app.act(1, order, "refund").await.text("status"), "refunding");
-        assert_eq!(pass(&app).await, Ok(if refunds_later { 0 } else { 1 }));
+        assert_eq!(run_once(&app).await, Ok(if refunds_later { 0 } else { 1 }));
         becomes(&app, 1, order, "refunded").await;
-        assert_eq!(pass(&app).await, Ok(0));
-        assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+        assert_eq!(run_once(&app).await, Ok(0));
+        assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
         assert_eq!(states(&gateway), [State::Refunded]);
         gateway.stop().await;
     }
@@ -116,10 +116,10 @@ async fn an_answer_that_gets_lost_is_asked_for_again() {
     gateway.set_faults(lost);
     look_no_more(&app).await;
     app.act(1, order, "refund").await;
-    let failed = pass(&app).await.expect_err("there is no answer");
+    let failed = run_once(&app).await.expect_err("there is no answer");
     assert!(failed.contains("the payment gateway"), "{failed}");
     gateway.set_faults(Faults::default());
-    assert_eq!(pass(&app).await, Ok(1));
+    assert_eq!(run_once(&app).await, Ok(1));
     assert_eq!(
         (app.status(1, order).await, states(&gateway)),
         ("refunded".into(), vec![State::Refunded])
@@ -142,19 +142,19 @@ async fn an_answer_that_the_gateway_has_not_signed_is_not_believed() {
     gateway.pay(&open(&app, 1, order).await);
 
     gateway.set_faults(foreign);
-    let failed = pass(&app).await.expect_err("its word that it was paid is not believed");
+    let failed = run_once(&app).await.expect_err("its word that it was paid is not believed");
     assert!(failed.contains("without a signature of the common secret"), "{failed}");
     assert_eq!(app.status(1, order).await, "unpaid");
     gateway.set_faults(signed);
-    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(run_once(&app).await, Ok(0));
     assert_eq!(app.status(1, order).await, "paid");
 
     gateway.set_faults(foreign);
     app.act(1, order, "refund").await;
-    pass(&app).await.expect_err("nor that the money is back");
+    run_once(&app).await.expect_err("nor that the money is back");
     assert_eq!(app.status(1, order).await, "refunding");
     gateway.set_faults(signed);
-    assert_eq!((pass(&app).await, states(&gateway)), (Ok(1), vec![State::Refunded]));
+    assert_eq!((run_once(&app).await, states(&gateway)), (Ok(1), vec![State::Refunded]));
     gateway.stop().await;
 }
 
@@ -170,13 +170,12 @@ async fn a_gateway_that_refuses_is_told_of() {
     assert_eq!(refused.refusal(), (409, "payment_refused"));
     assert!(refused.text("detail").contains("not today"), "{refused:?}");
     app.act(1, one, "refund").await;
-    assert_eq!(pass(&app).await, Ok(0));
-    let error =
-        "SELECT count(*) FROM postponed WHERE pass = 'refunds' AND error LIKE '%not today%'";
+    assert_eq!(run_once(&app).await, Ok(0));
+    let error = "SELECT count(*) FROM postponed WHERE job = 'refunds' AND error LIKE '%not today%'";
     assert_eq!(app.number(error).await, 1, "an operator finds it");
     gateway.set_faults(Faults::default());
     app.let_postponed_be_due().await;
-    assert_eq!(pass(&app).await, Ok(1));
+    assert_eq!(run_once(&app).await, Ok(1));
     assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
     gateway.stop().await;
 }
@@ -187,10 +186,10 @@ async fn money_whose_confirmation_gets_lost_is_found_by_asking() {
     let coupon = app.create_flash(2).await;
     let (in_time, late) = (app.order(1, coupon).await, app.order(2, coupon).await);
     let payments = [open(&app, 1, in_time).await, open(&app, 2, late).await];
-    assert_eq!(pass(&app).await, Ok(0), "both are open");
+    assert_eq!(run_once(&app).await, Ok(0), "both are open");
     payments.iter().for_each(|payment| gateway.pay(payment));
     app.cancel(2, late).await;
-    assert_eq!(pass(&app).await, Ok(1), "the late one goes back at once");
+    assert_eq!(run_once(&app).await, Ok(1), "the late one goes back at once");
     assert_eq!(
         (app.status(1, in_time).await, app.status(2, late).await),
         ("paid".into(), "cancelled".into())
@@ -218,11 +217,11 @@ async fn money_behind_an_answer_that_got_lost_is_found_without_the_payer() {
     }
     app.cancel(2, over).await;
     assert_eq!(states(&gateway), [State::Paid, State::Paid]);
-    let failed = pass(&app).await.expect_err("the answers get lost again");
+    let failed = run_once(&app).await.expect_err("the answers get lost again");
     assert!(failed.contains("the payment gateway"), "{failed}");
 
     gateway.set_faults(Faults { confirms_nothing: true, ..Faults::default() });
-    assert_eq!(pass(&app).await, Ok(1), "the money for the cancelled order goes back");
+    assert_eq!(run_once(&app).await, Ok(1), "the money for the cancelled order goes back");
     let mut payments = app.payments().await;
     payments.sort();
     assert_eq!(payments, ["cancelled external refunded too_late", "paid external accepted"]);
@@ -241,28 +240,28 @@ async fn an_opened_payment_about_which_the_gateway_never_answers_waits_for_an_op
         open(&app, user, order).await;
     }
     gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
-    pass(&app).await.expect_err("one payment has no answer");
+    run_once(&app).await.expect_err("one payment has no answer");
     app.execute("UPDATE opened_payments SET updated_at = now() - interval '50 min'").await;
-    pass(&app).await.expect_err("it has none yet");
+    run_once(&app).await.expect_err("it has none yet");
     assert_eq!(app.postponed().await, [] as [String; 0], "it may be paid for at this moment");
     app.execute("UPDATE opened_payments SET updated_at = now() - interval '61 min'").await;
     for tries in 1..=2 {
         app.let_postponed_be_due().await;
-        pass(&app).await.expect_err("it has none yet");
+        run_once(&app).await.expect_err("it has none yet");
         assert_eq!(app.postponed().await, [format!("openings {} {tries}", orders[0])]);
         let error = "SELECT count(*) FROM postponed WHERE error LIKE '%opened payment of order%'";
         assert_eq!(app.number(error).await, 1, "it says why");
     }
     gateway.set_faults(Faults::default());
     app.let_postponed_be_due().await;
-    assert_eq!((pass(&app).await, app.postponed().await), (Ok(0), vec![]));
+    assert_eq!((run_once(&app).await, app.postponed().await), (Ok(0), vec![]));
 
     gateway.stop().await;
     app.execute("UPDATE opened_payments SET updated_at = now() - interval '31 days'").await;
     app.let_postponed_be_due().await;
-    pass(&app).await.expect_err("the gateway is away");
+    run_once(&app).await.expect_err("the gateway is away");
     app.let_postponed_be_due().await;
-    assert_eq!((pass(&app).await, app.postponed().await), (Ok(0), vec![]), "they are given up");
+    assert_eq!((run_once(&app).await, app.postponed().await), (Ok(0), vec![]), "they are given up");
 }
 
 #[tokio::test]
@@ -282,7 +281,7 @@ async fn a_gateway_that_is_away_holds_up_nothing_that_needs_no_gateway() {
     for (user, order) in [(1, there), (2, here)] {
         app.act(user, order, "refund").await;
     }
-    let failed = pass(&app).await.expect_err("the gateway is away");
+    let failed = run_once(&app).await.expect_err("the gateway is away");
     assert!(failed.contains("the payment gateway"), "{failed}");
     assert_eq!(
         (app.status(1, there).await, app.status(2, here).await),
@@ -303,7 +302,7 @@ async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
         app.act(user, order, "refund").await;
     }
     gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
-    let failed = pass(&app).await.expect_err("one payment has no answer");
+    let failed = run_once(&app).await.expect_err("one payment has no answer");
     let bad = app.number(&format!("SELECT id FROM payments WHERE order_id = {}", orders[0])).await;
     assert!(failed.contains(&format!("payment {bad}: ")), "{failed}");
     assert_eq!(
@@ -311,7 +310,7 @@ async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
         ("refunding".into(), "refunded".into())
     );
     assert_eq!(
-        app.app.payments.refund_pass().bounded().await.ok(),
+        app.app.payments.refund_job().bounded().await.ok(),
         Some(0),
         "it is asked about later"
     );
@@ -319,7 +318,7 @@ async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
     assert_eq!(app.number(asked).await, 1, "the list of payments that wait says when");
     gateway.set_faults(Faults::default());
     look_no_more(&app).await;
-    assert_eq!(pass(&app).await, Ok(1));
+    assert_eq!(run_once(&app).await, Ok(1));
     assert_eq!(app.status(1, orders[0]).await, "refunded");
     gateway.stop().await;
 }
@@ -332,21 +331,21 @@ async fn an_opened_payment_that_postgres_refuses_is_postponed_alone() {
     let (bad, good, back) =
         (app.order(1, coupon).await, app.order(2, coupon).await, app.order(3, coupon).await);
     gateway.pay(&open(&app, 3, back).await);
-    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(run_once(&app).await, Ok(0));
     app.act(3, back, "refund").await;
     for (user, order) in [(1, bad), (2, good)] {
         gateway.pay(&open(&app, user, order).await);
     }
     app.refuse("INSERT", "payments", &format!("NEW.order_id = {bad}"), "23514").await;
-    assert_eq!(pass(&app).await, Ok(1), "the refund is done");
+    assert_eq!(run_once(&app).await, Ok(1), "the refund is done");
     let statuses =
         async || (app.status(1, bad).await, app.status(2, good).await, app.status(3, back).await);
     assert_eq!(statuses().await, ("unpaid".into(), "paid".into(), "refunded".into()));
-    let noted = format!("SELECT count(*) FROM postponed WHERE pass = 'openings' AND item = {bad}");
+    let noted = format!("SELECT count(*) FROM postponed WHERE job = 'openings' AND item = {bad}");
     assert_eq!(app.number(&noted).await, 1, "an operator finds it");
     app.accept("payments").await;
     app.let_postponed_be_due().await;
-    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(run_once(&app).await, Ok(0));
     assert_eq!((app.status(1, bad).await, app.number(&noted).await), ("paid".into(), 0));
     gateway.stop().await;
 }
@@ -360,7 +359,7 @@ async fn a_payment_that_the_gateway_has_closed_is_opened_anew_for_its_payer() {
     for _ in 0..2 {
         let payment = open(&app, 1, order).await;
         gateway.close(&payment);
-        assert_eq!(pass(&app).await, Ok(0));
+        assert_eq!(run_once(&app).await, Ok(0));
         let waiting = "SELECT count(*) FROM opened_payments WHERE closed_at IS NULL";
         assert_eq!(app.number(waiting).await, 0, "nothing is opened without the payer");
         closed.push(payment);
@@ -395,7 +394,7 @@ async fn money_that_has_gone_back_at_the_gateway_pays_no_order() {
         let payment = open(&app, 1, order).await;
         gateway.pay(&payment);
         gateway.charge_back(&payment);
-        assert_eq!(pass(&app).await, Ok(0));
+        assert_eq!(run_once(&app).await, Ok(0));
         let (order_is, payment_is) = match arguments {
             [] => ("refunded", "refunded external refunded charged_back"),
             _ => ("refunding", "refunding external held charged_back"),
@@ -419,7 +418,7 @@ async fn money_for_an_order_that_is_not_written_yet_pays_it_once_it_is() {
     eventually("the callback has come", async || app.number(held).await == 1).await;
     app.write_orders().await;
     app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at IS NOT NULL").await;
-    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(run_once(&app).await, Ok(0));
     assert_eq!(app.payments().await, ["paid external accepted"]);
     gateway.stop().await;
 }
@@ -500,13 +499,13 @@ async fn no_cent_is_lost_whatever_the_gateway_does() {
                 }
                 _ => {}
             }
-            let _ = pass(&app).await;
+            let _ = run_once(&app).await;
         }
     }
     gateway.set_faults(none);
     eventually("the end of all refunds", async || {
         app.let_postponed_be_due().await;
-        let _ = pass(&app).await;
+        let _ = run_once(&app).await;
         let is_taken = |entry: &&Entry| entry.state.was_paid();
         let taken = gateway.books().iter().filter(is_taken).count();
         let noted = app.number("SELECT count(*) FROM payments").await;

@@ -78,7 +78,7 @@ async fn a_payment_for_an_order_that_is_not_written_yet_waits_for_it() {
     assert_eq!(told(&app, &payment("g2", wrong, 7)).await, words("handed_back", "wrong_amount"));
 }
 
-/// Runs the pass when each held payment is due.
+/// Runs the job when each held payment is due.
 async fn look_at_held(app: &TestApp) {
     app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at < 'infinity'").await;
     app.refund_payments().await;
@@ -183,17 +183,17 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         told(&app, &payment("g1", order, 1)).await;
         app.write_orders().await;
         let (held, ..) = &owed(&app).await[0];
-        // What the pass does, half way: the row is locked.
+        // What the job does, half way: the row is locked.
         let accepts = format!(
             "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now(), updated_at = now()
              WHERE id = {order};
              UPDATE payments SET status = 'accepted', refund_reason = NULL, next_look_at = NULL, updated_at = now()
              WHERE id = {held}"
         );
-        let pass = app.holding(&accepts).await;
+        let job = app.holding(&accepts).await;
         let commit = async {
             app.a_session_waits_for_a_row().await;
-            pass.commit().await.expect("Postgres answers");
+            job.commit().await.expect("Postgres answers");
         };
         let (refused, ()) = tokio::join!(settle(&app, held, how), commit);
         assert_eq!(refused.refusal(), (409, "payment_settled"), "{how}");
@@ -216,7 +216,7 @@ async fn a_refund_that_no_gateway_confirms_is_closed_by_hand() {
     assert_eq!((status.as_str(), reason.as_str()), ("refunding", "asked_for"));
     assert_eq!(settle(&app, id, "close").await.status, 204);
     assert_eq!((app.status(1, order).await, owed(&app).await.len()), ("refunded".into(), 0));
-    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (0, 1, 1));
+    assert_eq!((app.sold(coupon).await, app.release().await, app.stock(coupon).await), (0, 1, 1));
     assert_eq!(told(&app, &refund("g1")).await, words("refunded", ""), "the gateway comes late");
 }
 
@@ -241,15 +241,15 @@ async fn a_chargeback_ends_the_order_and_returns_its_unit() {
     assert_eq!(app.redeem(charged_back).await.refusal(), (409, "invalid_transition"));
     assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
     assert_eq!(app.status(3, racing).await, "refunded");
-    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (1, 2, 2));
+    assert_eq!((app.sold(coupon).await, app.release().await, app.stock(coupon).await), (1, 2, 2));
     // Goods and money are lost, and an administrator has to know.
     let waiting = owed(&app).await;
     assert_eq!(waiting.len(), 1, "{waiting:?}");
     let (id, status, reason) = &waiting[0];
     assert_eq!((&**status, &**reason), ("held", "charged_back"));
-    // A note of a pass that has died before it could end it.
+    // A note of a job that has died before it could end it.
     app.execute(&format!(
-        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('refunds', {id}, 'x', now())"
+        "INSERT INTO postponed (job, item, error, next_try_at) VALUES ('refunds', {id}, 'x', now())"
     ))
     .await;
     app.refund_payments().await;
@@ -279,7 +279,7 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
     assert_eq!(told(&app, &payment("g1", charged_back, 1)).await, words("accepted", ""));
     app.refund_payments().await;
     look_at_held(&app).await;
-    assert_eq!((app.sold(coupon).await, app.give_back().await), (3, 0), "its unit is kept");
+    assert_eq!((app.sold(coupon).await, app.release().await), (3, 0), "its unit is kept");
     assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
     assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
 
@@ -296,7 +296,7 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
     }
     assert_eq!(app.status(1, charged_back).await, "refunded");
     assert_eq!(told(&app, &refund("g1")).await, words("charged_back", ""));
-    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (2, 1, 1));
+    assert_eq!((app.sold(coupon).await, app.release().await, app.stock(coupon).await), (2, 1, 1));
 
     // Whichever comes first, the money is back once and the order gives its unit back at most once.
     let late = refund("g3");
@@ -305,7 +305,7 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
         assert_eq!(settle(&app, &id, "close").await.status, 204);
     }
     assert_eq!(app.status(3, racing).await, "refunded");
-    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (1, 1, 2));
+    assert_eq!((app.sold(coupon).await, app.release().await, app.stock(coupon).await), (1, 1, 2));
 }
 
 #[tokio::test]
@@ -355,7 +355,7 @@ async fn the_page_of_metrics_tells_what_is_owed() {
                              refunding_at = refunding_at - interval '20 min' * (id % 2 + 1)",
     )
     .await;
-    app.app.numbers.pass().bounded().await.expect("both stores answer");
+    app.app.numbers.run_once().bounded().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
     let value = |name: &str| -> f64 {

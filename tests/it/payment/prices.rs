@@ -145,7 +145,7 @@ async fn an_order_that_costs_nothing_is_paid_when_it_is_written() {
         assert_eq!((shown.text("status"), &shown.body["pay_cents"]), ("paid", &json!(0)));
         assert!(shown.body["redemption_code"].is_string(), "{shown:?}");
         assert_eq!(app.pay(1, order).await.text("status"), "paid", "a page may ask all the same");
-        app.give_back().await;
+        app.release().await;
     }
     assert!(app.payments().await.is_empty(), "no gateway has any money");
     assert_eq!(app.sold(flash).await, 1);
@@ -157,7 +157,7 @@ async fn an_order_that_costs_nothing_is_paid_when_it_is_written() {
             _ => app.order(1, flash).await,
         };
         assert_eq!(app.act(1, order, "refund").await.text("status"), "refunded", "{round}");
-        app.give_back().await;
+        app.release().await;
         assert_eq!((app.sold(flash).await, app.stock(flash).await), (0, 2));
     }
     let last = app.order(1, flash).await;

@@ -64,7 +64,7 @@ async fn a_sale_that_is_missing_or_of_another_epoch() {
 async fn a_promise_without_an_order() {
     let (app, _) = two_orders().await;
     app.execute("DELETE FROM orders WHERE user_id = 2; UPDATE flash_sales SET sold = 1").await;
-    assert_named(&app, &["user 2 was promised order"]).await;
+    assert_named(&app, &["user 2 was told order"]).await;
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn an_order_without_a_promise() {
 async fn an_order_with_another_id_than_was_promised() {
     let (app, coupon) = two_orders().await;
     app.set_buyer(coupon, 2, 77).await;
-    assert_named(&app, &["user 2 was promised order 77", "but is no buyer by it in Redis"]).await;
+    assert_named(&app, &["user 2 was told order 77", "but is no buyer by it in Redis"]).await;
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn equal_counts_do_not_hide_that_two_orders_changed_hands() {
     let buyers = app.keys().buyers(coupon, 0);
     let orders: Vec<String> = app.redis(&["HMGET", &buyers, "1", "2"]).await;
     let _: i64 = app.redis(&["HSET", &buyers, "1", &orders[1], "2", &orders[0]]).await;
-    let named = [1, 2].map(|n| format!("user {n} was promised order {}", orders[2 - n]));
+    let named = [1, 2].map(|n| format!("user {n} was told order {}", orders[2 - n]));
     let named_again = [1, 2].map(|n| format!("user {n} has order {}", orders[n - 1]));
     let named: Vec<&str> = named.iter().chain(&named_again).map(String::as_str).collect();
     assert_named(&app, &named).await;
@@ -208,7 +208,7 @@ async fn an_open_dead_letter_is_no_disagreement() {
     assert_eq!((report.sales[0].in_review, report.sales[0].identical), (1, false));
     // Until an operator closes it without an order.
     app.execute("UPDATE dead_letters SET resolved_at = now()").await;
-    assert_named(&app, &["user 1 was promised order"]).await;
+    assert_named(&app, &["user 1 was told order"]).await;
     app.expect_disagreements();
 }
 
@@ -243,8 +243,8 @@ async fn no_false_alarm_while_claims_are_written() {
         let mut worker = app.workers().remove(0);
         worker.ensure_group().bounded().await.unwrap();
         while goes_on() {
-            worker.write_pass().bounded().await.unwrap();
-            worker.tidy_up_pass().bounded().await.unwrap();
+            worker.write_job().bounded().await.unwrap();
+            worker.tidy_up_job().bounded().await.unwrap();
         }
         write_all(&mut worker).await;
     };
@@ -270,7 +270,7 @@ async fn an_acknowledgement_without_a_row() {
     let log = app.log(coupon.lane());
     let read = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XACK', KEYS[1], 'order-writers', r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read, "1", &log]).await;
-    assert_named(&app, &["user 1 was promised order"]).await;
+    assert_named(&app, &["user 1 was told order"]).await;
     app.expect_disagreements();
 }
 
@@ -283,6 +283,6 @@ async fn a_pending_entry_that_was_deleted() {
     let log = app.log(coupon.lane());
     let read_and_delete = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XDEL', KEYS[1], r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read_and_delete, "1", &log]).await;
-    assert_named(&app, &["user 1 was promised order"]).await;
+    assert_named(&app, &["user 1 was told order"]).await;
     app.expect_disagreements();
 }

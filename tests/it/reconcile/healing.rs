@@ -125,11 +125,11 @@ async fn a_unit_that_never_came_back_comes_back_once() {
         "UPDATE stock_returns SET done_at = now() WHERE user_id = 1; DELETE FROM stock_returns WHERE user_id = 2",
     )
     .await;
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 3));
+    assert_eq!((app.release().await, app.stock(coupon).await), (0, 3));
     assert_eq!(app.compare().await.body["disagreements"], 2);
     for _ in 0..2 {
         app.recover().await;
-        assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 5));
+        assert_eq!((app.release().await, app.stock(coupon).await), (0, 5));
         assert_eq!(app.compare().await.body["disagreements"], 0);
     }
     assert!(app.reconcile().await.sales[0].identical);

@@ -24,20 +24,20 @@ async fn units_log_and_waiting_rows_are_told_as_they_change() {
     for user in 1..=2 {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
-    app.app.numbers.pass().bounded().await.unwrap();
+    app.app.numbers.run_once().bounded().await.unwrap();
     let before = page(&app).await;
     let all = ["total", "left", "buyers", "sold"].map(|of| before[&units(of)]);
     assert_eq!((all, before[&conserved]), ([5.0, 3.0, 2.0, 0.0], 1.0));
     assert_eq!(before["flash_sale_log_unread_entries"], 2.0);
     eventually("the oldest entry grows older", async || {
-        app.app.numbers.pass().bounded().await.unwrap();
+        app.app.numbers.run_once().bounded().await.unwrap();
         page(&app).await["flash_sale_log_oldest_entry_seconds"] > 0.0
     })
     .await;
 
     let order = app.order(3, coupon).await;
     assert_eq!(app.cancel(3, order).await.status, 200);
-    app.app.numbers.pass().bounded().await.unwrap();
+    app.app.numbers.run_once().bounded().await.unwrap();
     let after = page(&app).await;
     let all = ["total", "left", "buyers", "sold"].map(|of| after[&units(of)]);
     assert_eq!(all, [5.0, 2.0, 3.0, 2.0], "one is on its way back");
@@ -49,7 +49,7 @@ async fn units_log_and_waiting_rows_are_told_as_they_change() {
     assert!(after["flash_sale_claim_to_row_seconds_sum"] < 60.0);
 
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
-    app.app.numbers.pass().bounded().await.unwrap();
+    app.app.numbers.run_once().bounded().await.unwrap();
     assert_eq!(page(&app).await[&conserved], 0.0);
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
 }
@@ -61,7 +61,7 @@ async fn the_buyers_of_a_large_sale_are_not_counted_every_few_seconds() {
     for (units, told) in [(most, 5), (most + 1, 3)] {
         let coupon = app.create_flash(units).await;
         assert_eq!(app.claim(1, coupon).await.status, 202);
-        app.app.numbers.pass().bounded().await.unwrap();
+        app.app.numbers.run_once().bounded().await.unwrap();
         let page = page(&app).await;
         let of_coupon = |line: &&String| line.contains(&format!("coupon=\"{coupon}\""));
         assert_eq!(page.keys().filter(of_coupon).count(), told, "{page:?}");
@@ -79,7 +79,7 @@ async fn a_sale_that_is_gone_has_no_units_and_many_sales_are_not_all_told() {
     }
     let newest = coupons.last().expect("there are some");
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(*newest)]).await;
-    app.app.numbers.pass().bounded().await.unwrap();
+    app.app.numbers.run_once().bounded().await.unwrap();
     let page = page(&app).await;
     let told = page.keys().filter(|line| line.starts_with("flash_sale_conserved")).count();
     assert_eq!(told, limits::METRIC_COUPONS_MAX as usize);
@@ -119,8 +119,8 @@ async fn both_stores_stand_side_by_side() {
 async fn the_document_tells_of_every_metric() {
     let app = TestApp::start().await;
     app.create_flash(5).await;
-    app.app.numbers.pass().bounded().await.unwrap();
-    app.app.reconciler.pass(std::time::Duration::from_secs(60)).bounded().await.unwrap();
+    app.app.numbers.run_once().bounded().await.unwrap();
+    app.app.reconciler.run_once(std::time::Duration::from_secs(60)).bounded().await.unwrap();
     let document = include_str!("../../../docs/metrics.md");
     let page = app.get("/metrics", "").await;
     let names = page

@@ -77,32 +77,32 @@ async fn a_comparison_is_due_once_a_period_for_all_processes_together() {
     let app = TestApp::start().await;
     let another = app.another_instance().await;
     let never = Duration::ZERO;
-    app.app.reconciler.pass(never).bounded().await.unwrap();
+    app.app.reconciler.run_once(never).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 0);
     for reconciler in [&app.app.reconciler, &another.reconciler, &app.app.reconciler] {
-        reconciler.pass(PERIOD).bounded().await.unwrap();
+        reconciler.run_once(PERIOD).bounded().await.unwrap();
         assert_eq!(runs(&app).await, 1);
     }
     a_day_passes(&app).await;
-    another.reconciler.pass(PERIOD).bounded().await.unwrap();
+    another.reconciler.run_once(PERIOD).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 2);
 
     // One that took an hour, and one whose process died.
     a_day_passes(&app).await;
     app.execute("UPDATE reconcile_runs SET finished_at = started_at + interval '2 hours'").await;
-    app.app.reconciler.pass(PERIOD).bounded().await.unwrap();
+    app.app.reconciler.run_once(PERIOD).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 2, "that would take more than a twentieth of the time");
     app.execute("DELETE FROM reconcile_runs; INSERT INTO reconcile_runs (asked_by) VALUES ('api')")
         .await;
-    app.app.reconciler.pass(PERIOD).bounded().await.unwrap();
+    app.app.reconciler.run_once(PERIOD).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 1, "it may still be at it");
     a_day_passes(&app).await;
-    app.app.reconciler.pass(PERIOD).bounded().await.unwrap();
+    app.app.reconciler.run_once(PERIOD).bounded().await.unwrap();
     assert_eq!(runs(&app).await, 2);
 
     app.execute("UPDATE reconcile_runs SET started_at = now() - interval '366 days', finished_at = NULL, failure = NULL, at_rest = NULL, sales = NULL, in_flight = NULL, disagreements = NULL")
         .await;
-    app.app.retention.pass().bounded().await.unwrap();
+    app.app.retention.run_once().bounded().await.unwrap();
     assert_eq!(runs(&app).await, 0, "old records are forgotten");
 }
 
@@ -117,8 +117,8 @@ async fn every_process_shows_what_the_last_comparison_found() {
     for (change, found) in [("1", 1), ("-1", 0)] {
         let _: i64 = app.redis(&["HINCRBY", &key, "stock", change]).await;
         a_day_passes(&app).await;
-        another.reconciler.pass(PERIOD).bounded().await.unwrap();
-        app.app.reconciler.pass(PERIOD).bounded().await.unwrap();
+        another.reconciler.run_once(PERIOD).bounded().await.unwrap();
+        app.app.reconciler.run_once(PERIOD).bounded().await.unwrap();
         let conserved = format!("flash_sale_reconcile_findings{{code=\"not_conserved\"}} {found}");
         let all = format!("flash_sale_reconcile_disagreements {found}");
         assert_page(&app, &[&conserved, &all]).await;
@@ -132,7 +132,7 @@ async fn a_comparison_that_breaks_off_is_on_record_and_counted() {
     app.claim(1, coupon).await;
     // A store can fail in any way; here, a table is missing.
     app.execute("ALTER TABLE dead_letters RENAME TO aside").await;
-    assert!(app.app.reconciler.pass(PERIOD).bounded().await.is_err());
+    assert!(app.app.reconciler.run_once(PERIOD).bounded().await.is_err());
     assert_page(&app, &["flash_sale_reconcile_failed_total 1"]).await;
     let failed =
         "SELECT count(*) FROM reconcile_runs WHERE failure IS NOT NULL AND finished_at IS NOT NULL";

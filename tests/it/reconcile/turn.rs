@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::recovery::reconcile::pass::Asked;
+use flash_sale::recovery::reconcile::job::Asked;
 use flash_sale::store::postgres;
 use serde_json::Value;
 use sqlx::{Postgres, Transaction};
@@ -47,7 +47,12 @@ async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
         assert!(detail.contains(&format!("comparison {run} ")), "{detail}");
         // The worker's own, which is long due.
         app.execute("UPDATE reconcile_runs SET started_at = started_at - interval '1 day'").await;
-        app.app.reconciler.pass(Duration::from_secs(60)).bounded().await.expect("Postgres answers");
+        app.app
+            .reconciler
+            .run_once(Duration::from_secs(60))
+            .bounded()
+            .await
+            .expect("Postgres answers");
         assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
         assert_eq!(app.number(HOLDER).await, 1);
         held.rollback().await.expect("Postgres answers");

@@ -13,7 +13,7 @@ use crate::support::{TestApp, bounded, eventually, proxy_before, user};
 /// The user cancels the order, and its unit comes back.
 async fn cancel(app: &TestApp, user: i64, order: i64) {
     assert_eq!(app.cancel(user, order).await.status, 200);
-    app.give_back().await;
+    app.release().await;
 }
 
 /// Order id and status of a claim; the problem's code in place of the status, if it is one.

@@ -32,7 +32,10 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(closed)]).await;
     assert_eq!(code(&app, 5, closed).await.0, 503);
     for _ in 0..2 {
-        assert!(app.app.keepers.first().pass().bounded().await.is_err(), "the log isn't written");
+        assert!(
+            app.app.leaders.first().run_once().bounded().await.is_err(),
+            "the log isn't written"
+        );
     }
 
     let ready = app.get("/readyz", "").await;
@@ -52,7 +55,7 @@ async fn a_closed_lane_stops_its_claims_and_nothing_else() {
     assert_eq!(code(&app, 5, open).await, (409, "already_claimed".to_owned()));
 
     servers.kill_postgres();
-    assert!(app.app.keepers.first().pass().bounded().await.is_err());
+    assert!(app.app.leaders.first().run_once().bounded().await.is_err());
     assert_eq!(code(&app, 6, closed).await.0, 503);
     assert_eq!(app.claim(6, open).await.status, 202, "the open lane needs no Postgres");
     assert_eq!(state(&app, closed).await, "recovering");
@@ -129,10 +132,10 @@ async fn a_lane_of_which_redis_has_a_newer_epoch_waits_for_an_operator() {
     let _: i64 = app.redis(&["HSET", &key, "epoch", "99"]).await;
     app.lose_sale(coupon).await;
     let due = format!(
-        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('rebuild', {coupon}, 'x', now() - interval '1 s')"
+        "INSERT INTO postponed (job, item, error, next_try_at) VALUES ('rebuild', {coupon}, 'x', now() - interval '1 s')"
     );
     app.execute(&due).await;
-    let _ = app.app.keepers.first().pass().bounded().await;
+    let _ = app.app.leaders.first().run_once().bounded().await;
     let waits = "SELECT count(*) FROM lanes WHERE state = 'recovering'";
     assert_eq!(app.number(waits).await, 1, "an operator decides");
     let mut command = flash_sale(&["recover", "--trust", "postgres"]);
@@ -171,7 +174,7 @@ async fn lists_of_an_attempt_that_was_broken_off_are_removed() {
     assert_eq!(lists, ["1"]);
 }
 
-/// A lane is closed, as by a keeper that dies right after it.
+/// A lane is closed, as by a leader that dies right after it.
 async fn close(app: &TestApp, coupon: CouponId) {
     app.execute(&format!(
         "UPDATE lanes SET state = 'recovering', closed_at = now(), reason = 'x', epoch = epoch + 1 WHERE lane = {}",
@@ -189,14 +192,14 @@ async fn a_recovery_waits_for_the_log_of_a_sale_that_it_builds_and_not_of_one_th
     assert_eq!(app.claim(2, coupon).await.status, 202);
     app.lose_sale(coupon).await;
     close(&app, coupon).await;
-    assert!(app.app.keepers.first().pass().bounded().await.is_err(), "an entry isn't written");
+    assert!(app.app.leaders.first().run_once().bounded().await.is_err(), "an entry isn't written");
     app.recover().await;
     assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [1, 2]);
 
     keep(&app).await;
     assert_eq!(app.claim(3, coupon).await.status, 202);
     close(&app, coupon).await;
-    app.app.keepers.first().pass().bounded().await.expect("no entry has to be written");
+    app.app.leaders.first().run_once().bounded().await.expect("no entry has to be written");
     let kept = "SELECT sales_kept FROM recoveries WHERE opened_at IS NOT NULL ORDER BY id DESC";
     assert_eq!(app.number(kept).await, 1);
     app.write_orders().await;
@@ -270,11 +273,11 @@ async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
     keep(&app).await;
     close(&app, coupon).await;
     app.execute("ALTER TABLE settings RENAME TO aside").await;
-    app.app.keepers.first().tick().bounded().await;
+    app.app.leaders.first().tick().bounded().await;
     app.execute("ALTER TABLE aside RENAME TO settings").await;
     let open = "SELECT count(*) FROM lanes WHERE state = 'open'";
     assert_eq!(app.number(open).await, 0);
-    app.app.keepers.first().tick().bounded().await;
+    app.app.leaders.first().tick().bounded().await;
     assert_eq!(app.number(open).await, 1);
 }
 

@@ -31,13 +31,13 @@ async fn a_memory_that_went_back_is_healed_by_the_next_comparison() {
     sell(&app, coupon, 4..=6).await;
     app.write_orders().await;
     assert_eq!(app.cancel(1, cancelled).await.status, 200);
-    app.give_back().await;
+    app.release().await;
     put_memory_back(&app).await;
     keep(&app).await;
     assert_eq!(app.number(CLOSED).await, 0, "nothing tells");
     let mut found = compare(&app).await;
     found.sort();
-    assert_eq!(found, ["buyer_missing", "buyer_missing", "buyer_missing", "not_given_back"]);
+    assert_eq!(found, ["buyer_missing", "buyer_missing", "buyer_missing", "not_released"]);
     assert_eq!(app.number(CLOSED).await, 1);
     app.recover().await;
     assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
@@ -57,7 +57,7 @@ async fn a_recovery_frees_the_unit_of_a_closed_order_whose_entry_has_come_back_t
     app.write_orders().await;
     let cancelled = app.number("SELECT id FROM orders WHERE user_id = 1").await;
     assert_eq!(app.cancel(1, cancelled).await.status, 200);
-    app.give_back().await;
+    app.release().await;
     put_memory_back(&app).await;
     command(&app, &["recover", "--lane", "0"]).await;
     app.recover().await;
@@ -77,7 +77,7 @@ async fn a_comparison_by_the_clock_closes_a_lane_as_well_and_no_other() {
     keep(&app).await;
     app.forget_buyer(bad, 1).await;
     eventually("it was the turn of this one", async || {
-        let passed = app.app.reconciler.pass(Duration::from_secs(60)).bounded().await;
+        let passed = app.app.reconciler.run_once(Duration::from_secs(60)).bounded().await;
         passed.is_ok() && app.number(CLOSED).await == 1
     })
     .await;

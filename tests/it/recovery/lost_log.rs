@@ -15,8 +15,8 @@ use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, prox
 async fn with_lost_log() -> (TestApp, CouponId) {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    // The first pass of a process hands all receipts in.
-    app.app.receipts_pass().bounded().await;
+    // The first job of a process hands all receipts in.
+    app.app.receipts_job().bounded().await;
     sell(&app, coupon, 1..=1).await;
     app.write_orders().await;
     keep(&app).await;
@@ -87,7 +87,7 @@ async fn a_log_that_another_program_begins_anew_is_lost_to_any_recovery() {
     let _: String = app.redis(&["XADD", &app.log(coupon.lane()), "*", "x", "y"]).await;
     command(&app, &["recover", "--lane", "0"]).await;
     // Without a worker beside, this may not end the recovery.
-    let _ = bounded("the end of the pass", app.app.keepers.first().pass()).await;
+    let _ = bounded("the end of the job", app.app.leaders.first().run_once()).await;
     app.recover().await;
     app.write_orders().await;
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 3);
@@ -103,14 +103,16 @@ async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
     // Each connection begins with a question about the server.
     let proxy = proxy_before(&app, "INFO").await;
     let other = app.another_instance_behind(&proxy).await;
-    app.app.keepers.first().give_up().await;
-    bounded("the end of the pass", other.keepers.first().pass()).await.expect("both stores answer");
+    app.app.leaders.first().give_up().await;
+    bounded("the end of the job", other.leaders.first().run_once())
+        .await
+        .expect("both stores answer");
     assert_eq!(app.number(LEADERS).await, 1);
     proxy.cut().await;
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
     eventually("another process recovers the lane", async || {
-        assert!(bounded("the end of the pass", other.keepers.first().pass()).await.is_err());
-        let _ = app.app.keepers.first().pass().bounded().await;
+        assert!(bounded("the end of the job", other.leaders.first().run_once()).await.is_err());
+        let _ = app.app.leaders.first().run_once().bounded().await;
         app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL").await == 1
     })
     .await;
@@ -126,7 +128,7 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
     for user in 1..=3 {
         sell(&app, coupon, user..=user).await;
         app.write_orders().await;
-        worker.tidy_up_pass().bounded().await.expect("Redis answers");
+        worker.tidy_up_job().bounded().await.expect("Redis answers");
         let key = app.log(coupon.lane());
         let _: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
         worker.ensure_group().bounded().await.expect("it is created again");
@@ -140,7 +142,7 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
 async fn receipts_outlive_a_lost_log() {
     let (app, coupon) = with_lost_log().await;
     for _ in 0..4 {
-        app.app.receipts_pass().bounded().await;
+        app.app.receipts_job().bounded().await;
         sleep(Duration::from_millis(500)).await;
     }
     app.lose_sale(coupon).await;
@@ -148,7 +150,7 @@ async fn receipts_outlive_a_lost_log() {
     assert_nothing_was_lost(&app, coupon).await;
 }
 
-/// As in a service: no test asks the keeper.
+/// As in a service: no test asks the leader.
 #[tokio::test]
 async fn a_service_comes_back_from_a_lost_log_by_itself() {
     let (app, coupon) = with_lost_log().await;
@@ -166,7 +168,7 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
     for sold in [3, 0] {
         let app = TestApp::start().await;
         let coupon = app.create_flash(10).await;
-        app.app.receipts_pass().bounded().await;
+        app.app.receipts_job().bounded().await;
         keep(&app).await;
         sell(&app, coupon, 1..=sold).await;
         let log = app.log(lane());
@@ -198,14 +200,14 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
 async fn orders_of_a_lost_log_that_have_become_rows_are_no_alarm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_pass().bounded().await;
+    app.app.receipts_job().bounded().await;
     keep(&app).await;
     sell(&app, coupon, 1..=3).await;
     let deleted: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;
     assert_eq!(deleted, 1);
     app.recover().await;
     let lost = figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total");
-    app.workers().remove(0).tidy_up_pass().bounded().await.expect("Redis answers");
+    app.workers().remove(0).tidy_up_job().bounded().await.expect("Redis answers");
     assert_eq!(figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total"), lost);
     assert_nothing_was_lost(&app, coupon).await;
 }

@@ -79,7 +79,7 @@ async fn a_recovery_shows_in_the_metrics() {
         figure(&page(), &format!("flash_sale_recovered_claims_total{{outcome=\"{outcome}\"}}"))
     };
     assert_eq!(
-        ["receipt", "harvested", "superseded", "promised_without_unit"].map(of),
+        ["receipt", "harvested", "superseded", "accepted_without_unit"].map(of),
         [1.0, 1.0, 1.0, 0.0]
     );
     assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
@@ -88,7 +88,7 @@ async fn a_recovery_shows_in_the_metrics() {
     app.execute("UPDATE lanes SET state = 'recovering', reason = 'by hand', closed_at = now(), epoch = epoch + 1").await;
     let other = app.another_instance().await;
     // The first one leads still.
-    other.keepers.first().pass().bounded().await.expect("both stores answer");
+    other.leaders.first().run_once().bounded().await.expect("both stores answer");
     assert_eq!(figure(&other.metrics.page(), "flash_sale_lanes_recovering"), 1.0);
     app.recover().await;
     assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
@@ -105,10 +105,10 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
     let told = (user(1), receipts.of(coupon.lane())[0].order);
     let dropped = || figure(&app.app.metrics.page(), "flash_sale_receipts_dropped_total");
     receipts.note(coupon, repeat_n(told, 149_999));
-    app.app.receipts_pass().bounded().await;
+    app.app.receipts_job().bounded().await;
     assert_eq!((receipts.dropped(), dropped()), (0, 0.0));
     receipts.note(coupon, repeat_n(told, 5));
-    app.app.receipts_pass().bounded().await;
+    app.app.receipts_job().bounded().await;
     assert_eq!(dropped(), 5.0);
 }
 
@@ -117,7 +117,7 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
 async fn promises_that_nothing_knows_any_more_are_counted() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_pass().bounded().await;
+    app.app.receipts_job().bounded().await;
     sell(&app, coupon, 1..=2).await;
     app.write_orders().await;
     app.next_second().await;

@@ -58,7 +58,7 @@ async fn closed_after_a_second_claim(app: &TestApp) -> (CouponId, i64) {
     assert_eq!(app.number(LETTERS).await, 1);
     keep(app).await;
     command(app, &["recover", "--lane", "0"]).await;
-    app.app.keepers.first().give_up().await;
+    app.app.leaders.first().give_up().await;
     (coupon, forgotten)
 }
 
@@ -69,7 +69,7 @@ async fn go_on(app: &TestApp, forgotten: i64) {
 
 /// Of the ten units six are sold, one of them to user 6.
 async fn assert_four_are_left(app: &TestApp, coupon: CouponId) {
-    app.give_back().await;
+    app.release().await;
     assert_eq!(code(app, 6, coupon).await, (409, "already_claimed".to_owned()));
     sell(app, coupon, 7..=10).await;
     assert_eq!(code(app, 11, coupon).await, (410, "sold_out".to_owned()));
@@ -83,10 +83,10 @@ async fn a_recovery_that_dies_before_the_switch_leaves_units_to_the_letters_that
     let proxy = proxy_before(&app, &SWITCH).await;
     let other = app.another_instance_behind(&proxy).await;
     proxy.hold();
-    let mut pass = JoinSet::new();
-    pass.spawn(async move { other.keepers.first().pass().bounded().await.is_ok() });
+    let mut job = JoinSet::new();
+    job.spawn(async move { other.leaders.first().run_once().bounded().await.is_ok() });
     eventually("the sale is about to be switched", async || proxy.held() == 1).await;
-    pass.shutdown().await;
+    job.shutdown().await;
     drop(proxy);
 
     go_on(&app, forgotten).await;

@@ -37,13 +37,13 @@ async fn about_to_write(app: &TestApp) -> (RedisProxy, Arc<App>, JoinSet<bool>) 
     let proxy = proxy_before(app, ":unpaid:").await;
     let other = app.another_instance_behind(&proxy).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
-    app.app.keepers.first().give_up().await;
+    app.app.leaders.first().give_up().await;
     proxy.hold();
     let recovering = other.clone();
-    let mut pass = JoinSet::new();
-    pass.spawn(async move { recovering.keepers.first().pass().bounded().await.is_ok() });
+    let mut job = JoinSet::new();
+    job.spawn(async move { recovering.leaders.first().run_once().bounded().await.is_ok() });
     eventually("the lists are about to be written", async || proxy.held() == 1).await;
-    (proxy, other, pass)
+    (proxy, other, job)
 }
 
 #[tokio::test]
@@ -51,21 +51,21 @@ async fn an_order_that_is_paid_meanwhile_leaves_its_list_after_the_opening() {
     let (_server, app) = bounded_app().await;
     let paid = app.number("SELECT id FROM orders WHERE user_id = 1").await;
     let cancelled = app.number("SELECT id FROM orders WHERE user_id = 2").await;
-    let (proxy, _other, mut pass) = about_to_write(&app).await;
+    let (proxy, _other, mut job) = about_to_write(&app).await;
 
     assert_eq!(app.pay(1, paid).await.status, 200);
     assert_eq!(app.cancel(2, cancelled).await.status, 200);
     app.app.lanes.read_now().await.expect("Postgres answers");
     // Unit and place wait until the lane is open.
-    let _ = app.app.stock_returns.pass().bounded().await;
+    let _ = app.app.stock_returns.run_once().bounded().await;
     let open = "SELECT count(*) FROM stock_returns WHERE done_at IS NULL";
     assert_eq!(app.number(open).await, 2);
     proxy.release();
-    let ended = bounded("the end of the recovery", pass.join_next()).await;
+    let ended = bounded("the end of the recovery", job.join_next()).await;
     assert!(ended.expect("it was begun").expect("it ends"));
     assert_eq!(listed(&app).await, ["1", "2", "3"], "as they were when the lists were built");
     app.app.lanes.read_now().await.expect("Postgres answers");
-    app.give_back().await;
+    app.release().await;
     assert_eq!(listed(&app).await, ["3"]);
     assert!(built(&app).await.is_empty());
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Bounded, SECRET, TestApp, lane, now};
 
-/// Age of the orders when the pass looks at them.
+/// Age of the orders when the job looks at them.
 const DAYS: i64 = 200;
 
 const OPTIONS: [&str; 6] =
@@ -24,14 +24,14 @@ async fn app() -> TestApp {
 
 /// Ends a sale, and has it leave Redis.
 async fn archive(app: &TestApp, coupon: CouponId) {
-    app.give_back().await;
+    app.release().await;
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
-    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.run_once().bounded().await.expect("both stores answer"), 1);
 }
 
 async fn deleted(app: &App) -> usize {
     let then = now() + chrono::TimeDelta::days(DAYS);
-    app.retention.pass_at(then).bounded().await.expect("Postgres answers").items
+    app.retention.run_at(then).bounded().await.expect("Postgres answers").items
 }
 
 async fn rows(app: &TestApp) -> [i64; 5] {

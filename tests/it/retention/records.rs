@@ -4,8 +4,8 @@ use flash_sale::base::limits::RETENTION_BATCH;
 
 use crate::support::{Bounded, TestApp};
 
-async fn pass(app: &TestApp) {
-    app.app.retention.pass().bounded().await.expect("Postgres answers");
+async fn run_once(app: &TestApp) {
+    app.app.retention.run_once().bounded().await.expect("Postgres answers");
 }
 
 /// An app whose rows are unknown to Redis.
@@ -31,7 +31,7 @@ async fn done_returns_go_after_their_days() {
              (4, 'place', 1, 4, NULL)"
     ))
     .await;
-    pass(&app).await;
+    run_once(&app).await;
     assert_eq!(app.number("SELECT sum(order_id)::bigint FROM stock_returns").await, 2 + 3 + 4);
 }
 
@@ -53,7 +53,7 @@ async fn keys_of_restocks_go_after_the_end_of_their_coupon_and_no_repeat_adds_un
         ))
         .await;
     }
-    pass(&app).await;
+    run_once(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM restocks").await, 2);
     for coupon in [open, young] {
         assert_eq!(app.restock(coupon, 1, "k").await.status, 200, "a repeat of {coupon}");
@@ -81,7 +81,7 @@ async fn changes_comparisons_and_recoveries_go_after_their_days() {
              (2, 3, 'x', now() - interval '7 days', now(), '[]', NULL, NULL)"
     ))
     .await;
-    pass(&app).await;
+    run_once(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM audit").await, 1);
     assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 2);
     let left = "SELECT count(*) FROM recoveries WHERE lane = 0 AND epoch IN (3, 4) OR lane = 1 OR lane = 2 AND epoch IN (1, 3)";

@@ -61,10 +61,10 @@ impl TestApp {
         }
     }
 
-    /// The pass that applies what was decided. Returns how many coupons that was.
-    pub async fn changes_pass(&self) -> usize {
-        let pass = self.app.coupon_changes.pass();
-        bounded("the end of the pass", pass).await.expect("both stores answer")
+    /// The job that applies what was decided. Returns how many coupons that was.
+    pub async fn changes_job(&self) -> usize {
+        let job = self.app.coupon_changes.run_once();
+        bounded("the end of the job", job).await.expect("both stores answer")
     }
 
     /// Fields of a sale as Redis has them; "" for what isn't there.

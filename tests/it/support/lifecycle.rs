@@ -56,7 +56,6 @@ impl TestApp {
         self.get(&format!("/v1/orders/{order}"), &self.token(user)).await
     }
 
-    /// Its status.
     pub async fn status(&self, user: i64, order: i64) -> String {
         self.show(user, order).await.text("status").to_owned()
     }
@@ -118,14 +117,14 @@ impl TestApp {
 
     /// Expires what is due. Returns how many orders that were.
     pub async fn expire(&self) -> usize {
-        let pass = async { self.app.expiry.pass().await.map(|ran| ran.items) };
-        bounded("the end of the pass", pass).await.expect("Postgres answers")
+        let job = async { self.app.expiry.run_once().await.map(|ran| ran.items) };
+        bounded("the end of the job", job).await.expect("Postgres answers")
     }
 
     /// Asks gateways for what has to go back. Returns how many payments are back.
     pub async fn refund_payments(&self) -> usize {
-        let pass = self.app.payments.refund_pass();
-        bounded("the end of the pass", pass).await.expect("Postgres answers")
+        let job = self.app.payments.refund_job();
+        bounded("the end of the job", job).await.expect("Postgres answers")
     }
 
     /// Payments by order status, status and reason, for comparing in one line.
@@ -135,10 +134,10 @@ impl TestApp {
         sqlx::query_scalar(query).fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
     }
 
-    /// Gives back what is due. Returns how many returns have been dealt with.
-    pub async fn give_back(&self) -> usize {
-        let pass = async { self.app.stock_returns.pass().await.map(|ran| ran.items) };
-        bounded("the end of the pass", pass).await.expect("both stores answer")
+    /// Releases the units that are due. Returns how many returns have been dealt with.
+    pub async fn release(&self) -> usize {
+        let job = async { self.app.stock_returns.run_once().await.map(|ran| ran.items) };
+        bounded("the end of the job", job).await.expect("both stores answer")
     }
 
     /// Units that can be claimed, by Redis.

@@ -1,13 +1,13 @@
-//! What passes have put aside, and what waits for a person.
+//! What jobs have put aside, and what waits for a person.
 
 use serde_json::Value;
 
 use super::TestApp;
 
 impl TestApp {
-    /// What is postponed, one line each: pass, item, and how often it has failed.
+    /// What is postponed, one line each: job, item, and how often it has failed.
     pub async fn postponed(&self) -> Vec<String> {
-        let query = "SELECT concat_ws(' ', pass, item, tries) FROM postponed ORDER BY pass, item";
+        let query = "SELECT concat_ws(' ', job, item, tries) FROM postponed ORDER BY job, item";
         sqlx::query_scalar(query).fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
     }
 

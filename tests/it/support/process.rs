@@ -232,7 +232,7 @@ pub async fn lock_sales(app: &TestApp) -> sqlx::Transaction<'static, sqlx::Postg
     lock
 }
 
-/// Transactions of write passes that wait for a lock. Other passes of a worker may wait at any time, before it has read
+/// Transactions of write jobs that wait for a lock. Other jobs of a worker may wait at any time, before it has read
 /// an entry, too.
 pub async fn waiting_writers(app: &TestApp) -> i64 {
     app.number(

@@ -16,8 +16,8 @@ use flash_sale::http;
 use flash_sale::http::state::HttpState;
 use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::log::{Entry, EntryId, LogState, LoggedClaim};
-use flash_sale::recovery::keeper::Keeper;
-use flash_sale::recovery::reconcile::pass::Asked;
+use flash_sale::recovery::leader::Leader;
+use flash_sale::recovery::reconcile::job::Asked;
 use flash_sale::recovery::reconcile::runs::Run;
 use flash_sale::recovery::reconcile::{self, Report};
 use flash_sale::store::Stores;
@@ -356,7 +356,7 @@ impl TestApp {
         admin_token()
     }
 
-    // ---- the worker, pass by pass ----
+    // ---- the worker, job by job ----
 
     /// A worker of one lane that runs only when it is told to.
     pub fn worker(&self, lane: Lane) -> LaneWorker {
@@ -373,7 +373,7 @@ impl TestApp {
         Lane::all(self.lanes()).map(|lane| self.worker(lane)).collect()
     }
 
-    /// Writes everything that is in the log. Returns what all passes did together.
+    /// Writes everything that is in the log. Returns what all jobs did together.
     pub async fn write_orders(&self) -> WriteReport {
         let mut sum = WriteReport::default();
         for mut worker in self.workers() {
@@ -392,8 +392,8 @@ impl TestApp {
     pub async fn recover_within(&self, time: Duration) {
         let keeping = async {
             loop {
-                let passes = join_all(self.app.keepers.each().map(Keeper::pass)).await;
-                if passes.iter().all(Result::is_ok) && self.app.lanes.recovering().is_empty() {
+                let jobs = join_all(self.app.leaders.each().map(Leader::run_once)).await;
+                if jobs.iter().all(Result::is_ok) && self.app.lanes.recovering().is_empty() {
                     return;
                 }
                 sleep(Duration::from_millis(10)).await;
@@ -402,11 +402,11 @@ impl TestApp {
         let writing = async {
             let mut workers = self.workers();
             loop {
-                self.app.receipts_pass().await;
+                self.app.receipts_job().await;
                 for worker in &mut workers {
                     // A worker whose lane has a new epoch begins again.
                     let _ = worker.ensure_group().await;
-                    let _ = worker.write_pass().await;
+                    let _ = worker.write_job().await;
                 }
                 sleep(Duration::from_millis(10)).await;
             }
@@ -484,18 +484,17 @@ impl TestApp {
     }
 }
 
-/// Time for all passes that empty a log, however long it is.
+/// Time for all jobs that empty a log, however long it is.
 const WRITTEN_MAX: Duration = Duration::from_secs(600);
 /// Time for the end of a test, which writes and compares all that it has left behind.
 const SETTLED_MAX: Duration = Duration::from_secs(600);
 
 /// Appends a claim, and numbers it.
 const APPEND: &str = "
-    local first = redis.call('HINCRBY', KEYS[2], 'promised', 1)
+    local first = redis.call('HINCRBY', KEYS[2], 'accepted', 1)
     return redis.call('XADD', KEYS[1], ARGV[1], 'coupon', ARGV[2], 'revision', 1, 'epoch', 1, 'first', first,
         'order', ARGV[3], 'users', ARGV[4])";
 
-/// The claims in these entries.
 pub fn claims_in(entries: &[Entry]) -> Vec<LoggedClaim> {
     entries.iter().flat_map(|entry| entry.claims.clone()).collect()
 }
@@ -505,12 +504,12 @@ pub fn done(entries: &[Entry]) -> Vec<(EntryId, u64)> {
     entries.iter().map(|entry| (entry.id, entry.counted())).collect()
 }
 
-/// Runs write passes until nothing is left, and fails if something stays.
+/// Runs write jobs until nothing is left, and fails if something stays.
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
     bounded_by(patience_of(WRITTEN_MAX), "the log is empty", async {
         loop {
-            let written = bounded("the end of the pass", worker.write_pass()).await;
+            let written = bounded("the end of the job", worker.write_job()).await;
             let report = written.expect("both stores answer");
             if report.positions == 0 {
                 return sum;
@@ -547,7 +546,7 @@ impl Place {
         bounded("the parts of the app", app).await.expect("both stores answer")
     }
 
-    /// Lets a new worker write whatever is in flight, and compares the stores; then gives back
+    /// Lets a new worker write whatever is in flight, and compares the stores; then releases units
     /// what is due, and compares them again.
     async fn settle(self, mut config: Config) -> Report {
         // As many as are in use here at one time; Postgres makes a process for each.
@@ -565,7 +564,7 @@ impl Place {
             .await;
         }
         let mut report = reconcile::check(&app.stores).await.expect("both stores answer");
-        if app.stock_returns.pass().await.expect("both stores answer").items > 0 {
+        if app.stock_returns.run_once().await.expect("both stores answer").items > 0 {
             let after = reconcile::check(&app.stores).await.expect("both stores answer");
             report.disagreements.extend(after.disagreements);
         }
@@ -644,7 +643,6 @@ pub fn admin_token_of(subject: i64) -> String {
     issue(Grants::administrator(subject))
 }
 
-/// A token of this scope.
 pub fn scoped_token(subject: i64, scope: Scope) -> String {
     issue(Grants { subject, scope: Some(scope) })
 }
@@ -654,7 +652,6 @@ fn issue(grants: Grants) -> String {
     tokens.issue(grants, now() + TimeDelta::hours(1))
 }
 
-/// A user.
 pub fn user(id: i64) -> UserId {
     UserId::new(id).expect("a positive number")
 }

@@ -47,7 +47,7 @@ const ROWS: [Row; 7] = [
         refusal: &["V", "", ""],
     },
     Row {
-        script: "give_back",
+        script: "release_units",
         sale: Sale::Loaded,
         keys: &[SALE, LANE, SHARD],
         arguments: &["5", EPOCH, "1", "returns", "1", "101"],
@@ -115,7 +115,7 @@ fn source(script: &str) -> String {
 fn script(name: &str) -> VariadicScript {
     match name {
         "claim" => VariadicScript::new(include_str!("../../../lua/claim.lua")),
-        "give_back" => VariadicScript::new(include_str!("../../../lua/give_back.lua")),
+        "release_units" => VariadicScript::new(include_str!("../../../lua/release_units.lua")),
         "admit" => VariadicScript::new(include_str!("../../../lua/admit.lua")),
         "apply_coupon" => VariadicScript::new(include_str!("../../../lua/apply_coupon.lua")),
         "load_sale" => VariadicScript::new(include_str!("../../../lua/load_sale.lua")),
@@ -135,7 +135,7 @@ async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
     let info: String = ask(server, &["INFO", "replication"]).await;
     let replid = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
     let replid = replid.expect("it is told");
-    let lane = ["epoch", EPOCH, "state", state, "replid", replid, "promised", "0", "written", "0"];
+    let lane = ["epoch", EPOCH, "state", state, "replid", replid, "accepted", "0", "written", "0"];
     let _: i64 = ask(server, &[&["HSET", LANE][..], &lane].concat()).await;
     if sale == Sale::Absent {
         return;

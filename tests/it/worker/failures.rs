@@ -20,8 +20,8 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
     // Postgres answers, and can't write, as when a migration is missing or a fail-over has made it read-only.
     app.execute("ALTER TABLE orders RENAME TO orders_aside").await;
     for _ in 0..20 {
-        let failed = worker.write_pass().bounded().await;
-        assert!(matches!(failed, Err(worker::PassError::Postgres(_))), "{failed:?}");
+        let failed = worker.write_job().bounded().await;
+        assert!(matches!(failed, Err(worker::JobError::Postgres(_))), "{failed:?}");
     }
     app.execute("ALTER TABLE orders_aside RENAME TO orders").await;
 
@@ -40,18 +40,18 @@ async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_th
     let behind = app.another_instance_behind(&proxy).await;
     let mut worker = worker_of(&behind, &app.config, lane());
     worker.ensure_group().bounded().await.unwrap();
-    assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0, "it holds no entry");
+    assert_eq!(worker.write_job().bounded().await.unwrap().positions, 0, "it holds no entry");
     for user in 1..=3 {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     proxy.lose_next_reply();
-    let failed = worker.write_pass().bounded().await;
-    assert!(matches!(failed, Err(worker::PassError::Redis(_))), "{failed:?}");
+    let failed = worker.write_job().bounded().await;
+    assert!(matches!(failed, Err(worker::JobError::Redis(_))), "{failed:?}");
     assert_eq!((pending(&app).await, proxy.replies_to_lose()), (3, 0));
 
     let mut inserted = None;
     eventually("Redis is reached again", async || {
-        inserted = worker.write_pass().bounded().await.ok().map(|report| report.inserted);
+        inserted = worker.write_job().bounded().await.ok().map(|report| report.inserted);
         inserted.is_some()
     })
     .await;

@@ -64,7 +64,7 @@ async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
     }
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
-    let report = worker.write_pass().bounded().await.unwrap();
+    let report = worker.write_job().bounded().await.unwrap();
 
     assert_eq!((report.positions, report.repeated), (2_549, 1));
     assert_eq!((report.inserted, report.dead_letters), (298 + 49, 2_549 - 1 - 298 - 49));
@@ -83,7 +83,7 @@ async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
              ARRAY['coupon', coupon_id::text, 'user', user_id::text, 'order', order_id::text]::bytea[]";
     assert_eq!(app.number(kept).await, 2_201);
 
-    assert_eq!(worker.write_pass().bounded().await.unwrap().positions, 0);
+    assert_eq!(worker.write_job().bounded().await.unwrap().positions, 0);
     assert_eq!(app.reconcile().await.in_flight, 0);
     app.expect_disagreements();
 }
@@ -168,7 +168,7 @@ async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
             while app.number(waits).await == 0 && began.elapsed() < Duration::from_secs(5) {}
             coming_back.commit().await.unwrap();
         };
-        let (written, ()) = tokio::join!(worker.write_pass(), comes_back);
+        let (written, ()) = tokio::join!(worker.write_job(), comes_back);
         let mut sum = written.unwrap_or_default();
         let later = write_all(&mut worker).await;
         sum.inserted += later.inserted;
@@ -188,7 +188,7 @@ async fn what_cannot_be_read_is_put_aside_together() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
-    let report = worker.write_pass().bounded().await.unwrap();
+    let report = worker.write_job().bounded().await.unwrap();
     assert_eq!((report.inserted, report.dead_letters), (1, 700));
     assert_eq!(app.number("SELECT count(DISTINCT xmin::text) FROM dead_letters").await, 1);
 }

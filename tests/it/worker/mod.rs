@@ -1,4 +1,4 @@
-//! The worker: entries become rows, passes do the rest.
+//! The worker: entries become rows, jobs do the rest.
 
 // Entries are written, then acknowledged.
 mod writing;
@@ -12,7 +12,7 @@ mod flood;
 // Two owners of a lane at once.
 mod overlap;
 
-// Items that a pass puts aside.
+// Items that a job puts aside.
 mod postponed;
 
 // Lanes and their owners.
@@ -21,5 +21,5 @@ mod owners;
 // Lanes without entries.
 mod lanes;
 
-// The passes over the whole installation: started, counted and logged.
-mod passes;
+// The jobs over the whole installation: started, counted and logged.
+mod jobs;

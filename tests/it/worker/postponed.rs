@@ -1,4 +1,4 @@
-//! One bad item never stops the others: each pass puts it aside, logs it once, tries it again, and deals with all
+//! One bad item never stops the others: each job puts it aside, logs it once, tries it again, and deals with all
 //! other items by then.
 
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn an_order_that_is_counted_nowhere_holds_up_no_other_that_expires() {
         assert_eq!(app.expire().await, 0);
         assert_eq!(app.postponed().await, [format!("expiry {order} {tries}")]);
     }
-    assert_eq!(app.metric("flash_sale_pass_failures_total{pass=\"expiry\"}").await, 3.0);
+    assert_eq!(app.metric("flash_sale_job_failures_total{job=\"expiry\"}").await, 3.0);
 
     count_again(&app).await;
     app.let_postponed_be_due().await;
@@ -88,13 +88,13 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
         assert_eq!(app.number(pause).await, pause_s);
         app.let_postponed_wait().await;
         // Another process finds the note, and nothing to do.
-        assert_eq!(another.expiry.pass().bounded().await.expect("Postgres answers").items, 0);
+        assert_eq!(another.expiry.run_once().bounded().await.expect("Postgres answers").items, 0);
         app.let_postponed_be_due().await;
     }
     assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
     count_again(&app).await;
     assert_eq!(
-        another.expiry.pass().bounded().await.expect("Postgres answers").items,
+        another.expiry.run_once().bounded().await.expect("Postgres answers").items,
         1,
         "the first process that looks"
     );
@@ -132,13 +132,13 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         let app = TestApp::start().await;
         let bad = app.create_flash(3).await;
         let good = app.create_flash(3).await;
-        app.changes_pass().await;
+        app.changes_job().await;
         let key = app.keys().coupon(bad);
         let [was] = app.in_redis(bad, [field]).await;
         let _: i64 = app.redis(&["HSET", &key, field, value]).await;
         app.decide_on(bad, CouponState::Paused).await;
         app.decide_on(good, CouponState::Paused).await;
-        assert_eq!(app.changes_pass().await, 1, "{field}");
+        assert_eq!(app.changes_job().await, 1, "{field}");
         assert_eq!(app.claim(1, good).await.refusal(), (409, "sale_paused"), "{field}");
         assert_eq!(app.postponed().await, [format!("changes {bad} 1")], "{field}");
         app.let_postponed_wait().await;
@@ -148,9 +148,9 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
             "" => app.redis(&["HDEL", &key, field]).await,
             was => app.redis(&["HSET", &key, field, was]).await,
         };
-        assert_eq!(app.changes_pass().await, 0, "{field}");
+        assert_eq!(app.changes_job().await, 0, "{field}");
         app.let_postponed_be_due().await;
-        assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
+        assert_eq!((app.changes_job().await, app.postponed().await.len()), (1, 0), "{field}");
         assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
     }
 }
@@ -162,12 +162,12 @@ async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
     // A key of another type stands in the place of the first sale.
     let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupons[0]), "x"]).await;
     let ahead = Duration::from_secs(3_600);
-    assert_eq!(app.app.loader.pass(ahead).bounded().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.run_once(ahead).bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.stock(coupons[1]).await, 3);
     assert_eq!(app.postponed().await, [format!("warm_up {} 1", coupons[0])]);
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupons[0])]).await;
     app.let_postponed_be_due().await;
-    assert_eq!(app.app.loader.pass(ahead).bounded().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.run_once(ahead).bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
@@ -183,7 +183,7 @@ async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
     }
     let shard = app.shard_of(bad, 1).await;
     let _: i64 = app.redis(&["HSET", &shard, "77", "ju\0nk"]).await;
-    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.run_once().bounded().await.expect("both stores answer"), 1);
     let archived = "SELECT coupon_id FROM flash_sales WHERE archived_at IS NOT NULL";
     assert_eq!(app.number(archived).await, good.get());
     assert_eq!(app.postponed().await, [format!("archive {bad} 1")]);
@@ -191,12 +191,12 @@ async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
 
     let _: i64 = app.redis(&["HDEL", &shard, "77"]).await;
     assert_eq!(
-        app.app.archive.pass().bounded().await.expect("both stores answer"),
+        app.app.archive.run_once().bounded().await.expect("both stores answer"),
         0,
         "it isn't due"
     );
     app.let_postponed_be_due().await;
-    assert_eq!(app.app.archive.pass().bounded().await.expect("both stores answer"), 1);
+    assert_eq!(app.app.archive.run_once().bounded().await.expect("both stores answer"), 1);
     assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 
@@ -206,7 +206,7 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
     let coupon = app.create_flash(3).await;
     late_orders(&app, coupon, 1..=2).await;
     app.execute("ALTER TABLE stock_returns RENAME TO aside").await;
-    assert!(app.app.expiry.pass().bounded().await.is_err());
+    assert!(app.app.expiry.run_once().bounded().await.is_err());
     app.execute("ALTER TABLE aside RENAME TO stock_returns").await;
     assert_eq!(app.postponed().await.len(), 0);
     // The broken transaction may hold the rows for a moment more.

@@ -121,11 +121,11 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
 
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
-    let report = worker.write_pass().bounded().await.unwrap();
+    let report = worker.write_job().bounded().await.unwrap();
     assert_eq!((report.inserted, report.contended), (2, 1));
     // The entry is tried again, in vain, as long as the lock is held; new entries go past it.
     claims(&app, coupon, 4..=4).await;
-    let mut writes = async || worker.write_pass().bounded().await.unwrap().inserted > 0;
+    let mut writes = async || worker.write_job().bounded().await.unwrap().inserted > 0;
     eventually("the new entry is written", &mut writes).await;
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
 
@@ -135,7 +135,7 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_pass() {
+async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_job() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(4).await;
     let regular = app.create_regular().await;
@@ -161,7 +161,7 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
 
     let mut worker = app.worker(lane());
     worker.ensure_group().bounded().await.unwrap();
-    let report = worker.write_pass().bounded().await.unwrap();
+    let report = worker.write_job().bounded().await.unwrap();
     assert_eq!((report.positions, report.inserted, report.dead_letters), (11, 3, 8));
     for reason in ["undecodable", "invalid", "conflict"] {
         let expected = poison.iter().filter(|(expected, _)| *expected == reason).count();
@@ -340,7 +340,7 @@ async fn a_lane_that_is_added_gets_a_worker() {
     let app = TestApp::start().await;
     worker::start(&app.app, &app.config);
     app.execute("UPDATE settings SET lanes = 4").await;
-    app.app.keepers.first().pass().bounded().await.expect("both stores answer");
+    app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     let mut coupon = app.create_flash(3).await;
     while coupon.lane() == lane() {
         coupon = app.create_flash(3).await;
@@ -360,12 +360,12 @@ async fn entries_are_written_only_once_redis_has_the_epoch_of_the_lane() {
     worker.ensure_group().bounded().await.expect("Redis answers");
     app.execute("UPDATE lanes SET epoch = epoch + 1").await;
     app.app.lanes.read_now().await.expect("Postgres answers");
-    assert!(worker.write_pass().bounded().await.is_err());
+    assert!(worker.write_job().bounded().await.is_err());
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
     for key in [app.keys().lane(lane()), app.keys().coupon(coupon)] {
         let _: i64 = app.redis(&["HINCRBY", &key, "epoch", "1"]).await;
     }
-    assert_eq!(worker.write_pass().bounded().await.expect("both stores answer").inserted, 1);
+    assert_eq!(worker.write_job().bounded().await.expect("both stores answer").inserted, 1);
 }
 
 #[tokio::test]
@@ -383,7 +383,7 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
 
     claims(&app, good, 1..=3).await;
     claims(&app, bad, 1..=3).await;
-    let report = worker.write_pass().bounded().await.expect("both stores answer");
+    let report = worker.write_job().bounded().await.expect("both stores answer");
     assert_eq!((report.inserted, report.contended, report.dead_letters), (3, 3, 0));
     assert_eq!(pending(&app).await, 3);
     let named = lines.with(ALARM).concat();
@@ -393,7 +393,7 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
     for user in 4..=6 {
         claims(&app, bad, user..=user).await;
         claims(&app, good, user..=user).await;
-        let report = worker.write_pass().bounded().await.expect("both stores answer");
+        let report = worker.write_job().bounded().await.expect("both stores answer");
         assert_eq!((report.inserted, report.dead_letters), (1, 0));
         later(limits::LOCKED_SALES_PAUSE).await;
     }
@@ -409,7 +409,7 @@ async fn claims_on_other_sales_become_rows_while_a_session_keeps_a_sale_locked()
 
 /// A failure is about a locked sale only if Postgres says that a lock was waited for, and a sale is locked.
 #[tokio::test]
-async fn what_is_not_a_locked_sale_fails_the_pass() {
+async fn what_is_not_a_locked_sale_fails_the_job() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(9).await;
     let mut worker = app.worker(lane());
@@ -419,7 +419,7 @@ async fn what_is_not_a_locked_sale_fails_the_pass() {
     {
         let other = app.holding(locked).await;
         app.refuse("INSERT", "orders", "true", state).await;
-        let failed = worker.write_pass().bounded().await;
+        let failed = worker.write_job().bounded().await;
         assert!(failed.is_err(), "{state}: {failed:?}");
         other.rollback().await.expect("Postgres answers");
         app.accept("orders").await;

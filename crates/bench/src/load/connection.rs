@@ -102,7 +102,6 @@ impl Address {
 }
 
 impl Connection {
-    /// Opens it.
     pub async fn open(address: &Address) -> anyhow::Result<Self> {
         let stream = address.connect().await?;
         let (send, driver) = http1::handshake(TokioIo::new(stream)).await?;

@@ -66,7 +66,6 @@ impl Ceiling {
         Ok(took)
     }
 
-    /// Drops the table.
     pub async fn drop_table(mut self) -> anyhow::Result<()> {
         sqlx::raw_sql("DROP TABLE bench_ceiling").execute(&mut self.connection).await?;
         Ok(self.connection.close().await?)

@@ -41,7 +41,6 @@ pub struct Reading {
     redis: Option<RedisBooks>,
 }
 
-/// The books of Redis.
 #[derive(Debug, Default, PartialEq)]
 struct RedisBooks {
     questions: u64,

@@ -70,7 +70,6 @@ pub fn path(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// The JSON in a file.
 pub fn read_json(file: &Path) -> Value {
     let text = std::fs::read_to_string(file).expect("it has been written");
     serde_json::from_str(&text).expect("it is JSON")

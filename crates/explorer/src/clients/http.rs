@@ -14,7 +14,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
     /// The body, or null.
     pub body: Value,

@@ -23,7 +23,6 @@ const RETRIES: usize = 200;
 /// A sale that was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// The coupon.
     pub coupon: i64,
     /// Units on offer at first.
     pub total: i64,

@@ -86,7 +86,6 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The seeds.
     pub fn seeds(&self) -> Vec<u64> {
         match self.seed {
             Some(seed) => vec![seed],

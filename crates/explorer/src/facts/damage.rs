@@ -6,7 +6,6 @@ use crate::plan::Fault;
 /// Redis lost data, because a fault made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// The fault.
     pub fault: Fault,
     /// All that Redis had been told by then is still there.
     pub kept_until: Ms,

@@ -31,9 +31,7 @@ pub enum Outcome {
 pub struct Event {
     /// Number of the client.
     pub client: usize,
-    /// The user.
     pub user: i64,
-    /// The coupon.
     pub coupon: i64,
     /// The request.
     pub op: Op,
@@ -67,7 +65,6 @@ impl Event {
 /// A change of a sale's total by the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The coupon.
     pub coupon: i64,
     /// Units on offer after the change, by the reply.
     pub total: i64,

@@ -25,7 +25,6 @@ pub use unit::Ms;
 /// All facts of a run.
 #[derive(Clone, Debug)]
 pub struct Evidence {
-    /// The plan.
     pub plan: Plan,
     /// Requests of clients, in the order of their completion.
     pub history: Vec<Event>,
@@ -39,7 +38,6 @@ pub struct Evidence {
     pub lives: Vec<Life>,
     /// Times in which a process lived and could not hand in what it had promised.
     pub silences: Vec<Silence>,
-    /// The sales.
     pub sales: Vec<SaleFacts>,
     /// Rows of `orders`.
     pub rows: Vec<Row>,
@@ -49,7 +47,6 @@ pub struct Evidence {
     pub letters: Vec<Letter>,
     /// Rows of `recoveries`.
     pub recoveries: Vec<RecoveryRow>,
-    /// The lanes.
     pub lanes: Vec<LaneFacts>,
     /// Faults that were seen in the middle of the run by an atomic look at a sale.
     pub seen_on_the_way: Vec<String>,

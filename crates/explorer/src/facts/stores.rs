@@ -7,7 +7,6 @@ use super::unit::Ms;
 /// A sale, as both stores have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaleFacts {
-    /// The coupon.
     pub coupon: i64,
     /// Units on offer when the sale was created.
     pub first_total: i64,
@@ -35,11 +34,8 @@ pub struct RedisSale {
 /// A row of `orders`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The order.
     pub order: i64,
-    /// The coupon.
     pub coupon: i64,
-    /// The user.
     pub user: i64,
     /// True for an order that holds a unit.
     pub is_live: bool,
@@ -50,11 +46,8 @@ pub struct Row {
 /// A row of `stock_returns` that gives a unit back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Return {
-    /// The order.
     pub order: i64,
-    /// The coupon.
     pub coupon: i64,
-    /// The user.
     pub user: i64,
     /// Time at which the unit was back; `None` while it is on its way.
     pub done: Option<Ms>,
@@ -74,20 +67,17 @@ pub struct Letter {
 /// A claim that a recovery could not keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The coupon.
     pub coupon: i64,
-    /// The user.
     pub user: i64,
     /// The order that the user was told.
     pub order: i64,
-    /// `superseded`, `promised_without_unit` or `refused`.
+    /// `superseded`, `accepted_without_unit` or `refused`.
     pub reason: String,
 }
 
 /// A row of `recoveries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryRow {
-    /// The lane.
     pub lane: i64,
     /// Time of the closure.
     pub closed: Ms,
@@ -102,7 +92,6 @@ pub struct RecoveryRow {
 /// A lane, as both stores have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaneFacts {
-    /// The lane.
     pub lane: i64,
     /// Epoch and state by Postgres.
     pub postgres: (i64, String),

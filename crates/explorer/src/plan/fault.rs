@@ -29,7 +29,7 @@ pub enum Fault {
     Latency,
     /// The data between a process and Redis arrive in pieces of one byte.
     OneByteSlices,
-    /// No data pass between a process and Redis, and the connections stay open.
+    /// No data job between a process and Redis, and the connections stay open.
     BlackHole,
     /// The connections between a process and Redis are reset, again and again.
     Resets,
@@ -72,7 +72,7 @@ pub enum Fault {
     ScriptsFlushed,
     /// SIGKILL of Postgres; started again at the end.
     PostgresKill,
-    /// No data pass between a process and Postgres, and the connections stay open.
+    /// No data job between a process and Postgres, and the connections stay open.
     PostgresBlackHole,
     /// Postgres is dumped at the beginning. At the end all processes are killed, and the dump takes the place of what
     /// Postgres has; then they start, and an operator says which store is right.
@@ -92,7 +92,6 @@ pub enum Ground {
     WayToRedis(usize),
     /// The way from a process to Postgres.
     WayToPostgres(usize),
-    /// The server of Postgres.
     PostgresServer,
     /// All processes of the service.
     AllProcesses,

@@ -40,7 +40,6 @@ pub struct DeedAt {
 /// A fault at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// The fault.
     pub fault: Fault,
     /// Milliseconds from the beginning of the run to that of the fault.
     pub begin_ms: u32,
@@ -53,7 +52,6 @@ pub struct Act {
 /// All that is decided before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The seed.
     pub seed: u64,
     /// When Redis syncs its file.
     pub sync: Sync,

@@ -19,7 +19,6 @@ const RESET_MS: u32 = 250;
 
 /// Causes faults, and notes what data that costs.
 pub struct Breaker {
-    /// The installation.
     pub installation: Arc<Installation>,
     /// Postgres, which outlives the run.
     pub postgres: Arc<AsyncMutex<Postgres>>,

@@ -205,7 +205,7 @@ pub async fn lanes(installation: &Installation) -> anyhow::Result<Vec<LaneFacts>
 
 async fn lane_in_redis(node: &RedisNode, lane: Lane) -> anyhow::Result<LaneFacts> {
     let hash = keys().lane(lane);
-    let fields = ["epoch", "state", "promised", "written"];
+    let fields = ["epoch", "state", "accepted", "written"];
     let found: Vec<Option<String>> =
         node.ask(&[&["HMGET", hash.as_str()], fields.as_slice()].concat()).await?;
     let text = |index: usize| found.get(index).cloned().flatten();

@@ -175,7 +175,7 @@ impl Breaker {
     }
 
     /// The memory of the master goes back, and nothing else: the file and the replica follow it, as the disk of a machine
-    /// would. The next comparison notices that (docs/recovery.md); there is one at the end.
+    /// would. The next comparison notices that (docs/guarantees.md); there is one at the end.
     async fn go_back_in_memory(&self, act: Act) -> anyhow::Result<()> {
         let time = &self.installation.time;
         let kept_until = {

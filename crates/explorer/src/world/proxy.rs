@@ -66,7 +66,6 @@ impl Proxy {
         Ok(Self { port, way, _accepting: accepting })
     }
 
-    /// The port of 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

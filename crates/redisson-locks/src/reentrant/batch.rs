@@ -1,4 +1,4 @@
-//! Many locks in one call, each for itself: for a worker that must not wait in the middle of its batch.
+//! Many independent locks in one call, for a worker that must not wait in the middle of its batch.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use super::names::Names;
 use super::renewal::Hold;
 use crate::connection::interrupted;
 
-/// Locks that are tried together, each for itself. Nothing is sent before [`try_acquire`](Self::try_acquire).
+/// Locks that are tried in one call, independently of each other. [`try_acquire`](Self::try_acquire) sends the call.
 #[derive(Clone)]
 pub struct Batch {
     client: Arc<Client>,
@@ -21,19 +21,19 @@ pub struct Batch {
     is_volatile: bool,
 }
 
-/// The locks of a batch that were free. The loss of one cancels the token of all.
+/// The locks of a batch that were free. If one is lost, the token of all is cancelled.
 #[must_use = "the locks are released when their guard is dropped"]
 pub struct BatchGuard {
     client: Arc<Client>,
     /// All names of the batch.
     names: Arc<Names>,
-    /// Positions of the names that other holders had, in ascending order.
+    /// Positions of the names that other holders had, ascending.
     contended: Vec<usize>,
-    /// Positions of all names, in the order of the names; made when a name is looked for.
+    /// Positions of all names, sorted by name; computed at the first search.
     sorted: OnceLock<Vec<usize>>,
-    /// `None` if no lock was free, or they have been released.
+    /// `None` if no lock was free, or after the release.
     hold: Option<Arc<Hold>>,
-    /// Token of a batch without locks: never cancelled.
+    /// Token of a guard without locks; never cancelled.
     never: CancellationToken,
 }
 
@@ -42,26 +42,27 @@ impl Batch {
         Self { client, names, is_volatile: false }
     }
 
-    /// Keeps the locks in the memory of this Redis alone: taking, renewing and releasing them go neither into the
-    /// append-only file nor to replicas, and wait for no sync of the disk.
+    /// Keeps the locks only in the memory of this Redis: taking, renewing and releasing them is neither written to the
+    /// append-only file nor sent to replicas, and waits for no sync of the disk.
     ///
-    /// **After a restart of Redis or a fail-over the locks are gone**, and any client may take them at once; this holder is
-    /// told by its next renewal. So this is for locks that spare work, where a constraint or a fencing token decides. Of a
-    /// holder that dies without a release, the end of each lease is a `DEL` in the file and at replicas all the same.
+    /// **After a restart of Redis or a fail-over the locks are gone**, and any client may take them at once. This
+    /// holder learns of that at its next renewal. So use this for locks that only save work, where a constraint or a
+    /// fencing token decides. If a holder dies without releasing, the end of each lease is still a `DEL` in the file
+    /// and at replicas.
     #[must_use]
     pub fn volatile(mut self) -> Self {
         self.is_volatile = true;
         self
     }
 
-    /// Tries each lock once, for a holder of the batch's own.
+    /// Tries each lock once, for a new holder.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. Locks may have been taken then; they end with their lease.
+    /// When Redis doesn't answer. Locks may have been taken; they then end with their lease.
     pub async fn try_acquire(self) -> RedisResult<BatchGuard> {
         let tasks = self.client.tasks.clone();
-        // In a task, so that a caller that goes away leaves no locks behind that have no guard.
+        // In a task, so that a caller that goes away leaves no locks without a guard behind.
         tasks.spawn(self.take()).await.unwrap_or_else(|_| Err(interrupted()))
     }
 
@@ -79,7 +80,7 @@ impl Batch {
             if !contended.is_empty() {
                 held = Arc::new(without(&names, &contended));
                 let of_others: Vec<&str> = contended.iter().map(|at| &names[*at]).collect();
-                // The script doesn't say for how long they are held.
+                // The script doesn't say how long they are still held.
                 client.cut_long_leases(Some(Duration::MAX), &of_others).await?;
             }
             hold = (!held.is_empty()).then(|| client.renewals.enter(held, &holder, sure_until));
@@ -90,14 +91,14 @@ impl Batch {
     }
 }
 
-/// The other names.
+/// The names at all other positions.
 fn without(names: &Names, positions: &[usize]) -> Names {
     let others = (0..names.len()).filter(|at| positions.binary_search(at).is_err());
     others.map(|at| &names[at]).collect()
 }
 
 impl BatchGuard {
-    /// Whether this lock was free, and is the batch's now. [`holds_at`](Self::holds_at) does without a search.
+    /// Whether this lock was free, and now is the batch's. [`holds_at`](Self::holds_at) needs no search.
     pub fn holds(&self, name: &str) -> bool {
         let sorted = self.sorted.get_or_init(|| {
             let mut positions: Vec<usize> = (0..self.names.len()).collect();
@@ -108,17 +109,17 @@ impl BatchGuard {
         found.is_ok_and(|found| self.holds_at(sorted[found]))
     }
 
-    /// Whether the lock at this position of the batch's names, counted from 0, was free, and is the batch's now.
+    /// Whether the lock at this position of the batch's names, counted from 0, was free, and now is the batch's.
     pub fn holds_at(&self, position: usize) -> bool {
         position < self.names.len() && self.contended.binary_search(&position).is_err()
     }
 
-    /// Token that is cancelled when the holder can no longer be sure that it holds all its locks.
+    /// Cancelled when the holder can no longer be sure that it holds all its locks.
     pub fn lost(&self) -> &CancellationToken {
         self.hold.as_ref().map_or(&self.never, |hold| &hold.lost)
     }
 
-    /// Releases the locks that are still the batch's. Best effort: a lock that can't be released ends with its lease.
+    /// Releases the locks that are still the batch's. A lock that can't be released ends with its lease.
     pub async fn release(mut self) {
         if let Some(hold) = self.hold.take() {
             self.client.release_batch(&hold).await;
@@ -127,7 +128,8 @@ impl BatchGuard {
 }
 
 impl Client {
-    /// Also when the holder isn't sure any more: the holder is this batch's own, so no later entry can be meant.
+    /// Unlocks even if the holder isn't sure any more: the holder belongs to this batch alone, so no later entry can be
+    /// hit.
     async fn release_batch(&self, hold: &Arc<Hold>) {
         self.renewals.leave(hold);
         let released = self.layout.unlock_batch(&self.server, &hold.names, &hold.holder).await;
@@ -154,7 +156,7 @@ impl fmt::Debug for BatchGuard {
 }
 
 impl Drop for BatchGuard {
-    /// As for a single lock: in a task, and nothing is waited for here.
+    /// Releases the locks in a task, and doesn't wait for it.
     fn drop(&mut self) {
         if tokio::runtime::Handle::try_current().is_err() {
             return;
@@ -180,7 +182,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(6);
 
-    /// A server that has these positions held elsewhere, counted from 1.
+    /// A server that says that the locks at these positions, counted from 1, are held elsewhere.
     fn contended(positions: &[i64]) -> Played {
         let reply = Value::Array(positions.iter().copied().map(Value::Int).collect());
         Played::new(move |command| {
@@ -217,7 +219,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_holds_the_names_that_are_not_contended() {
         bound_this_test();
-        // Neither sorted by name, nor all different.
+        // Not sorted, and not all different.
         let names = vec!["c", "a", "d", "b", "a"];
         for (elsewhere, held) in [
             (vec![], [true, true, true, true, true]),
@@ -320,7 +322,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_holder_is_told_when_a_batch_is_not_renewed_in_time() {
         bound_this_test();
-        // No lock is renewed: the answer has no lock in it.
+        // No lock is renewed, because the answer is empty.
         let server = contended(&[]);
         let guard =
             locks(&server, None).batch(vec!["a", "b"]).try_acquire().bounded().await.unwrap();

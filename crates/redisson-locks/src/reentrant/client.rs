@@ -1,4 +1,4 @@
-//! The parts that all locks of one client share.
+//! What all locks of one client share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +15,18 @@ use super::wake::Wakes;
 use crate::connection::{Connection, Server, Subscribe, answer_within};
 use crate::tasks::Tasks;
 
-/// One client: a connection, an identity, and everything that is held by it.
+/// One client: a connection, an identity, and everything that it holds.
 pub(super) struct Client {
     pub(super) server: Server,
     pub(super) layout: Arc<Layout>,
     pub(super) settings: Settings,
-    /// First half of the name of every holder.
+    /// First part of the name of each holder.
     id: String,
     /// Number of the next holder.
     holders: AtomicU64,
     pub(super) renewals: Renewals,
     pub(super) wakes: Wakes,
-    /// Owner of the tasks that try, renew and release.
+    /// Runs the tasks that try, renew and release.
     pub(super) tasks: Tasks,
 }
 
@@ -56,8 +56,8 @@ impl Client {
         Holder::new(&self.id, number, lease, is_renewed)
     }
 
-    /// Cuts the leases of these locks, which other holders have, if the first one lasts longer than any lease that is asked
-    /// for.
+    /// Shortens the leases of these locks, which other holders have, if the first lease has longer to run than any
+    /// client would ask for.
     pub(super) async fn cut_long_leases(
         &self,
         left: Option<Duration>,
@@ -78,7 +78,7 @@ impl Client {
     }
 
     pub(super) async fn release(self: &Arc<Self>, hold: &Arc<Hold>) -> RedisResult<Released> {
-        // The same holder may have entered anew since it lost this hold, and that entry has a guard of its own.
+        // The same holder may have entered again after it lost this hold. That entry has a guard of its own.
         if !self.renewals.leave(hold) {
             return Ok(Released::NotHeld);
         }
@@ -91,8 +91,8 @@ impl Client {
         Ok(released)
     }
 
-    /// Sends the request again when there is no answer, while its latch is sure to be there: a request that comes later
-    /// would be taken for a new one.
+    /// Repeats the request if there is no answer, as long as its latch still exists for sure. After that, Redis would
+    /// take a repeat for a new request.
     async fn unlock(&self, name: &str, holder: &Holder, request: &str) -> RedisResult<Released> {
         let Settings { latch, release_timeout, release_pause, .. } = self.settings;
         let tries_end = Instant::now() + latch.saturating_sub(release_timeout + release_pause);
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// The latch would run out by itself; nothing waits for this.
+    /// Deletes the latch early, without waiting; otherwise it expires.
     fn forget_latch(self: &Arc<Self>, latch: String) {
         let client = self.clone();
         self.tasks.spawn(async move {
@@ -146,12 +146,12 @@ mod tests {
         ReentrantLocks::new(server.clone(), nowhere, settings, Tasks::default())
     }
 
-    /// Takes the lock `a` of a server that grants it.
+    /// Takes the lock `a` on a server that grants it.
     async fn take(locks: &ReentrantLocks) -> Guard {
         locks.lock("a").try_acquire(&locks.holder()).bounded().await.unwrap().expect("it is free")
     }
 
-    /// A server that grants each lock, and answers requests to unlock like this.
+    /// A server that grants each lock, and answers unlock requests like this.
     fn unlocking(answer: fn() -> RedisResult<Value>) -> Played {
         Played::new(move |command| match command.split(' ').take(2).collect::<Vec<_>>()[..] {
             ["EVALSHA", "3"] => answer(),
@@ -160,7 +160,7 @@ mod tests {
         })
     }
 
-    /// Lets the tasks run that are ready.
+    /// Lets all tasks that are ready run.
     async fn settle() {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -215,7 +215,7 @@ mod tests {
         server.asked();
         let began = Instant::now();
         assert!(guard.release().bounded().await.is_err());
-        // One more would come, and be answered, later than the latch.
+        // One more request would be sent, and answered, after the latch has expired.
         assert_eq!(began.elapsed(), 2 * RELEASE_PAUSE);
         assert_eq!(server.asked().len(), 3);
     }
@@ -223,7 +223,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_was_lost_is_not_unlocked() {
         bound_this_test();
-        // Granted, and not the holder's any more when it is to be renewed.
+        // Granted, but no longer the holder's at the first renewal.
         let calls = AtomicU64::new(0);
         let server = Played::new(move |_| {
             let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;

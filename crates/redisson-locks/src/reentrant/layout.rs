@@ -1,4 +1,4 @@
-//! The keys of a lock in Redis, and the scripts that change them: the layout of Redisson 4, a Java client.
+//! The keys of a lock in Redis, and the scripts that change them, in the layout of Redisson 4, a Java client.
 //!
 //! For a lock called `N`, with `p(x)` = `x:N` if `N` contains a `{`, else `x:{N}`:
 //!
@@ -9,8 +9,9 @@
 //! | latch | `p(redisson_unlock_latch):<32 hex digits>` | STRING: the answer to one request to unlock |
 //! | fencing token | `p(redisson_lock_token)` | STRING: the last token; never expires |
 //!
-//! A holder is `<uuid of the client>:<number>`, and no client takes it apart: Java's number is a thread, here it is a task.
-//! KEYS and ARGV of the first five scripts are Redisson's, so that its calls can be replayed against the scripts here.
+//! A holder is `<uuid of the client>:<number>`. No client parses it: in Java the number is a thread's, here it is a
+//! task's. KEYS and ARGV of the first five scripts are Redisson's, so that Redisson's calls can be replayed against our
+//! scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,28 +22,28 @@ use super::names::Names;
 use crate::connection::Server;
 use crate::script::Script;
 
-/// Message that wakes up one waiter of each client. Redisson parses it: only numbers may be published there.
+/// Message that wakes one waiter of each client. Redisson parses it, so only numbers may be published there.
 const FREE: &str = "0";
-/// Argument of scripts for locks in memory only.
+/// Argument of scripts for in-memory locks.
 const VOLATILE: &str = "1";
-/// Beginning of the names of channels.
+/// Prefix of the channels' names.
 const CHANNEL: &str = "redisson_lock__channel";
-/// Command that sends a message. Redisson takes `SPUBLISH` in clusters, which are not supported here.
+/// Command that publishes a message. In clusters, which this crate doesn't support, Redisson uses `SPUBLISH`.
 const PUBLISH: &str = "PUBLISH";
 
-/// Holder of locks: one task, or another unit of work that may enter twice. All leases of a holder are of one length, so
-/// that entering once more can only make a lock last longer.
+/// Holder of locks: a task, or another unit of work that may enter twice. All leases of a holder have the same length,
+/// so that another entry can only make a lock last longer.
 #[derive(Clone, Debug)]
 pub struct Holder {
     pub(super) id: Arc<str>,
     pub(super) lease: Duration,
-    /// Whether its leases are renewed until they are released; a lease that was asked for expressly isn't.
+    /// Whether its leases are renewed until they are released. Leases from `ReentrantLocks::holder_with_lease` aren't.
     pub(super) is_renewed: bool,
-    /// Whether its locks are in the memory of one Redis only, as a batch may ask for.
+    /// Whether its locks are kept only in the memory of one Redis, as a batch may ask for.
     pub(super) is_volatile: bool,
 }
 
-/// The scripts.
+/// The Lua scripts.
 pub(super) struct Layout {
     pub(super) acquire: Script,
     pub(super) acquire_fenced: Script,
@@ -54,23 +55,23 @@ pub(super) struct Layout {
     pub(super) cut_leases: Script,
 }
 
-/// The answer to one try at a lock.
+/// The answer to one try to take a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// The lock is the holder's, with the fencing token that was drawn, if one was asked for.
+    /// The holder has the lock, with the fencing token that was drawn, if one was asked for.
     Ours(Option<u64>),
-    /// Held by another holder, for the rest of this lease; `None` for a lease that never ends.
+    /// Another holder has the lock, for the rest of this lease; `None` for a lease that never ends.
     Held(Option<Duration>),
 }
 
 /// State of a lock after a guard was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The lock is free, and its waiters have been told.
+    /// The lock is free, and its waiters were told.
     Freed,
-    /// The same holder still has the lock: it had entered more than once.
+    /// The same holder still has the lock, because it had entered more than once.
     StillHeld,
-    /// The lock wasn't the holder's any more: its lease had ended, or it had been taken away.
+    /// The holder no longer had the lock: its lease had ended, or the lock had been taken away.
     NotHeld,
 }
 
@@ -83,7 +84,7 @@ impl Holder {
         Self { is_volatile, ..self }
     }
 
-    /// The argument of scripts for locks in memory only.
+    /// The script argument that says whether the locks are in memory only.
     fn volatile(&self) -> &'static str {
         if self.is_volatile { VOLATILE } else { "0" }
     }
@@ -104,12 +105,12 @@ pub fn token_key(name: &str) -> String {
     beside("redisson_lock_token", name)
 }
 
-/// Key of the answer to the request `request` to unlock `name`.
+/// Key of the latch: the answer to the request `request` to unlock `name`.
 pub fn latch_key(name: &str, request: &str) -> String {
     format!("{}:{request}", beside("redisson_unlock_latch", name))
 }
 
-/// A name in the same slot of a cluster as the lock.
+/// A name in the lock's slot of a cluster.
 fn beside(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
@@ -141,7 +142,7 @@ impl Layout {
             let keys = [name, &token_key(name)];
             let (left_ms, token): (i64, i64) =
                 self.acquire_fenced.run(server, &keys, &arguments).await?;
-            // A token is never negative: -1 is Redisson's word for "none was drawn".
+            // A token is never negative. Redisson returns -1 if none was drawn.
             return Ok(match u64::try_from(token) {
                 Ok(token) => Tried::Ours(Some(token)),
                 Err(_) => Tried::held(left_ms),
@@ -151,7 +152,7 @@ impl Layout {
         Ok(left_ms.map_or(Tried::Ours(None), Tried::held))
     }
 
-    /// May be sent again with the same `request` while `latch` lasts: the answer is the first one's.
+    /// May be repeated with the same `request` while the latch lasts; it then gives the first answer again.
     pub(super) async fn unlock(
         &self,
         server: &Server,
@@ -177,7 +178,7 @@ impl Layout {
         self.force_unlock.run(server, &[name, &channel(name)], &[FREE, PUBLISH]).await
     }
 
-    /// For each lock whether it is still its holder's. All of these locks are in memory only, or none is.
+    /// For each lock, whether it is still its holder's. Either all of these locks are in memory only, or none is.
     pub(super) async fn renew(
         &self,
         server: &Server,
@@ -193,7 +194,7 @@ impl Layout {
         self.renew.run(server, &keys, arguments).await
     }
 
-    /// Tries to take each lock. Returns the positions of those that other holders have, in ascending order.
+    /// Tries to take each lock. Returns the positions of those that other holders have, ascending.
     pub(super) async fn acquire_batch(
         &self,
         server: &Server,
@@ -209,7 +210,7 @@ impl Layout {
         Ok(contended)
     }
 
-    /// Leaves `lease` of each lease that is longer than `lease_max`. Returns the number of these.
+    /// Shortens each lease that is longer than `lease_max` to `lease`. Returns the number of leases shortened.
     pub(super) async fn cut_leases(
         &self,
         server: &Server,
@@ -221,7 +222,7 @@ impl Layout {
         self.cut_leases.run(server, &keys, &[milliseconds(lease_max), milliseconds(lease)]).await
     }
 
-    /// Number of the locks that were the holder's.
+    /// Releases the holder's locks. Returns how many of the locks were the holder's.
     pub(super) async fn unlock_batch(
         &self,
         server: &Server,

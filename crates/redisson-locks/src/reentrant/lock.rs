@@ -31,19 +31,19 @@ pub struct Guard {
     is_released: bool,
 }
 
-/// The answer to one try.
+/// The answer to one try to take the lock.
 enum Try {
     Taken(Guard),
-    /// Held by another holder, for the rest of this lease; `None` for a lease that never ends.
+    /// Another holder has the lock, for the rest of this lease; `None` for a lease that never ends.
     Held(Option<Duration>),
 }
 
 impl Lock {
-    /// Tries once.
+    /// Tries once to take the lock. `None` if another holder has it.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. The lock may have been taken then; it ends with its lease.
+    /// When Redis doesn't answer. The lock may have been taken; it then ends with its lease.
     pub async fn try_acquire(&self, holder: &Holder) -> RedisResult<Option<Guard>> {
         match self.attempt(holder).await? {
             Try::Taken(guard) => Ok(Some(guard)),
@@ -51,11 +51,12 @@ impl Lock {
         }
     }
 
-    /// Takes the lock, and waits up to `patience` while another holder has it. `None` if the patience ended first.
+    /// Takes the lock. Waits for up to `patience` while another holder has it; `None` if the lock didn't become free in
+    /// time.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and when Redis doesn't allow to subscribe.
+    /// As [`try_acquire`](Self::try_acquire), and when Redis forbids SUBSCRIBE.
     pub async fn acquire(&self, holder: &Holder, patience: Duration) -> RedisResult<Option<Guard>> {
         let deadline = Instant::now() + patience;
         if let Try::Taken(guard) = self.attempt(holder).await? {
@@ -78,7 +79,7 @@ impl Lock {
                 if Instant::now() >= deadline {
                     return Ok(None);
                 }
-                // Redis rounds down to milliseconds.
+                // Redis rounds the rest of a lease down to milliseconds.
                 let over = left.map(|left| Instant::now() + left + Duration::from_millis(1));
                 tokio::select! {
                     woken = listener.woken() => is_live = woken,
@@ -88,7 +89,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock away from its holder, whose token is cancelled at the next renewal. True if the lock was held.
+    /// Takes the lock away from its holder, whose token is cancelled at its next renewal. True if the lock was held.
     ///
     /// # Errors
     ///
@@ -97,13 +98,13 @@ impl Lock {
         self.client.layout.force_unlock(&self.client.server, &self.name).await
     }
 
-    /// In a task, so that a caller that goes away leaves no lock behind that has no guard.
+    /// In a task, so that a caller that goes away leaves no lock without a guard behind.
     async fn attempt(&self, holder: &Holder) -> RedisResult<Try> {
         let lock = self.clone();
         let holder = holder.clone();
         let attempt = async move {
             let client = &lock.client;
-            // Before the request is sent: the lease can only begin later.
+            // Taken before the request is sent, because the lease can only begin later.
             let sure_until = Instant::now() + holder.lease;
             let tried =
                 client.layout.acquire(&client.server, &lock.name, &holder, lock.is_fenced).await?;
@@ -125,29 +126,29 @@ impl Lock {
 }
 
 impl Guard {
-    /// Token that is cancelled when the holder can no longer be sure that it holds the lock. Work that needs the lock is
-    /// dropped then, or has to show its [fencing token](Self::fencing_token).
+    /// Cancelled when the holder can no longer be sure that it holds the lock. Then stop the work that needs the lock,
+    /// or let it show its [fencing token](Self::fencing_token).
     pub fn lost(&self) -> &CancellationToken {
         &self.hold.lost
     }
 
-    /// End of the time in which the holder can be sure, unless it is told before; renewals move it.
+    /// When the holder stops being sure, unless [`lost`](Self::lost) is cancelled earlier. Renewals extend it.
     pub fn sure_until(&self) -> Instant {
         self.hold.sure_until()
     }
 
-    /// Number of this entry into a [fenced lock](super::ReentrantLocks::fenced_lock), larger than all numbers before. The
-    /// resource that the lock protects remembers the largest one that it has seen, and refuses smaller ones. `None` for a
-    /// lock that isn't fenced.
+    /// Number of this entry into a [fenced lock](super::ReentrantLocks::fenced_lock), larger than all earlier ones. The
+    /// resource that the lock protects remembers the largest token that it has seen, and rejects smaller ones. `None`
+    /// for a lock that isn't fenced.
     pub fn fencing_token(&self) -> Option<u64> {
         self.fencing_token
     }
 
-    /// Releases the entry, and says what the lock is then. Goes on to the end when its future is dropped.
+    /// Releases this entry, and returns the state of the lock. Completes even if its future is dropped.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer: the lock ends with its lease, then.
+    /// When Redis doesn't answer. The lock then ends with its lease.
     pub async fn release(mut self) -> RedisResult<Released> {
         self.is_released = true;
         let client = self.client.clone();
@@ -173,7 +174,8 @@ impl fmt::Debug for Guard {
 }
 
 impl Drop for Guard {
-    /// A guard that is dropped (its request was cancelled, say) releases in a task; nothing is waited for here.
+    /// A guard that is dropped without a release (because its request was cancelled, for example) releases in a task,
+    /// and doesn't wait for it.
     fn drop(&mut self) {
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
             return;
@@ -210,7 +212,7 @@ mod tests {
         ReentrantLocks::new(server.clone(), air.clone(), settings, Tasks::default())
     }
 
-    /// A server that gives these answers to tries, one after the other, the last one again and again; and grants renewals.
+    /// A server that gives these answers to tries in turn, repeats the last one, and grants renewals.
     fn answering(answers: Vec<RedisResult<Value>>) -> Played {
         let answers = Mutex::new(answers);
         Played::new(move |_| {
@@ -223,12 +225,12 @@ mod tests {
         Ok(Value::Nil)
     }
 
-    /// Held by another holder for so many milliseconds.
+    /// Another holder has the lock for this many milliseconds.
     fn held(left_ms: i64) -> RedisResult<Value> {
         Ok(Value::Int(left_ms))
     }
 
-    /// Lets the tasks run that are ready.
+    /// Lets all tasks that are ready run.
     async fn settle() {
         for _ in 0..40 {
             tokio::task::yield_now().await;
@@ -247,7 +249,7 @@ mod tests {
         assert!(air.asked().is_empty());
     }
 
-    /// Times of the tries of a waiter, in milliseconds, with the answer to each; and of its end, true if it got the lock.
+    /// When a waiter tried, in milliseconds, for these answers; when it stopped, and whether it got the lock.
     async fn tries(patience_ms: u64, answers: Vec<RedisResult<Value>>) -> (Vec<u128>, u128, bool) {
         let began = Instant::now();
         let tries = Arc::new(Mutex::new(Vec::new()));
@@ -258,7 +260,7 @@ mod tests {
             }
             let mut times = times.lock().expect("no holder panics");
             times.push(began.elapsed().as_millis());
-            // A waiter that doesn't sleep comes to an end.
+            // So that a waiter that doesn't sleep comes to an end.
             answers.get(times.len() - 1).cloned().unwrap_or_else(away)
         });
         let air = Broadcast::default();
@@ -285,9 +287,9 @@ mod tests {
     async fn acquire_tries_when_it_listens_and_after_messages_and_ends_of_leases() {
         bound_this_test();
         for (patience_ms, answers, times, end, is_taken) in [
-            // A lease that never ends: the message of 300 ms, and the end of the patience.
+            // A lease that never ends: woken by the message at 300 ms, and by the end of the patience.
             (1_000, vec![held(-1); 4], vec![0, 0, 300, 1_000], 1_000, false),
-            // The lease in the way ends a millisecond after its rest, which is cut to milliseconds.
+            // Woken a millisecond after the rest of the lease, which Redis truncates to milliseconds.
             (1_000, vec![held(100), held(100), free()], vec![0, 0, 101], 101, true),
             (250, vec![held(100); 5], vec![0, 0, 101, 202, 250], 250, false),
             (1_000, vec![held(700), held(700), held(500), free()], vec![0, 0, 300, 801], 801, true),
@@ -318,7 +320,7 @@ mod tests {
             lock.acquire(&holders[1], LEASE).bounded(),
             message
         );
-        // The one that was woken up first has failed.
+        // The waiter that was woken first failed.
         let guards: Vec<bool> =
             [first, second].into_iter().flatten().map(|g| g.is_some()).collect();
         assert_eq!(guards, [true]);

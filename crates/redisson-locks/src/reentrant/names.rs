@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Write};
 use std::ops::Index;
 
-/// Names of locks, in the order in which they were added. All names share one buffer, so a name costs no allocation of its
-/// own.
+/// Names of locks, in the order in which they were added. All names share one buffer, so a name needs no allocation of
+/// its own.
 ///
 /// ```
 /// use redisson_locks::Names;
@@ -18,21 +18,21 @@ use std::ops::Index;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Names {
     text: String,
-    /// For each name the byte behind its last one.
+    /// For each name, the index after its last byte.
     ends: Vec<usize>,
 }
 
 impl Names {
-    /// No names yet, and room for `names` of them with `bytes` in all.
+    /// An empty list with room for `names` names that have `bytes` bytes together.
     pub fn with_capacity(names: usize, bytes: usize) -> Self {
         Self { text: String::with_capacity(bytes), ends: Vec::with_capacity(names) }
     }
 
-    /// Adds a name behind the others.
+    /// Appends a name.
     ///
     /// # Panics
     ///
-    /// If `name` returns an error when it is displayed, which no type of the standard library does.
+    /// If displaying `name` fails, which it does for no type of the standard library.
     pub fn push(&mut self, name: impl Display) {
         write!(self.text, "{name}").expect("a name can be displayed");
         self.ends.push(self.text.len());
@@ -48,7 +48,7 @@ impl Names {
         self.ends.is_empty()
     }
 
-    /// The names in their order.
+    /// The names, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         (0..self.len()).map(|position| &self[position])
     }

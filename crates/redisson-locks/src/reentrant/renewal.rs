@@ -1,10 +1,10 @@
-//! Renews the leases of all re-entrant locks of one client, in batches, and tells their holders when they can no longer
-//! be sure.
+//! Renews the leases of all re-entrant locks of one client, in batches, and tells holders when they can no longer be
+//! sure.
 //!
-//! One task runs while anything is held. At every third of the lease it renews all locks together, in as many calls as
-//! needed; a lock is never renewed later than a third of its lease after it was taken. Beside that, and whatever Redis
-//! does, the task watches the local, monotonic clock: each lease is counted from before the last good renewal was sent.
-//! When that time is over, or a renewal says that a lock is no longer the holder's, the holder's token is cancelled.
+//! One task runs while anything is held. At every third of the lease it renews all locks, in as many calls as needed.
+//! So no lock is first renewed later than a third of its lease after it was taken. Whatever Redis does, the task also
+//! watches the local monotonic clock: each lease counts from before its last successful renewal was sent. When that
+//! time is over, or a renewal says that a lock is no longer the holder's, the task cancels the holder's token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,7 +25,7 @@ use crate::tasks::Tasks;
 pub(super) struct Hold {
     pub(super) names: Arc<Names>,
     pub(super) holder: Holder,
-    /// Token that is cancelled when the holder can no longer be sure.
+    /// Cancelled when the holder can no longer be sure.
     pub(super) lost: CancellationToken,
     sure_until: Mutex<Instant>,
 }
@@ -40,24 +40,24 @@ struct Shared {
     settings: Settings,
     tasks: Tasks,
     held: Mutex<Held>,
-    /// Told when the clock has to be looked at earlier than planned.
+    /// Notified when the clock has to be checked earlier than planned.
     sooner: Notify,
-    /// Told when nothing is held any more.
+    /// Notified when nothing is held any more.
     emptied: Notify,
 }
 
 #[derive(Default)]
 struct Held {
-    /// Holds, and how often each was entered; by holder and first name, which is unique: each hold with several names has a
-    /// holder of its own.
+    /// Holds, with their numbers of entries, by holder and first name. That key is unique, because each hold with
+    /// several names has its own holder.
     holds: HashMap<(Arc<str>, String), (Arc<Hold>, usize)>,
     is_watched: bool,
-    /// Time of the next look at the clock.
+    /// When the clock is checked next.
     looked_at: Option<Instant>,
 }
 
 impl Hold {
-    /// End of the time in which the holder can be sure, unless it is told before.
+    /// When the holder stops being sure, unless its token is cancelled earlier.
     pub(super) fn sure_until(&self) -> Instant {
         *self.time()
     }
@@ -66,7 +66,7 @@ impl Hold {
         self.sure_until.lock().expect("no holder panics")
     }
 
-    /// All leases of a holder are of one length, so the lease that was sent last ends last.
+    /// All leases of a holder have the same length, so the lease that was sent last ends last.
     fn extend(&self, sure_until: Instant) {
         let mut time = self.time();
         *time = sure_until.max(*time);
@@ -76,7 +76,7 @@ impl Hold {
         (self.holder.id.clone(), self.names[0].to_owned())
     }
 
-    /// Holds of one value may be renewed by one call.
+    /// Holds with equal values may be renewed by one call.
     fn renewed_with(&self) -> (bool, &str) {
         (self.holder.is_volatile, hash_tag(&self.names[0]))
     }
@@ -100,7 +100,7 @@ impl Renewals {
         }))
     }
 
-    /// Notes an entry of `holder`, the first one or another. `names` must not be empty.
+    /// Records an entry of `holder`, the first or a further one. `names` must not be empty.
     pub(super) fn enter(
         &self,
         names: Arc<Names>,
@@ -131,7 +131,7 @@ impl Renewals {
         hold
     }
 
-    /// Notes that the holder has left once. False if it had lost the locks before.
+    /// Records that the holder has left once. False if it had lost the locks before.
     pub(super) fn leave(&self, hold: &Arc<Hold>) -> bool {
         let mut held = self.0.held();
         let key = hold.key();
@@ -163,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Ends when nothing is held; the next entry starts the task again.
+    /// Returns when nothing is held. The next entry starts the task again.
     async fn renew_in_time(&self) {
         let period = self.settings.lease / 3;
         let mut next = Instant::now() + period;
@@ -196,12 +196,12 @@ impl Shared {
                 (batch, answers)
             })
         });
-        // All of them are under way before the first is waited for.
+        // All calls are under way before the first is awaited.
         for asked in asked.collect::<Vec<_>>() {
             let Ok((batch, answers)) = asked.await else { continue };
             match answers {
                 Ok(answers) => self.apply(&batch, &answers, asked_at),
-                // There may be time for another try; if not, the clock says so.
+                // There may be time for another try; if not, the clock ends the hold.
                 Err(error) => {
                     tracing::debug!(%error, "leases could not be renewed");
                 }
@@ -209,8 +209,8 @@ impl Shared {
         }
     }
 
-    /// Holds to be renewed, in batches that lie in one slot each: locks without a hash tag are taken to share one, since a
-    /// client speaks to one server. Locks in memory only are renewed apart from the others.
+    /// Holds to be renewed, in batches of one slot each. Locks without a hash tag are assumed to share a slot, because
+    /// a client speaks to one server. In-memory locks are renewed separately.
     fn batches(&self) -> Vec<Vec<Arc<Hold>>> {
         let mut holds: Vec<Arc<Hold>> = {
             let held = self.held();
@@ -245,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// A hold that was released while it was being renewed is no longer in the map, and keeps its token.
+    /// A hold that was released during its renewal is no longer in the map, and keeps its token.
     fn lose(&self, hold: &Arc<Hold>) {
         let mut held = self.held();
         let key = hold.key();
@@ -284,7 +284,7 @@ impl Shared {
         held.looked_at
     }
 
-    /// Ends the task at once when the program stops, instead of at the next renewal.
+    /// When the program stops, ends the task as soon as nothing is held, instead of at the next renewal.
     async fn stopped_and_empty(&self) {
         self.tasks.stop_token().cancelled().await;
         while !self.ends() {
@@ -306,7 +306,7 @@ async fn renew(
     layout.renew(server, lease, &locks).await
 }
 
-/// The part of a key in its first braces, which decides its slot; empty if there is none.
+/// The part of a key in its first braces, which decides its slot; empty without braces.
 fn hash_tag(name: &str) -> &str {
     let tag = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     tag.map_or("", |(tag, _)| tag)
@@ -322,7 +322,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(3);
 
-    /// Renewals that all fail.
+    /// Renewals that always fail.
     fn renewals(tasks: &Tasks) -> Renewals {
         let settings = Settings { lease: LEASE, ..Settings::default() };
         let server = Server::new(Dialled::nowhere());
@@ -411,7 +411,7 @@ mod tests {
             let hold = enter(&renewals, "a", &holder(1, true));
             assert!(renewals.leave(&hold));
             assert!(timeout(LEASE, tasks.ended()).await.is_ok());
-            // Another entry would have been watched by the same task.
+            // The same task would have watched another entry.
             assert_eq!(start.elapsed(), time * LEASE / 3);
         }
     }
@@ -484,7 +484,7 @@ mod tests {
         assert!(batches[3][0].holder.is_volatile, "locks in memory only are renewed apart");
     }
 
-    /// A hold of this many locks, as if it had been taken.
+    /// Enters a hold of this many locks, as if they had been taken.
     fn put(renewals: &Renewals, number: u64, locks: usize, is_renewed: bool) -> Arc<Hold> {
         let names: Names = (0..locks).map(|lock| format!("{number}-{lock}")).collect();
         let hold = Arc::new(Hold {
@@ -506,7 +506,7 @@ mod tests {
             (vec![1, 1, 1, 1], vec![1, 3]),
             (vec![1, 1, 1, 1, 1, 1, 1], vec![1, 3, 3]),
             (vec![2, 2], vec![2, 2]),
-            // More than a call may renew, but of one holder.
+            // More than a call may renew, but of one hold.
             (vec![5], vec![5]),
             (vec![5, 1], vec![1, 5]),
             (vec![], vec![]),
@@ -537,7 +537,7 @@ mod tests {
             (vec![true, true, false, true], [true, false, true]),
             (vec![true, false, false, true], [true, false, true]),
             (vec![false, true, true, false], [false, true, false]),
-            // Answers are missing.
+            // Some answers are missing.
             (vec![true, true], [true, false, false]),
             (vec![], [false, false, false]),
         ] {
@@ -570,7 +570,7 @@ mod tests {
         renewals.0.lose(&lost);
         assert!(!next.lost.is_cancelled());
         assert!(renewals.leave(&next));
-        // Of another name, or another holder.
+        // Another name, or another holder.
         let other = enter(&renewals, "b", &one);
         let third = enter(&renewals, "b", &holder(2, true));
         assert!(renewals.leave(&other) && !renewals.leave(&other));

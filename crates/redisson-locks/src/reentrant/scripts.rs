@@ -1,4 +1,4 @@
-//! The scripts one by one: each row of a table has what Redis holds, the call, its reply, and what is there then.
+//! Tests of the scripts, one by one. A row has what Redis holds, the call, its reply, and what Redis holds then.
 
 use private_servers::testing::bound_this_test;
 
@@ -44,7 +44,7 @@ const FENCED: [Row; 6] = [
     ("a=h:1:1/5 t=4", "a t | 9000000 h:1", "[-1 5]", "a=h:1:2/9 t=5 logged"),
     ("a=h:2:1/5 t=4", "a t | 9000000 h:1", "[5_units -1]", "a=h:2:1/5 t=4"),
     ("a=h:2:1 t=4", "a t | 9000000 h:1", "[-1 -1]", "a=h:2:1 t=4"),
-    // Without a token the lock isn't taken.
+    // Without a token the lock isn't granted.
     ("t=x", "a t | 9000000 h:1", "error", "t=x"),
 ];
 
@@ -61,7 +61,7 @@ const UNLOCKED: [Row; 8] = [
     ("a=h:1:3/5", "a @a latch | 0 9000000 h:1 PUBLISH 3000000", "0", "a=h:1:2/9 latch=0/3 logged"),
     ("a=h:2:1/5", "a @a latch | 0 9000000 h:1 PUBLISH 3000000", "nil", "a=h:2:1/5"),
     ("", "a @a latch | 0 9000000 h:1 PUBLISH 3000000", "nil", ""),
-    // A request that is repeated.
+    // Repeated requests.
     (
         "a=h:1:2/5 latch=0/2",
         "a @a latch | 0 9000000 h:1 PUBLISH 3000000",
@@ -106,7 +106,7 @@ const RENEWED: [Row; 6] = [
         "a=h:1:1/9 b=h:2:1/5 c=h:1:1/9 logged",
     ),
     ("a=h:2:1/5", "a | 9000000 h:1", "[0]", "a=h:2:1/5"),
-    // In memory only.
+    // In-memory locks.
     ("a=h:1:1/5 b=h:2:2/5", "a b | 9000000 h:1 h:2 1", "[1 1]", "a=h:1:1/9 b=h:2:2/9"),
     ("a=h:1:1/5", "a | 9000000 h:1 1", "[1]", "a=h:1:1/9"),
     ("a=h:1:1/5", "a | 9000000 h:1 0", "[1]", "a=h:1:1/9 logged"),
@@ -140,7 +140,7 @@ async fn acquire_batch_takes_each_lock_that_is_free() {
 const BATCH_ACQUIRED: [Row; 10] = [
     ("", "a b c | 9000000 h:1 0", "[]", "a=h:1:1/9 b=h:1:1/9 c=h:1:1/9 logged"),
     ("", "a | 9000000 h:1 0", "[]", "a=h:1:1/9 logged"),
-    // In memory only.
+    // In-memory locks.
     ("", "a b c | 9000000 h:1 1", "[]", "a=h:1:1/9 b=h:1:1/9 c=h:1:1/9"),
     // Held elsewhere: the first, some, all; also by a key of another type.
     ("a=h:2:1/5", "a b c | 9000000 h:1 0", "[1]", "a=h:2:1/5 b=h:1:1/9 c=h:1:1/9 logged"),
@@ -152,7 +152,7 @@ const BATCH_ACQUIRED: [Row; 10] = [
     ),
     ("a=h:2:1/5 b=x", "b a | 9000000 h:1 0", "[1 2]", "a=h:2:1/5 b=x"),
     ("a=h:2:1/5 b=h:2:1/5", "a b | 9000000 h:1 1", "[1 2]", "a=h:2:1/5 b=h:2:1/5"),
-    // Names that come twice.
+    // Names that occur twice.
     ("", "a a | 9000000 h:1 0", "[]", "a=h:1:1/9 logged"),
     ("", "a b a b | 9000000 h:1 0", "[]", "a=h:1:1/9 b=h:1:1/9 logged"),
     ("b=h:2:1/5", "a b b a | 9000000 h:1 0", "[2 3]", "a=h:1:1/9 b=h:2:1/5 logged"),
@@ -172,11 +172,11 @@ const BATCH_UNLOCKED: [Row; 7] = [
         "3",
         "logged told:{a} told:{t}:c",
     ),
-    // In memory only.
+    // In-memory locks.
     ("a=h:1:1/5 {t}:c=h:1:1/5", "a {t}:c | 0 h:1 @* 1", "2", "told:{a} told:{t}:c"),
-    // A name in braces has the channel of the one without.
+    // A name in braces has the same channel as the name without them.
     ("{a}=h:1:1/5", "{a} | 0 h:1 @* 0", "1", "logged told:{a}"),
-    // Held elsewhere, of another type, free, twice.
+    // Held elsewhere, of another type, free, and given twice.
     ("a=h:2:1/5 {t}:c=x b=h:1:1/5", "a {t}:c b d | 0 h:1 @* 0", "1", "a=h:2:1/5 {t}:c=x logged"),
     ("a=h:2:1/5", "a | 0 h:1 @* 0", "0", "a=h:2:1/5"),
     ("a=h:1:1/5", "a a | 0 h:1 @* 0", "1", "logged told:{a}"),

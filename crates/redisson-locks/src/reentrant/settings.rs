@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-/// Times and counts of re-entrant locks. Clients of the same locks may choose their own.
+/// Times and counts of re-entrant locks. Clients of the same locks may use different ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Time for which a lock outlives a holder that died; renewed at a third of it. Default: 30 s, as Redisson's.
+    /// Time for which a lock outlives a holder that died. It is renewed at a third of this. Default: 30 s, as in
+    /// Redisson.
     pub lease: Duration,
-    /// The longest lease that any client takes on these locks. A longer one is the work of a server's clock that was set
-    /// back, and is cut to `lease`. Default: `None`, no lease is cut.
+    /// The longest lease that any client takes on these locks. A longer one means that a server's clock was set back;
+    /// it is shortened to `lease`. Default: `None`, leases are never shortened.
     pub lease_max: Option<Duration>,
-    /// Time in which a call that renews leases has to be answered; three should fit into a lease. Default: 2 s.
+    /// Time for a renewal call to be answered. Three should fit into a lease. Default: 2 s.
     pub renewal_timeout: Duration,
-    /// Locks whose leases are renewed by one call. Default: 100.
+    /// Locks whose leases one call renews. Default: 100.
     pub renewal_locks_max: usize,
-    /// Time in which one request to release has to be answered, before the request is sent again. Default: 1 s.
+    /// Time for a release request to be answered before it is repeated. Default: 1 s.
     pub release_timeout: Duration,
-    /// Pause before a request to release is sent again. Default: 100 ms.
+    /// Pause before a release request is repeated. Default: 100 ms.
     pub release_pause: Duration,
-    /// Requests to release that are sent for one guard at most. Default: 3.
+    /// Most release requests that are sent for one guard. Default: 3.
     pub release_tries_max: u32,
-    /// Time for which the latch of a release stays in Redis; no request is sent again later. Default: 10 s.
+    /// Time for which the latch of a release stays in Redis. After that, the request is not repeated. Default: 10 s.
     pub latch: Duration,
 }
 

@@ -1,11 +1,11 @@
-//! Messages that wake up waiters: one subscription for each channel, shared by all waiters of a client.
+//! Messages that wake waiters: one subscription per channel, shared by all waiters of a client.
 //!
-//! A message wakes up one of them, as in Redisson: one try for each client is enough, and the holder that gets the lock
-//! publishes when it releases it. No waiter relies on a message alone. A subscription that breaks wakes up all of them,
-//! and each also wakes up when the lease in its way has ended.
+//! A message wakes one waiter, as in Redisson: one try per client is enough, and whoever gets the lock publishes again
+//! when it releases it. No waiter relies on messages alone. If a subscription breaks, all its waiters wake up, and each
+//! also wakes up when the other holder's lease has ended.
 //!
-//! The connection is one of its own, opened by the first waiter. It carries nothing but subscriptions; the try after a
-//! wake-up goes over the connection for commands.
+//! The first waiter opens a separate connection, which carries only subscriptions. After a wake-up, the try goes over
+//! the connection for commands.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,15 +22,15 @@ use crate::tasks::Tasks;
 pub(super) struct Wakes {
     subscribe: Box<dyn Subscribe>,
     tasks: Tasks,
-    /// The connection in use; `None` before the first waiter.
+    /// The current connection; `None` before the first waiter.
     line: tokio::sync::Mutex<Option<Arc<Line>>>,
 }
 
-/// A connection that listens. It is never mended: after its end, waiters get a new one.
+/// A listening connection. It is never repaired: once it has ended, waiters get a new one.
 struct Line {
     connection: MultiplexedConnection,
     topics: Topics,
-    /// Token that is cancelled when the connection has ended.
+    /// Cancelled when the connection has ended.
     broken: CancellationToken,
 }
 
@@ -41,14 +41,14 @@ struct Topics(Arc<Mutex<HashMap<String, Arc<Topic>>>>);
 #[derive(Default)]
 struct Topic {
     wake: Notify,
-    /// Number of listeners; changed only while the map of topics is locked.
+    /// Number of listeners. Changed only while the map of topics is locked.
     listeners: Mutex<usize>,
-    /// Whether Redis has been told; locked while Redis is being told, so that SUBSCRIBE and UNSUBSCRIBE don't overtake
-    /// each other.
+    /// Whether Redis has been asked to subscribe. Locked during the request, so that SUBSCRIBE and UNSUBSCRIBE can't
+    /// overtake each other.
     subscribed: tokio::sync::Mutex<bool>,
 }
 
-/// A task that waits. The last listener of a channel unsubscribes when it is dropped.
+/// A waiting task. The last listener of a channel unsubscribes when it is dropped.
 pub(super) struct Listener {
     line: Arc<Line>,
     topic: Arc<Topic>,
@@ -61,7 +61,7 @@ impl Wakes {
         Self { subscribe: Box::new(subscribe), tasks, line: tokio::sync::Mutex::default() }
     }
 
-    /// Listens to `channel`. A message that is published after this has returned isn't missed.
+    /// Listens to `channel`. Messages that are published after this returns are not missed.
     pub(super) async fn listen(&self, channel: String) -> RedisResult<Listener> {
         let line = self.line().await?;
         let topic = line.topics.enter(&channel);
@@ -149,8 +149,8 @@ impl Topic {
 }
 
 impl Listener {
-    /// Returns true when a message has come for this listener, and false when none can come any more: time to
-    /// [listen](Wakes::listen) anew. A message that came before is not lost.
+    /// Returns true when a message has come, even one that came before the call. Returns false when none can come any
+    /// more; then [listen](Wakes::listen) again.
     pub(super) async fn woken(&self) -> bool {
         tokio::select! {
             () = self.topic.wake.notified() => true,
@@ -158,7 +158,7 @@ impl Listener {
         }
     }
 
-    /// Hands a message on to the next listener, because this one could not act on it.
+    /// Passes a message on to the next listener, because this one could not act on it.
     pub(super) fn pass_on(&self) {
         self.topic.wake.notify_one();
     }
@@ -174,9 +174,9 @@ impl Drop for Listener {
             (self.line.clone(), self.topic.clone(), std::mem::take(&mut self.channel));
         self.tasks.spawn(async move {
             let mut subscribed = topic.subscribed.lock().await;
-            // Another listener may have come meanwhile.
+            // Another listener may have come in the meantime.
             if line.topics.is_unused(&topic) {
-                // If this fails, the connection has gone, and the subscription with it.
+                // If this fails, the connection is gone, and the subscription with it.
                 let _ = line.connection.clone().unsubscribe(&channel).await;
                 *subscribed = false;
                 line.topics.forget_if_unused(&channel);
@@ -205,7 +205,7 @@ mod tests {
         wakes.listen(channel.to_owned()).bounded().await.expect("the server confirms it")
     }
 
-    /// The answer to a listener within a second; `None` if there is none.
+    /// What a listener returns within a second; `None` if it still waits.
     async fn woken(listener: &Listener) -> Option<bool> {
         timeout(SECOND, listener.woken()).bounded().await.ok()
     }
@@ -216,7 +216,7 @@ mod tests {
         channels
     }
 
-    /// Lets the tasks run that are ready.
+    /// Lets all tasks that are ready run.
     async fn settle() {
         for _ in 0..20 {
             tokio::task::yield_now().await;

@@ -38,7 +38,7 @@ enum Command {
         claims: Vec<i64>,
     },
     /// Units of these users come back, by the order that each holds, or by another one.
-    GiveBack {
+    Release {
         epoch: i64,
         shards: u32,
         units: Vec<(i64, bool)>,
@@ -119,11 +119,11 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
             claims,
         },
     );
-    let give_back = (ones(), shards(), of_users())
-        .prop_map(|(epoch, shards, units)| Command::GiveBack { epoch, shards, units });
+    let release = (ones(), shards(), of_users())
+        .prop_map(|(epoch, shards, units)| Command::Release { epoch, shards, units });
     let command = prop_oneof![
         20 => claim,
-        6 => give_back,
+        6 => release,
         6 => of_users().prop_map(Command::FreePlaces),
         3 => sales().prop_map(Command::Create),
         1 => Just(Command::Delete),
@@ -234,7 +234,7 @@ impl Model {
     }
 
     /// A code for each unit, or one for all.
-    fn give_back(&mut self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+    fn release(&mut self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
         let resharded = (shards != SHARDS).then_some("STALE");
         if let Some(refusal) = self.unusable(epoch).or(resharded) {
             return vec![refusal.to_owned()];
@@ -243,7 +243,7 @@ impl Model {
         let code = |(user, order)| match self.buyers.get(user) == Some(order) {
             true => {
                 self.buyers.remove(user);
-                "GIVEN_BACK".to_owned()
+                "RELEASED".to_owned()
             }
             false => "NOT_HELD".to_owned(),
         };
@@ -305,14 +305,14 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
             let replies = real.claim(epoch, shards, has_room, unpaid_max, &claims).await;
             prop_assert_eq!(replies, expected);
         }
-        (Command::GiveBack { epoch, shards, units }, _) => {
+        (Command::Release { epoch, shards, units }, _) => {
             let order = |&(user, is_own): &(i64, bool)| {
                 let own = model.buyers.get(&user).filter(|_| is_own);
                 (user, own.copied().unwrap_or(ANOTHER_ORDER))
             };
             let units: Vec<(i64, i64)> = units.iter().map(order).collect();
-            let expected = model.give_back(epoch, shards, &units);
-            prop_assert_eq!(real.give_back(epoch, shards, &units).await, expected);
+            let expected = model.release(epoch, shards, &units);
+            prop_assert_eq!(real.release(epoch, shards, &units).await, expected);
         }
         (Command::FreePlaces(of_users), _) => {
             let order = |&(user, is_own): &(i64, bool)| {
@@ -388,7 +388,7 @@ async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
         }
     }
     prop_assert_eq!(&logged, &model.log, "log");
-    let promised: Option<usize> = app.redis(&["HGET", &real.lane, "promised"]).await;
+    let promised: Option<usize> = app.redis(&["HGET", &real.lane, "accepted"]).await;
     prop_assert_eq!(promised.unwrap_or(0), logged.len(), "promised orders");
     if let Some(sale) = model.sale.as_ref().filter(|_| !model.tampered) {
         prop_assert_eq!(sale.total, sale.stock + model.buyers_count(), "conservation");

@@ -26,7 +26,7 @@ pub struct Real<'a> {
 
 struct Scripts {
     claim: VariadicScript,
-    give_back: VariadicScript,
+    release: VariadicScript,
     free_place: VariadicScript,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Real<'a> {
         let hash = keys.coupon(coupon);
         let scripts = Scripts {
             claim: VariadicScript::new(include_str!("../../../../lua/claim.lua")),
-            give_back: VariadicScript::new(include_str!("../../../../lua/give_back.lua")),
+            release: VariadicScript::new(include_str!("../../../../lua/release_units.lua")),
             free_place: VariadicScript::new(include_str!("../../../../lua/free_place.lua")),
         };
         Self { app, coupon, hash, shards, unpaid, lane, log, scripts, link }
@@ -101,7 +101,7 @@ impl<'a> Real<'a> {
     }
 
     /// A code for each unit, or one for all.
-    pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+    pub async fn release(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
         let of_sale = vec![self.hash.clone(), self.lane.clone()];
         let users = units.iter().map(|(user, _)| *user);
         let keys = [of_sale, self.shards_of(shards, users)].concat();
@@ -109,7 +109,7 @@ impl<'a> Real<'a> {
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
         let arguments = [coupon, epoch, shards.to_string(), channel];
-        self.run(&self.scripts.give_back, &keys, &arguments, units).await
+        self.run(&self.scripts.release, &keys, &arguments, units).await
     }
 
     /// The shard of each of these users, for a caller that believes in so many shards.

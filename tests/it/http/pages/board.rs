@@ -71,7 +71,7 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
     app.claim(1, coupon).await;
     app.write_orders().await;
     app.claim(2, coupon).await;
-    app.app.presence_pass().await;
+    app.app.presence_job().await;
     assert_eq!(app.compare().await.body["disagreements"], 0);
     let mut events = watch(&app, &app.url).await;
     // The first one, unless this machine is too busy for a look at both stores in half a second.
@@ -114,7 +114,7 @@ async fn each_change_and_each_finding_is_told() {
     // Decided, and not known to Redis yet.
     app.decide_on(coupon, flash_sale::coupon::model::CouponState::Active).await;
     until(&mut events, |board| board["sales"][0]["is_pending"] == true).await;
-    app.changes_pass().await;
+    app.changes_job().await;
     until(&mut events, |board| board["sales"][0]["is_pending"] == false).await;
     app.expect_disagreements();
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
@@ -130,16 +130,16 @@ async fn the_counts_of_all_processes_are_added_up() {
     let app = TestApp::on(shared(), &[], clock.clone()).await;
     let other = app.another_instance_at(clock.clone()).await;
     let coupon = app.create_flash(5).await;
-    let pass = async || {
-        app.app.presence_pass().await;
-        other.presence_pass().await;
+    let job = async || {
+        app.app.presence_job().await;
+        other.presence_job().await;
     };
     // Redis forgets a word after some seconds of its own time. Said again at the same time, it is no new one.
     let keep_saying = async || loop {
-        pass().await;
+        job().await;
         tokio::time::sleep(limits::BOARD_PERIOD / 2).await;
     };
-    pass().await;
+    job().await;
     for user in 1..=3 {
         app.claim(user, coupon).await;
     }
@@ -148,7 +148,7 @@ async fn the_counts_of_all_processes_are_added_up() {
     }
     other.metrics.count_claim("accepted");
     clock.set(clock.now() + TimeDelta::seconds(1));
-    pass().await;
+    job().await;
     let mut events = watch(&app, &app.url).await;
     let both_are_heard = async {
         until(&mut events, |board| heard(board) == 2).await;
@@ -215,7 +215,7 @@ async fn the_board_goes_on_without_a_store() {
 async fn a_board_without_watchers_costs_no_question() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &[], Clock::System).await;
-    app.app.presence_pass().await;
+    app.app.presence_job().await;
     assert_eq!(command_calls(&app, "zrange").await, 0);
     let mut watchers = Vec::new();
     for _ in 0..5 {
@@ -227,7 +227,7 @@ async fn a_board_without_watchers_costs_no_question() {
     drop(watchers);
     eventually("its producer ends", async || !app.app.board.is_watched()).await;
     let asked = command_calls(&app, "zrange").await;
-    app.app.presence_pass().await;
+    app.app.presence_job().await;
     assert_eq!(command_calls(&app, "zrange").await, asked);
 }
 
@@ -257,7 +257,7 @@ async fn the_board_can_be_asked_for_without_a_place() {
     assert_eq!(refused.refusal(), (503, "too_many_watchers"));
     let keeps_telling = async || loop {
         app.app.metrics.count_claim("sold_out");
-        app.app.presence_pass().await;
+        app.app.presence_job().await;
         tokio::time::sleep(limits::BOARD_PERIOD / 10).await;
     };
     // A busy machine may have told nothing new between two looks; it has before a later question.
@@ -522,7 +522,7 @@ async fn each_change_of_coupons_letters_and_recoveries_is_a_deed_of_the_board() 
 }
 
 #[test]
-fn each_problem_has_words_and_leads_to_its_section() {
+fn each_problem_has_words_and_leads_to_its_row() {
     let [english, chinese] = ["board/en", "board/zh"].map(words);
     let lists = fs::read_to_string(folder().join("board/lists.js")).expect("it is there");
     let (guides, _) = lists
@@ -531,8 +531,9 @@ fn each_problem_has_words_and_leads_to_its_section() {
         .and_then(|it| it.split_once("};"))
         .expect("the guides");
     for (key, guide) in guides.lines().filter_map(|line| line.trim().split_once(": ['")) {
-        let section = format!("\n## {}\n", guide.split('\'').next().expect("a section"));
-        assert!(include_str!("../../../../docs/alarms.md").contains(&section), "{key}: {section}");
+        let alarm = guide.split('\'').next().expect("an alarm").to_lowercase();
+        let row = format!("<a id=\"{alarm}\"></a>");
+        assert!(include_str!("../../../../docs/operate.md").contains(&row), "{key}: {row}");
         let key = key.replace("_waiting", "").replace("stale", "lost");
         for words in [&english, &chinese] {
             assert!(words.contains_key(&format!("cause.{key}")), "{key}");

@@ -19,7 +19,7 @@ async fn lists_of_the_board_are_bounded_and_begin_with_the_newest() {
         r"INSERT INTO dead_letters (lane, entry_id, payload, reason, detail)
           SELECT 0, n || '-0', ARRAY['\x01'::bytea], 'undecodable', 'x'"
             .to_owned(),
-        "INSERT INTO postponed (pass, item, next_try_at, error)
+        "INSERT INTO postponed (job, item, next_try_at, error)
           SELECT 'expiry', n, now() + interval '1 hour', 'x'"
             .to_owned(),
         format!(

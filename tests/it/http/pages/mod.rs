@@ -35,7 +35,6 @@ const SHOP_BYTES_MAX: usize = 25 * 1024;
 /// Most bytes of all pages together.
 const BYTES_MAX: usize = 111 * 1024;
 
-/// The pages.
 const PAGES: [&str; 8] =
     ["/", "/sale/1024", "/redeem", "/board", "/storm", "/claim/1024", "/docs", "/docs/problems"];
 

@@ -33,7 +33,7 @@ async fn an_unpaid_order_is_cancelled_for_its_buyer_with_a_reason() {
     assert_eq!(entries[0]["before"], json!({"status": "unpaid"}));
     let after = json!({"status": "cancelled", "reason": "the buyer has called"});
     assert_eq!(entries[0]["after"], after);
-    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await), (1, 1));
     let refused = act(&app, paid, "cancel", &because).await;
     assert_eq!(refused.refusal(), (409, "invalid_transition"));
     assert_eq!(book(&app, paid).await, [] as [Value; 0]);

@@ -40,7 +40,7 @@ async fn all_unpaid_orders_are_cancelled_with_their_reason_and_no_others() {
         assert_eq!(order.body["cancelled_at"].is_string(), status == "cancelled");
         assert!(order.body["expired_at"].is_null(), "{order:?}");
     }
-    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (2, 8, 1));
+    assert_eq!((app.release().await, app.stock(coupon).await, app.sold(coupon).await), (2, 8, 1));
     let path = format!("/v1/audit?subject={coupon}&action=cancel_unpaid_orders");
     let book = app.get(&path, &app.admin_token()).await.body["entries"].clone();
     assert_eq!(book[0]["after"], json!({"reason": "the price was wrong"}));
@@ -104,8 +104,8 @@ async fn an_order_is_paid_or_cancelled_and_never_both() {
         }
         paid
     };
-    let passes = async { tokio::join!(app.expire(), other.expiry.pass()) };
-    let both = bounded("passes and payments", async { tokio::join!(pay, passes) }).await;
+    let jobs = async { tokio::join!(app.expire(), other.expiry.run_once()) };
+    let both = bounded("jobs and payments", async { tokio::join!(pay, jobs) }).await;
     let (paid, (here, there)) = both;
     let cancelled = here + there.expect("Postgres answers").items;
     assert_eq!(paid + i64::try_from(cancelled).expect("few"), 20);

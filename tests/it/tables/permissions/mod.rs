@@ -9,7 +9,7 @@ mod pages;
 use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::store::ids::CouponId;
-use flash_sale::store::pass::Pass;
+use flash_sale::store::job::Job;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -495,7 +495,7 @@ async fn make(app: &TestApp, of: Of) -> Thing {
             Thing { id, coupon: None, order: None }
         }
         Of::PostponedItem => {
-            let noted = app.app.postponed.note(Pass::Archive, &[MISSING], "an error").await;
+            let noted = app.app.postponed.note(Job::Archive, &[MISSING], "an error").await;
             noted.expect("Postgres answers");
             let id = app.number("SELECT max(id) FROM postponed").await;
             Thing { id, coupon: None, order: None }

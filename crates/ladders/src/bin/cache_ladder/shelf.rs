@@ -23,7 +23,6 @@ pub const COPIES: i64 = 200;
 /// Outcome of a rung, which no machine changes.
 #[derive(Debug)]
 pub struct Facts {
-    /// Reads.
     pub reads: u64,
     /// Queries that they cost.
     pub queries: u64,
@@ -140,7 +139,6 @@ impl Shelf {
         futures_util::future::try_join_all(readers).await.map(drop)
     }
 
-    /// The outcome.
     pub async fn outcome(&self) -> anyhow::Result<(Facts, Figures)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let keys = self.ask(&["DBSIZE"]).await?;

@@ -42,11 +42,9 @@ pub enum Kill {
     BeforeTheWrites,
     /// While each of the first requests waits for the table, and none has an answer.
     BeforeTheAnswers,
-    /// Never.
     Never,
 }
 
-/// A rung.
 #[derive(Clone, Copy, Debug)]
 pub struct Rung {
     pub number: &'static str,

@@ -13,7 +13,6 @@ mod two_levels;
 
 use crate::shelf::{Facts, Figures, Shelf};
 
-/// A rung.
 #[derive(Clone, Copy, Debug)]
 pub struct Rung {
     pub number: &'static str,
