@@ -2,6 +2,7 @@
 //! each file also compressed, as the table of `src/http/pages/files.rs`.
 //! `sqlx::migrate!` embeds the migrations, but stable Rust can't tell cargo that it read a folder.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -21,6 +22,10 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
 
 /// Documents that the board leads to.
 const DOCUMENTS: [&str; 2] = ["docs/operate.md", "docs/reconcile.md"];
+
+/// The folder whose scripts are sent as one file, with all that they import. A browser opens six connections to a server:
+/// the shopper's page would come in three rounds, each as long as the line is slow.
+const BUNDLED: &str = "pages/shop";
 
 /// Place of the assets' path in the pages.
 const PLACEHOLDER: &str = "{{assets}}";
@@ -48,6 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let problems = problems(&fs::read_to_string("docs/problems.md")?)?;
     let mut files = Vec::new();
     find(Path::new("pages"), &mut files)?;
+    let is_inside = |path: &Path| path.starts_with(BUNDLED) && !path.ends_with("main.js");
+    files.retain(|(path, _)| !is_inside(path));
     for document in DOCUMENTS {
         println!("cargo:rerun-if-changed={document}");
         files.push((PathBuf::from(document), "text/plain; charset=utf-8"));
@@ -57,13 +64,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     sum.update(problems.as_bytes());
     for (path, _) in &files {
         sum.update(path.to_string_lossy().as_bytes());
-        sum.update(&fs::read(path)?);
+        sum.update(&content(path)?);
     }
     let version = format!("{:08x}", sum.sum());
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo names no folder for output")?);
     let mut table = format!("const VERSION: &str = {version:?};\nconst FILES: &[File] = &[\n");
     for (number, (path, media_type)) in files.iter().enumerate() {
-        let mut bytes = fs::read(path)?;
+        let mut bytes = content(path)?;
         if media_type.starts_with("text/html") {
             let text = String::from_utf8(bytes)?;
             let text = text.replace(PLACEHOLDER, &format!("/assets/{version}"));
@@ -90,6 +97,102 @@ fn main() -> Result<(), Box<dyn Error>> {
     table.push_str("];\n");
     fs::write(out.join("pages.rs"), table)?;
     Ok(())
+}
+
+/// The bytes of a file; of a script that is bundled, with those of all that it imports.
+fn content(path: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    if !path.starts_with(BUNDLED) {
+        return Ok(fs::read(path)?);
+    }
+    let mut modules = Vec::new();
+    add_module(path, &mut modules)?;
+    let mut vendored: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut scripts = String::new();
+    for (number, module) in modules.iter().enumerate() {
+        let (body, exports) = body_of(module, &modules, &mut vendored)?;
+        match module == path {
+            true => scripts += &body,
+            // A function of its own, so that no name of one module is known in another.
+            false => writeln!(
+                scripts,
+                "const module{number} = (() => {{\n{body}return {{ {} }};\n}})();",
+                exports.join(", ")
+            )?,
+        }
+    }
+    let mut bundle = String::new();
+    for (from, names) in vendored {
+        let names: Vec<String> = names.into_iter().collect();
+        writeln!(bundle, "import {{ {} }} from {from};", names.join(", "))?;
+    }
+    Ok((bundle + &scripts).into_bytes())
+}
+
+/// Adds a module behind all that it imports.
+fn add_module(path: &Path, modules: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+    if modules.iter().any(|known| known == path) {
+        return Ok(());
+    }
+    for line in fs::read_to_string(path)?.lines() {
+        if let Some((_, from)) = imported(line)
+            && !from.contains("/vendor/")
+        {
+            add_module(&beside(path, from), modules)?;
+        }
+    }
+    modules.push(path.to_owned());
+    Ok(())
+}
+
+/// The statements of a module in place of its imports and exports, and what it exports. Both stand in lines of their own.
+fn body_of(
+    path: &Path,
+    modules: &[PathBuf],
+    vendored: &mut BTreeMap<String, BTreeSet<String>>,
+) -> Result<(String, Vec<String>), Box<dyn Error>> {
+    let (mut body, mut exports) = (String::new(), Vec::new());
+    for line in fs::read_to_string(path)?.lines() {
+        if let Some((names, from)) = imported(line) {
+            if from.contains("/vendor/") {
+                let names = names.trim_matches(['{', '}', ' ']).split(", ").map(str::to_owned);
+                vendored.entry(from.to_owned()).or_default().extend(names);
+                continue;
+            }
+            let from = beside(path, from);
+            let number = modules.iter().position(|module| *module == from).ok_or("not there")?;
+            let names = match names.starts_with('{') {
+                true => names.replace(" as ", ": "),
+                false => format!("{{ default: {names} }}"),
+            };
+            writeln!(body, "const {names} = module{number};")?;
+        } else if let Some(value) = line.strip_prefix("export default ") {
+            writeln!(body, "const byDefault = {value}")?;
+            exports.push("default: byDefault".to_owned());
+        } else if let Some(declared) = line.strip_prefix("export ") {
+            let mut words = declared.trim_start_matches("async ").split([' ', '(']);
+            let name = words.nth(1).ok_or_else(|| format!("{}: {line}", path.display()))?;
+            exports.push(name.to_owned());
+            writeln!(body, "{declared}")?;
+        } else {
+            writeln!(body, "{line}")?;
+        }
+    }
+    Ok((body, exports))
+}
+
+/// What a line imports, and the path in quotation marks.
+fn imported(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("import ")?.strip_suffix(';')?.split_once(" from ")
+}
+
+/// The file at a path that is relative to that of a module.
+fn beside(module: &Path, from: &str) -> PathBuf {
+    let from = from.trim_matches('\'');
+    let folder = module.parent().unwrap_or(Path::new(""));
+    match from.strip_prefix("../") {
+        Some(from) => folder.parent().unwrap_or(folder).join(from),
+        None => folder.join(from.trim_start_matches("./")),
+    }
 }
 
 /// The document of problems as HTML: a heading for each part, and an article for each row.

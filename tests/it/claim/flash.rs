@@ -176,7 +176,7 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_wrong_type_stops_the_script_before_its_first_write() {
+async fn a_key_of_the_wrong_type_or_a_full_log_stops_the_script_before_its_first_write() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
@@ -198,12 +198,26 @@ async fn a_key_of_the_wrong_type_stops_the_script_before_its_first_write() {
         assert_eq!(app.claim(2, coupon).await.refusal(), (503, code), "{wrong:?}");
         let _: String = app.redis(&["RENAME", &aside, key]).await;
 
-        let report = app.reconcile().await;
-        assert!(report.agrees(), "{wrong:?}: {:?}", report.disagreements);
-        assert_eq!((report.sales[0].stock, report.sales[0].buyers), (4, 1), "{wrong:?}");
-        assert_eq!(report.in_flight, 1, "{wrong:?}");
+        assert_nothing_was_written(&app).await;
     }
+    // A log of the right type, that takes no further entry.
+    let log = app.log(coupon.lane());
+    let aside = format!("{log}.aside");
+    let _: i64 = app.redis(&["COPY", &log, &aside]).await;
+    let last = format!("{0}-{0}", u64::MAX);
+    let _: String = app.redis(&["XSETID", &log, &last]).await;
+    assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));
+    let _: String = app.redis(&["RENAME", &aside, &log]).await;
+    assert_nothing_was_written(&app).await;
     assert_eq!(app.claim(2, coupon).await.status, 202);
+}
+
+/// Beside the claim of user 1.
+async fn assert_nothing_was_written(app: &TestApp) {
+    let report = app.reconcile().await;
+    assert!(report.agrees(), "{:?}", report.disagreements);
+    assert_eq!((report.sales[0].stock, report.sales[0].buyers), (4, 1));
+    assert_eq!(report.in_flight, 1);
 }
 
 #[tokio::test]

@@ -303,7 +303,7 @@ const HIDE: &str = "
 /// Tells what is wrong with a clock that has heard late messages only.
 const CLOCK: &str = "
     const [tell] = arguments;
-    const module = document.querySelector('link[href$=\\'js/stream.js\\']').href;
+    const module = new URL('../js/stream.js', document.querySelector('script[type=module]').src).href;
     import(module).then(({ Clock }) => {
         const truth = () => performance.now() + 1e12;
         const clock = new Clock();

@@ -32,8 +32,11 @@ use crate::support::{CODE, Reply, TestApp, codes, now};
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
 
+/// The shopper's page has its scripts in one file.
+const BUNDLE: &str = "shop/main.js";
+
 /// Most bytes of all pages together.
-const BYTES_MAX: usize = 111 * 1024;
+const BYTES_MAX: usize = 114 * 1024;
 
 const PAGES: [&str; 8] =
     ["/", "/sale/1024", "/redeem", "/board", "/storm", "/claim/1024", "/docs", "/docs/problems"];
@@ -127,6 +130,9 @@ async fn what_a_browser_has_is_not_sent_again() {
         assert!(!plain.headers.contains_key("content-encoding"), "{path}");
         if let Some((_, name)) = path.strip_prefix("/assets/").and_then(|name| name.split_once('/'))
         {
+            if name == BUNDLE {
+                continue;
+            }
             let mut source = fs::read_to_string(folder().join(name)).expect("it is there");
             let is_ours = !name.starts_with("vendor/");
             if is_ours && [".js", ".css"].iter().any(|ending| name.ends_with(ending)) {
@@ -178,6 +184,7 @@ async fn the_page_is_small() {
     let there: BTreeSet<String> = sources("")
         .into_iter()
         .filter(|name| [".js", ".css", ".svg"].iter().any(|ending| name.ends_with(ending)))
+        .filter(|name| !name.starts_with("shop/") || name == BUNDLE)
         .collect();
     assert_eq!(served, there, "left: the files that the page needs; right: those of pages/");
 }
@@ -305,7 +312,7 @@ async fn a_printed_link_lets_one_administrator_in() {
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    let [english, chinese] = ["js/en", "js/zh"].map(words);
+    let [english, chinese] = ["shop/en", "shop/zh"].map(words);
     let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&english), keys(&chinese));
     for (key, word) in english.iter().chain(&chinese) {
@@ -567,7 +574,7 @@ fn sources(below: &str) -> Vec<String> {
 fn words(of: &str) -> BTreeMap<String, String> {
     let (page, language) = of.split_once('/').expect("a page and a language");
     let mut words = texts(&format!("{page}/texts")).remove(language).expect("it has the language");
-    if page != "js" {
+    if page != "shop" {
         words.append(&mut texts("js/desk").remove(language).expect("it has the language"));
     }
     words

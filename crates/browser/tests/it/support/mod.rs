@@ -453,9 +453,9 @@ impl Tab {
         self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
     }
 
-    /// Lets each answer take this much longer from now on, at 50 kB/s, and keeps nothing in the cache.
+    /// Lets each answer take this much longer from now on, and keeps nothing in the cache.
     pub async fn slow_line(&self, latency_ms: u32) {
-        let line = json!({"offline": false, "latency": latency_ms, "downloadThroughput": 50_000, "uploadThroughput": 50_000});
+        let line = json!({"offline": false, "latency": latency_ms, "downloadThroughput": -1, "uploadThroughput": -1});
         for (name, params) in [
             ("Network.enable", json!({})),
             ("Network.setCacheDisabled", json!({"cacheDisabled": true})),

@@ -2,7 +2,7 @@
 
 import { html, nothing, svg } from '../vendor/lit-html.js';
 import { AGAIN, OF_THE_SALE, OVER, UNWRITTEN } from './claim.js';
-import { head } from './head.js';
+import { head } from '../js/head.js';
 
 /** Colours and shapes of the picture, whose tiles are 40 wide; and the prime of its random numbers. */
 const PALETTES = [['#0b3c5d', '#328cc1', '#d9b310', '#f3efe6'], ['#264653', '#2a9d8f', '#e9c46a', '#f4a261'], ['#3d2645', '#832161', '#da4167', '#f0c987']];

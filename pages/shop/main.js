@@ -1,13 +1,13 @@
 // The shopper's page: puts the parts together, and paints.
 
 import { render } from '../vendor/lit-html.js';
-import { Api } from './api.js';
+import { Api } from '../js/api.js';
 import { AGAIN, Claim, OVER } from './claim.js';
-import { Clock, Stream } from './stream.js';
+import { Clock, Stream } from '../js/stream.js';
 import texts from './texts.js';
 import { deedWord, faceOf, LOST_S, ofSale, overOf, page, payByMs, wordOf } from './view.js';
-import { turnTheme, useTheme } from './theme.js';
-import { Words } from './words.js';
+import { turnTheme, useTheme } from '../js/theme.js';
+import { Words } from '../js/words.js';
 
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
