@@ -4,8 +4,8 @@
 //! numbers the orders that the lane has accepted. The worker reads the entries here. This file guarantees:
 //!
 //! * An order counts as written when its entry is acknowledged, in one step.
-//! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`], or through
-//!   [`OrderLog::take_over`] if the log has lost it.
+//! * An entry leaves the group's pending list only through `OrderLog::acknowledge`, or through
+//!   `OrderLog::take_over` if the log has lost it.
 //! * The log is trimmed only behind the entries that every group has finished with.
 //! * A group that has vanished is created again at the log's start, never at its end.
 
