@@ -36,7 +36,7 @@ ROWS = [
         ("Open dead letters", "none", "Accepted claims that could not become orders.",
          [("max(flash_sale_dead_letters_open)", "letters")]),
         ("Postponed items", "none", "Orders, payments and coupons that a job tries again.",
-         [("sum(max by (job) (flash_sale_postponed_items)) or vector(0)", "items")]),
+         [("sum(max by (name) (flash_sale_postponed_items)) or vector(0)", "items")]),
         ("Payments without an order", "none", "Money that no order can take.",
          [('max(flash_sale_payments_owed{status="held"})', "payments")]),
     ]),
@@ -86,7 +86,7 @@ ROWS = [
         ("Claims of recoveries", "short", "Orders that only a process or only Redis knew, and claims that could not be kept.",
          [("sum by (outcome) (flash_sale_recovered_claims_total)", "{{outcome}}")]),
         ("Failures of jobs", "cps", "A store that was away, or an item that fails.",
-         [(f"sum by (job) (rate(flash_sale_job_failures_total[{RANGE}]))", "{{job}}")]),
+         [(f"sum by (name) (rate(flash_sale_job_failures_total[{RANGE}]))", "{{name}}")]),
     ]),
 ]
 

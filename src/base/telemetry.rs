@@ -249,7 +249,7 @@ impl Metrics {
             (bound, counter!("flash_sale_rate_limited_total", "bound" => bound))
         };
         let job_failures =
-            |job: &'static str| (job, counter!("flash_sale_job_failures_total", "job" => job));
+            |job: &'static str| (job, counter!("flash_sale_job_failures_total", "name" => job));
         Ok(metrics::with_local_recorder(&*recorder, || Self {
             unauthenticated: refused("401"),
             forbidden: refused("403"),

@@ -181,11 +181,11 @@ impl Numbers {
             .map(|job| (job.name(), waiting.get(job.name()).copied().unwrap_or_default()))
             .collect();
         let items = waiting.iter().map(|(job, waiting)| {
-            Gauge::labelled("flash_sale_postponed_items", "job", job, waiting.items as f64)
+            Gauge::labelled("flash_sale_postponed_items", "name", job, waiting.items as f64)
         });
         let oldest = waiting.iter().map(|(job, waiting)| {
             let seconds = waiting.oldest_seconds;
-            Gauge::labelled("flash_sale_postponed_oldest_seconds", "job", job, seconds)
+            Gauge::labelled("flash_sale_postponed_oldest_seconds", "name", job, seconds)
         });
         Ok(items.chain(oldest).collect())
     }

@@ -24,10 +24,10 @@ async fn numbers_look_at_letters_returns_and_postponed_items() {
     for (name, number) in [
         ("flash_sale_dead_letters_open", 2.0),
         ("flash_sale_stock_returns_open", 3.0),
-        (r#"flash_sale_postponed_items{job="expiry"}"#, 2.0),
-        (r#"flash_sale_postponed_items{job="refunds"}"#, 1.0),
-        (r#"flash_sale_postponed_items{job="openings"}"#, 0.0),
-        (r#"flash_sale_postponed_oldest_seconds{job="openings"}"#, 0.0),
+        (r#"flash_sale_postponed_items{name="expiry"}"#, 2.0),
+        (r#"flash_sale_postponed_items{name="refunds"}"#, 1.0),
+        (r#"flash_sale_postponed_items{name="openings"}"#, 0.0),
+        (r#"flash_sale_postponed_oldest_seconds{name="openings"}"#, 0.0),
         (r#"flash_sale_payments_owed{status="held"}"#, 0.0),
         (r#"flash_sale_payments_owed{status="refunding"}"#, 0.0),
         ("flash_sale_log_unread_entries", 0.0),
@@ -38,14 +38,14 @@ async fn numbers_look_at_letters_returns_and_postponed_items() {
         assert_eq!(app.metric(name).await, number, "{name}");
     }
     for (name, hours) in [
-        (r#"flash_sale_postponed_oldest_seconds{job="expiry"}"#, 20.0),
-        (r#"flash_sale_postponed_oldest_seconds{job="refunds"}"#, 30.0),
+        (r#"flash_sale_postponed_oldest_seconds{name="expiry"}"#, 20.0),
+        (r#"flash_sale_postponed_oldest_seconds{name="refunds"}"#, 30.0),
     ] {
         assert_eq!((app.metric(name).await / 3_600.0).floor(), hours, "{name}");
     }
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
-    assert!(!page.contains(r#"flash_sale_postponed_items{job="write"}"#), "it postpones nothing");
+    assert!(!page.contains(r#"flash_sale_postponed_items{name="write"}"#), "it postpones nothing");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn each_job_starts_at_once_and_every_failure_is_counted_under_its_name() {
 }
 
 fn failures(app: &App, job: &str) -> f64 {
-    number(app, &format!("flash_sale_job_failures_total{{job=\"{job}\"}}"))
+    number(app, &format!("flash_sale_job_failures_total{{name=\"{job}\"}}"))
 }
 
 #[tokio::test]

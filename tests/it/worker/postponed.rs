@@ -65,7 +65,7 @@ async fn an_order_that_is_counted_nowhere_holds_up_no_other_that_expires() {
         assert_eq!(app.expire().await, 0);
         assert_eq!(app.postponed().await, [format!("expiry {order} {tries}")]);
     }
-    assert_eq!(app.metric("flash_sale_job_failures_total{job=\"expiry\"}").await, 3.0);
+    assert_eq!(app.metric("flash_sale_job_failures_total{name=\"expiry\"}").await, 3.0);
 
     count_again(&app).await;
     app.let_postponed_be_due().await;
