@@ -28,6 +28,10 @@ pub fn document(openapi: &OpenApi) -> Value {
             complete(path, method, operation);
         }
     }
+    // The parameter of a generic schema is registered, too, although nothing may refer to it.
+    let text = document.to_string();
+    let schemas = document["components"]["schemas"].as_object_mut().expect("there are schemas");
+    schemas.retain(|name, _| text.contains(&format!("\"#/components/schemas/{name}\"")));
     document
 }
 
@@ -64,6 +68,14 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     let responses = &mut operation["responses"];
     if method == "get" && responses["200"]["content"]["application/json"].is_object() {
         responses["304"] = json!({"description": "The client has this reply (If-None-Match)"});
+    }
+    if let Some(events) = responses.pointer_mut("/200/content/text~1event-stream") {
+        let state = events["schema"].take();
+        let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": state});
+        let properties =
+            json!({"event": {"type": "string"}, "id": {"type": "string"}, "data": data});
+        events["schema"] =
+            json!({"type": "object", "required": ["data"], "properties": properties});
     }
     for (status, kinds) in kinds {
         let response = &mut responses[status.to_string()];
