@@ -44,7 +44,7 @@ pub struct Judge {
     reconcile: Vec<OsString>,
 }
 
-/// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever promised = rows = distinct buyers
+/// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever accepted = rows = distinct buyers
 /// <= units on offer, and Redis and Postgres agree about everything they hold.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
@@ -107,7 +107,7 @@ impl Judge {
         Ok(Lane::all(installation::read(&self.pool).await?.lanes))
     }
 
-    /// Orders in flight, and orders ever promised.
+    /// Orders in flight, and orders ever accepted.
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
         let mut in_flight = 0;
         let mut appended = 0;
@@ -172,7 +172,7 @@ impl Judge {
         verdict.appended = self.log().await?.1 - self.appended_before;
         if i64::try_from(verdict.appended) != Ok(verdict.stock_sold) {
             verdict.findings.push(format!(
-                "{} orders were promised in the order log, but {} units were sold; or another client uses this service",
+                "{} orders were accepted into the order log, but {} units were sold; or another client uses this service",
                 verdict.appended, verdict.stock_sold
             ));
         }
@@ -254,7 +254,7 @@ impl Verdict {
     pub fn sentence(&self) -> String {
         let Self { accepted, stock_sold, appended, rows, distinct_buyers, total, .. } = self;
         format!(
-            "{accepted} answered 202, {stock_sold} units sold, {appended} orders promised, {rows} rows, {distinct_buyers} distinct buyers, of {total} units: {}",
+            "{accepted} answered 202, {stock_sold} units sold, {appended} orders accepted, {rows} rows, {distinct_buyers} distinct buyers, of {total} units: {}",
             if self.findings.is_empty() { "consistent" } else { "NOT CONSISTENT" }
         )
     }
