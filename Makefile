@@ -94,6 +94,6 @@ deny: ## Check the licences, sources and advisories of the dependencies; before 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare
 
-planted: ## Plant known bugs, and fail if the tests don't notice one (a quarter of an hour).
+planted: ## Plant known bugs, and fail if the tests don't notice one (an hour on two cores).
 	@scripts/setup && exec scripts/planted $(ARGS)
 

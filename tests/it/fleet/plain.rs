@@ -11,6 +11,7 @@ use crate::support::{
     Addresses, IMPATIENT_WITH_REDIS, OwnServers, TestApp, eventually, shared, user, worker_of,
     write_all,
 };
+use crate::worker::owners::owners;
 
 /// An app on the shared servers and on a Redis of its own, with so many lanes.
 async fn start(lanes: u32, arguments: &[&str]) -> (OwnServers, TestApp) {
@@ -80,14 +81,6 @@ async fn a_server_that_dies_concerns_its_lanes_alone() {
     let repeats = claims(1, &second).await;
     assert_eq!(repeats, [409, 409], "its buyers are known");
     eventually("all rows", async || rows(&app).await == 9).await;
-}
-
-/// Sessions of Postgres that own a lane.
-async fn owners(app: &TestApp) -> Vec<i32> {
-    let owners = "SELECT pid FROM pg_locks
-         WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND classid = x'6c616e65'::int::oid
-           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    sqlx::query_scalar(owners).fetch_all(&app.app.stores.pool).await.expect("Postgres answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]

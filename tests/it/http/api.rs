@@ -365,9 +365,10 @@ async fn the_document_and_the_page_of_a_sale_are_sent_in_the_coding_that_the_cli
     let app = TestApp::start().await;
     let shop = TestApp::configured(&["--pages", "shop"]).await;
     let sale = format!("/sale/{}", shop.create_flash(1).await);
-    for (app, path, vary, words) in [
-        (&app, "/openapi.json", "accept-encoding", "claimCoupon"),
-        (&shop, &sale, "accept-encoding, accept-language", "og:title"),
+    for (app, path, vary, words, percent_max) in [
+        (&app, "/openapi.json", "accept-encoding", "claimCoupon", 50),
+        // Of a page that only names three files, less repeats.
+        (&shop, &sale, "accept-encoding, accept-language", "og:title", 66),
     ] {
         let get = async |coding| {
             let request = app.client().get(app.url.clone() + path);
@@ -380,7 +381,11 @@ async fn the_document_and_the_page_of_a_sale_are_sent_in_the_coding_that_the_cli
         let (is_packed, plain) = get("br, gzip;q=0").await;
         assert!(!is_packed && String::from_utf8_lossy(&plain).contains(words), "{path}");
         let (is_packed, packed) = get("gzip, deflate, br").await;
-        assert!(is_packed && packed.len() * 3 < plain.len() * 2, "{path}: {} bytes", packed.len());
+        assert!(
+            is_packed && packed.len() * 100 < plain.len() * percent_max,
+            "{path}: {} bytes",
+            packed.len()
+        );
         let mut unpacked = Vec::new();
         GzDecoder::new(&*packed).read_to_end(&mut unpacked).expect("gzip");
         assert!(unpacked == plain, "{path}");

@@ -16,7 +16,7 @@ mod overlap;
 mod postponed;
 
 // Lanes and their owners.
-mod owners;
+pub mod owners;
 
 // Lanes without entries.
 mod lanes;

@@ -12,13 +12,21 @@ use crate::support::{TestApp, eventually, proxy_before, store_arguments_behind};
 /// Lanes of the installation.
 const LANES: i64 = 6;
 
-/// Lanes that each session of Postgres owns, the fewest first.
-async fn shares(app: &TestApp) -> Vec<i64> {
-    let shares = "SELECT count(*) FROM pg_locks
+/// The session of Postgres that owns each lane.
+pub async fn owners(app: &TestApp) -> Vec<i32> {
+    let owners = "SELECT pid FROM pg_locks
          WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND classid = x'6c616e65'::int::oid
-           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-         GROUP BY pid ORDER BY 1";
-    sqlx::query_scalar(shares).fetch_all(&app.app.stores.pool).await.expect("Postgres answers")
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    sqlx::query_scalar(owners).fetch_all(&app.app.stores.pool).await.expect("Postgres answers")
+}
+
+/// Lanes that each session owns, the fewest first.
+async fn shares(app: &TestApp) -> Vec<i64> {
+    let mut lanes = BTreeMap::new();
+    owners(app).await.into_iter().for_each(|owner| *lanes.entry(owner).or_default() += 1);
+    let mut shares: Vec<i64> = lanes.into_values().collect();
+    shares.sort_unstable();
+    shares
 }
 
 async fn eventually_share(app: &TestApp, expected: &[i64]) {

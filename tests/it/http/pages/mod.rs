@@ -131,6 +131,7 @@ async fn what_a_browser_has_is_not_sent_again() {
         if let Some((_, name)) = path.strip_prefix("/assets/").and_then(|name| name.split_once('/'))
         {
             if name == BUNDLE {
+                assert_has_its_modules(&plain.bytes);
                 continue;
             }
             let mut source = fs::read_to_string(folder().join(name)).expect("it is there");
@@ -144,6 +145,21 @@ async fn what_a_browser_has_is_not_sent_again() {
                 source = lines.filter(|line| !is_comment(line)).collect();
             }
             assert!(plain.bytes == source.as_bytes(), "{path} isn't pages/{name}");
+        }
+    }
+}
+
+/// Each statement of the shop's modules stands in the bundle; imports and exports are other statements there.
+fn assert_has_its_modules(bundle: &[u8]) {
+    let bundle = String::from_utf8_lossy(bundle);
+    let there: BTreeSet<&str> = bundle.lines().collect();
+    for name in sources("shop") {
+        let source = fs::read_to_string(folder().join(&name)).expect("it is there");
+        let begins = ["import ", "export ", "//", "/*", "* ", "*/"];
+        let lines = source.lines().map(|line| line.trim_start_matches(' '));
+        for line in lines.filter(|line| !line.is_empty()) {
+            let is_other = begins.iter().any(|begin| line.starts_with(begin));
+            assert!(is_other || there.contains(line), "{BUNDLE} lacks a line of {name}: {line}");
         }
     }
 }
