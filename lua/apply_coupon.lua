@@ -31,7 +31,7 @@ local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'replid')
 local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
 if of_lane[2] ~= 'open' or of_lane[3] ~= replid then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon,
-  'state', 'load', 'epoch', 'revision', 'total', 'stock', 'returns')
+  'state', 'load', 'epoch', 'revision', 'total', 'stock', 'restocks')
 local old_state, load_id, sale_epoch = sale[1], sale[2], sale[3]
 if not old_state or load_id ~= noted_load_id then return 'MISSING' end
 if old_state == 'loading' then return 'LOADING' end
@@ -41,9 +41,9 @@ if tonumber(sale[4]) >= tonumber(revision) then return 'PRESENT' end
 local more = total - sale[5]
 local stock = string.format('%d', sale[6] + more)
 -- A new count ends what processes remember of a sold-out sale.
-local additions = string.format('%d', (sale[7] or 0) + (more > 0 and 1 or 0))
+local restocks = string.format('%d', (sale[7] or 0) + (more > 0 and 1 or 0))
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
-  'state', state, 'revision', revision, 'returns', additions)
+  'state', state, 'revision', revision, 'restocks', restocks)
 if more > 0 then redis.call('PUBLISH', channel, coupon_id) end
 return 'APPLIED'

@@ -11,13 +11,13 @@
 -- Cost: O(1), and INFO. Only for a lane that Postgres has not noted as begun: anywhere else a missing epoch is a loss.
 
 local lane = KEYS[1]
-local epoch, installation, life = ARGV[1], ARGV[2], ARGV[3]
+local epoch, installation, postgres_run = ARGV[1], ARGV[2], ARGV[3]
 
 local owner = redis.call('HGET', lane, 'installation')
 if owner and owner ~= installation then return 0 end
 if redis.call('HSETNX', lane, 'epoch', epoch) == 1 then
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
   redis.call('HSET', lane, 'state', 'open', 'replid', replid, 'installation', installation)
-  if life ~= '' then redis.call('HSET', lane, 'postgres', life) end
+  if postgres_run ~= '' then redis.call('HSET', lane, 'postgres', postgres_run) end
 end
 return tonumber(redis.call('HGET', lane, 'epoch'))

@@ -52,10 +52,10 @@ local coupon_id, lane_number, epoch, has_room = ARGV[1], ARGV[2], ARGV[3], ARGV[
 local unpaid_max, believed_shards, claims = tonumber(ARGV[5]), ARGV[6], #ARGV - 6
 
 local sale = redis.call('HMGET', coupon,
-  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'revision', 'shards', 'returns')
+  'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'revision', 'shards', 'restocks')
 local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
 local state, sale_epoch, revision = sale[4], sale[5], sale[6]
-local shards, additions = sale[7] or '', sale[8] or '0'
+local shards, restocks = sale[7] or '', sale[8] or '0'
 local of_lane = redis.call('HMGET', lane, 'epoch', 'state', 'accepted', 'second', 'used', 'replid')
 local lane_epoch, accepted_before = of_lane[1], tonumber(of_lane[3] or 0)
 local replid = string.match(redis.call('INFO', 'replication'), 'role:master.-master_replid:(%x+)')
@@ -125,7 +125,7 @@ end
 
 for i = 1, claims do letters[i] = decide(i, users[i]) end
 letters = table.concat(letters)
-local number = string.find(letters, 'N', 1, true) and string.format('%d', opens_ms - now_ms) or additions
+local number = string.find(letters, 'N', 1, true) and string.format('%d', opens_ms - now_ms) or restocks
 if #accepted == 0 then return { letters, number, '', unpack(repeats) } end
 local second, used, id = next_ids(time[1] - 1640995200, tonumber(of_lane[4] or 0), tonumber(of_lane[5] or 0),
   tonumber(lane_number), tonumber(epoch), #accepted)

@@ -23,7 +23,7 @@
 -- may be of worth to the program that wrote it. May run on a full Redis.
 
 local lane, log, aside = KEYS[1], KEYS[2], KEYS[3]
-local epoch, installation, life, group, is_decided = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
+local epoch, installation, postgres_run, group, is_decided = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
 local COUNTS = { 'accepted', 'written', 'second', 'used' }
 
@@ -38,7 +38,7 @@ for i, count in ipairs(COUNTS) do
 end
 local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 redis.call('HSET', lane, 'epoch', epoch, 'state', 'recovering', 'replid', replid, 'installation', installation)
-if life ~= '' then redis.call('HSET', lane, 'postgres', life) end
+if postgres_run ~= '' then redis.call('HSET', lane, 'postgres', postgres_run) end
 if is_decided then redis.call('HDEL', lane, 'last', 'last_of', 'sale', 'sale_load') end
 
 local log_type = redis.call('TYPE', log).ok

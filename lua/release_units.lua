@@ -52,7 +52,7 @@ for i, user in ipairs(users) do
   replies[i] = release(i, user, ARGV[4 + 2 * i])
 end
 if #leaving > 0 then
-  redis.call('HINCRBY', coupon, 'returns', 1)
+  redis.call('HINCRBY', coupon, 'restocks', 1)
   redis.call('HINCRBY', coupon, 'stock', #leaving)
   for _, i in ipairs(leaving) do redis.call('HDEL', KEYS[2 + i], users[i]) end
   redis.call('PUBLISH', channel, coupon_id)

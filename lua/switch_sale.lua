@@ -27,13 +27,13 @@ local state, load_id, revision, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
 -- A key of another type is replaced, too.
-local before = redis.pcall('HMGET', coupon, 'returns')
+local before = redis.pcall('HMGET', coupon, 'restocks')
 -- Processes that remember the sale as sold out read its buyers anew.
-local additions = string.format('%d', (tonumber(before[1]) or 0) + 1)
+local restocks = string.format('%d', (tonumber(before[1]) or 0) + 1)
 redis.call('DEL', coupon)
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
-  'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
+  'state', state, 'opens_as', state, 'load', load_id, 'restocks', restocks,
   'revision', revision, 'epoch', epoch, 'shards', shards)
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
 return 'SWITCHED'

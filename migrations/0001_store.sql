@@ -19,7 +19,7 @@ INSERT INTO settings DEFAULT VALUES;
 
 -- Changes when the cluster is restored, when a standby is promoted, and when the database is made anew. NULL where a
 -- managed service doesn't let us look.
-CREATE FUNCTION life_of_postgres() RETURNS text LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION postgres_run() RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT system_identifier FROM pg_control_system())
         || ':' || (SELECT timeline_id FROM pg_control_checkpoint())

@@ -3,8 +3,8 @@
 -- The approved state of each lane.
 CREATE TABLE lanes (
     lane       integer     PRIMARY KEY CHECK (lane BETWEEN 0 AND 62),
-    -- Number of the approved state of the lane. Only grows. A transaction that writes orders locks this row in share mode,
-    -- so that raising the epoch waits for it.
+    -- Number of the approved state of the lane. Only grows. A transaction that writes orders locks this row in share
+    -- mode, so that raising the epoch waits for it.
     epoch      bigint      NOT NULL CHECK (epoch >= 1),
     state      text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'recovering')),
     -- Whether Redis has ever had the lane: from then on a missing one is a loss.
@@ -37,7 +37,7 @@ CREATE TABLE recoveries (
     -- Buyers that only Redis knew, and that became orders.
     harvested        bigint,
     -- Claims that living processes had accepted and neither store had.
-    receipts         bigint,
+    unwritten         bigint,
     -- Living processes that handed none in within the time: their number and names.
     absent           bigint,
     absent_processes text[],
@@ -63,14 +63,14 @@ CREATE TABLE processes (
     beat_at timestamptz NOT NULL DEFAULT now()
 );
 -- What living processes have accepted and Postgres doesn't have, handed in when a lane is closed.
-CREATE TABLE receipts (
+CREATE TABLE unwritten_claims (
     order_id   bigint      PRIMARY KEY,
     coupon_id  bigint      NOT NULL,
     user_id    bigint      NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now()
 );
--- The epoch of a lane up to which a process has handed in all of its receipts.
-CREATE TABLE receipt_hand_ins (
+-- The epoch of a lane up to which a process has handed in all of its unwritten claims.
+CREATE TABLE hand_ins (
     process text   REFERENCES processes (process) ON DELETE CASCADE,
     lane    integer NOT NULL,
     epoch   bigint NOT NULL,

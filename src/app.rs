@@ -33,10 +33,12 @@ use crate::demo::board::presence::{Presence, Word};
 use crate::demo::board::{Board, Sources};
 use crate::demo::storm::Storms;
 use crate::events::feed::Feed;
+use crate::events::webhooks::Webhooks;
 use crate::fence::loss::LossAlarm;
-use crate::fence::receipts::book::ReceiptBook;
-use crate::fence::receipts::hand_in::HandIn;
+use crate::fence::unwritten::book::UnwrittenBook;
+use crate::fence::unwritten::hand_in::HandIn;
 use crate::fence::{self, LaneStates};
+use crate::kit::public_hosts::PublicHosts;
 use crate::log::backlog::Backlog;
 use crate::operator::archive::Archive;
 use crate::operator::operations::Operations;
@@ -90,8 +92,8 @@ pub struct App {
     /// Close and recover lanes.
     pub leaders: Fleet<Leader>,
     /// Claims that this process has accepted and not yet seen in Postgres.
-    pub receipts: Arc<ReceiptBook>,
-    /// Hands in these receipts when a lane is closed.
+    pub unwritten: Arc<UnwrittenBook>,
+    /// Hands in these unwritten claims when a lane is closed.
     pub hand_in: HandIn,
     /// Removes sales that are over from Redis.
     pub archive: Archive,
@@ -113,6 +115,8 @@ pub struct App {
     pub audit: Audit,
     /// Events for other systems.
     pub feed: Feed,
+    /// Endpoints that they are sent to.
+    pub webhooks: Arc<Webhooks>,
     /// What waits for a person.
     pub operations: Operations,
     /// Deletes old records.
@@ -139,8 +143,8 @@ pub struct App {
 }
 
 /// Starts the tasks that each process has, whatever its roles. They follow the master of each Redis, lead the lanes,
-/// hand in receipts, watch the backlog and the durability, report to the board, listen for units that come back, and
-/// keep the memory of the process in bounds.
+/// hand in unwritten claims, watch the backlog and the durability, report to the board, listen for units that come
+/// back, and keep the memory of the process in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { fleet, keys, .. } = &app.stores;
     for (server, redis) in fleet.each().enumerate() {
@@ -152,9 +156,9 @@ pub fn start_housekeeping(app: &Arc<App>) {
     }
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_job().await });
     repeat(app, leader::TICK, |app| async move { app.hand_in_job().await });
-    repeat(app, limits::RECEIPT_LOOK_PERIOD, |app| async move { app.receipts_look().await });
+    repeat(app, limits::UNWRITTEN_CHECK_PERIOD, |app| async move { app.unwritten_check().await });
     repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_job().await });
-    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move { app.durability_job().await });
+    repeat(app, limits::DURABILITY_CHECK_PERIOD, |app| async move { app.durability_job().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_job().await });
 }
 
@@ -190,7 +194,7 @@ where
 impl App {
     /// Counts the accepted claims that wait to be written. While Redis doesn't answer, the last count holds.
     pub async fn backlog_job(&self) {
-        if let Ok(orders) = self.backlog.look().await {
+        if let Ok(orders) = self.backlog.check().await {
             self.metrics.backlog.set(orders as f64);
         }
     }
@@ -203,28 +207,28 @@ impl App {
         }
     }
 
-    /// Hands in the receipts of this process for lanes that were closed, and drops those whose claims are committed.
-    pub async fn receipts_job(&self) {
+    /// Hands in the unwritten claims of this process for lanes that were closed, and drops those that are committed.
+    pub async fn unwritten_job(&self) {
         self.hand_in_job().await;
-        self.receipts_look().await;
+        self.unwritten_check().await;
     }
 
     /// The first part, which needs no Redis.
     async fn hand_in_job(&self) {
         if let Err(error) = self.hand_in.tick().await {
-            tracing::debug!(%error, "the receipts can't be handed in yet");
+            tracing::debug!(%error, "the unwritten claims can't be handed in yet");
         }
     }
 
-    async fn receipts_look(&self) {
-        if let Err(error) = self.hand_in.look().await {
-            tracing::debug!(%error, "it can't be seen which receipts are committed");
+    async fn unwritten_check(&self) {
+        if let Err(error) = self.hand_in.check().await {
+            tracing::debug!(%error, "it can't be seen which unwritten claims are committed");
         }
-        self.metrics.receipts_dropped.absolute(self.receipts.dropped());
+        self.metrics.unwritten_claims_dropped.absolute(self.unwritten.dropped());
     }
 
-    /// Hands in the last receipts of a process that has finished its requests, and tells the others that it ends. So no
-    /// recovery waits for it, and another process becomes the leader at once.
+    /// Hands in the last unwritten claims of a process that has finished its requests, and tells the others that it
+    /// ends. So no recovery waits for it, and another process becomes the leader at once.
     pub async fn leave(&self) {
         let left = async {
             self.hand_in_job().await;
@@ -245,11 +249,11 @@ impl App {
 
     /// Checks what each Redis can keep, and sets gauges to what /readyz says in words.
     pub async fn durability_job(&self) {
-        let looks = join_all(self.durability.each().map(|of_server| of_server.run_once())).await;
-        let is_good = |(of_server, looked): (&Arc<Durability>, &RedisResult<()>)| {
-            looked.is_ok() && of_server.report().1.is_none() && of_server.server_fault().is_none()
+        let checks = join_all(self.durability.each().map(|of_server| of_server.run_once())).await;
+        let is_good = |(of_server, checked): (&Arc<Durability>, &RedisResult<()>)| {
+            checked.is_ok() && of_server.report().1.is_none() && of_server.server_fault().is_none()
         };
-        let takes_claims = self.durability.each().zip(&looks).all(is_good);
+        let takes_claims = self.durability.each().zip(&checks).all(is_good);
         let apart_ms = self.durability.each().map(|of_server| of_server.clock_ahead());
         let apart_ms = apart_ms.map(|apart| apart.num_milliseconds()).max_by_key(|ms| ms.abs());
         let apart_ms = apart_ms.unwrap_or_default();
@@ -366,14 +370,15 @@ impl Base<'_> {
             .fleet
             .map(|(_, redis)| reentrant_locks(redis, limits::LOCK_LEASE, lease_max, shutdown));
         let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
-        let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
+        let unwritten = Arc::new(UnwrittenBook::new(kept.max(limits::UNWRITTEN_MIN)));
         // Name of this process among those of the installation.
         let process = Uuid::new_v4().simple().to_string();
         tracing::info!(process, "recoveries report this process under its name");
+        let feed = Feed::new(pool.clone(), shutdown.clone(), config.stores.events);
         let (window, watchers) = (config.payment_window(), config.watchers_max());
         let live = LiveSales::new(stores, self.coupons.clone(), watchers, window, shutdown.clone());
         App {
-            claims: self.claims(&locks, &receipts),
+            claims: self.claims(&locks, &unwritten),
             claim_statuses: ClaimStatuses::new(stores, &self.orders, &self.loader, lanes),
             traces: Arc::new(Traces::new(pool.clone())),
             board: Board::new(self.sources(), live.places(), shutdown.clone()),
@@ -381,8 +386,8 @@ impl Base<'_> {
             presence: self.presence(),
             storms: Storms::new(stores, self.backlog.clone(), shutdown.clone()),
             leaders: stores.fleet.map(|(server, _)| self.leader(server)),
-            hand_in: HandIn::new(stores, lanes.clone(), receipts.clone(), process),
-            receipts,
+            hand_in: HandIn::new(stores, lanes.clone(), unwritten.clone(), process),
+            unwritten,
             archive: self.archive(),
             payments: Payments::new(
                 pool.clone(),
@@ -400,7 +405,14 @@ impl Base<'_> {
                 postponed.clone(),
             ),
             audit: Audit::new(pool.clone()),
-            feed: Feed::new(pool.clone(), shutdown.clone(), config.stores.events),
+            webhooks: Webhooks::new(
+                pool.clone(),
+                feed.clone(),
+                PublicHosts::new(&config.webhooks_allow),
+                self.clock.clone(),
+                shutdown.clone(),
+            ),
+            feed,
             operations: Operations::new(pool.clone()),
             retention: Retention::new(pool.clone(), self.metrics.clone(), config),
             locks,
@@ -443,7 +455,7 @@ impl Base<'_> {
         Archive::new(&self.stores, changes, postponed, after, self.shutdown.clone())
     }
 
-    fn claims(&self, locks: &Fleet<ReentrantLocks>, receipts: &Arc<ReceiptBook>) -> Claims {
+    fn claims(&self, locks: &Fleet<ReentrantLocks>, unwritten: &Arc<UnwrittenBook>) -> Claims {
         let Self { config, stores, lanes, orders, memories, .. } = self;
         let script = stores.fleet.map(|(server, redis)| {
             let (durability, memories) = (self.durability.at(server), memories.at(server));
@@ -451,7 +463,7 @@ impl Base<'_> {
                 (redis.clone(), stores.keys.clone()),
                 Bounds::of(config, self.backlog.clone()),
                 lanes.clone(),
-                (durability.clone(), receipts.clone(), memories.clone()),
+                (durability.clone(), unwritten.clone(), memories.clone()),
                 self.shutdown.clone(),
             )
         });

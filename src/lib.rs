@@ -39,7 +39,7 @@ pub mod order;
 /// Coupons and their sales: creation, changes, the load into Redis, and the buyers there.
 pub mod coupon;
 
-/// Epochs of the lanes, which are open or recovering, and receipts of accepted claims.
+/// Epochs of the lanes, which are open or recovering, and unwritten claims of accepted claims.
 pub mod fence;
 
 /// The order log: accepted claims on their way to Postgres.

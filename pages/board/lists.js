@@ -102,7 +102,7 @@ export function recoveries(it, words) {
     ['took', (one) => (one.opened_at === null ? lasts(words) : words.span(Date.parse(one.opened_at) - Date.parse(one.closed_at))), 'number'],
     ['kept', (one) => words.count(one.sales_kept), 'number'],
     ['built', (one) => words.count(one.sales_built), 'number'],
-    ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.receipts ?? 0)), 'number'],
+    ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.unwritten ?? 0)), 'number'],
     ['lost', (one) => html`<b class=${lostBy(one) > 0 ? 'warn' : ''}>${words.count(lostBy(one))}</b>`, 'number'],
   ], it.recoveries, words), 'full');
 }

@@ -22,6 +22,8 @@ export default {
   "payment_refused": "支付被拒绝",
   "payment_elsewhere": "在别处支付",
   "cursor_unknown": "事件游标未知",
+  "webhook_not_found": "没有这个端点",
+  "too_many_webhooks": "端点过多",
   "events_off": "未启用事件",
   "no_gateway": "没有支付平台",
   "callbacks_off": "不接收支付通知",

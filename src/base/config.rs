@@ -255,6 +255,10 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=365))]
     pub events_days: u32,
 
+    /// Hosts that webhooks may go to although their addresses are private or without TLS, as in their URLs, with commas
+    #[arg(long, env = "FLASH_SALE_WEBHOOKS_ALLOW", value_delimiter = ',')]
+    pub webhooks_allow: Vec<String>,
+
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for none but after a recovery
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 600_000,
         value_parser = clap::value_parser!(u64).range(..=86_400_000))]

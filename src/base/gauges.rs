@@ -20,7 +20,7 @@ pub struct Gauge {
 /// The latest gauges, by the name of what computes them.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    looks: Mutex<BTreeMap<&'static str, Vec<Gauge>>>,
+    checks: Mutex<BTreeMap<&'static str, Vec<Gauge>>>,
 }
 
 impl Gauge {
@@ -34,21 +34,21 @@ impl Gauge {
 }
 
 impl Gauges {
-    /// Replaces the gauges of `looker`. A gauge's name belongs to one looker, and its values follow each other.
-    pub fn replace(&self, looker: &'static str, gauges: Vec<Gauge>) {
-        if let Ok(mut looks) = self.looks.lock() {
-            looks.insert(looker, gauges);
+    /// Replaces the gauges of `checker`. A gauge's name belongs to one checker, and its values follow each other.
+    pub fn replace(&self, checker: &'static str, gauges: Vec<Gauge>) {
+        if let Ok(mut checks) = self.checks.lock() {
+            checks.insert(checker, gauges);
         }
     }
 
     /// All gauges in Prometheus's text format.
     pub fn page(&self) -> String {
         let mut page = String::new();
-        let Ok(looks) = self.looks.lock() else {
+        let Ok(checks) = self.checks.lock() else {
             return page;
         };
         let mut last = "";
-        for Gauge { name, labels, value } in looks.values().flatten() {
+        for Gauge { name, labels, value } in checks.values().flatten() {
             if *name != last {
                 let _ = writeln!(page, "# TYPE {name} gauge");
                 last = name;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_replaces_the_one_before() {
+    fn a_check_replaces_the_one_before() {
         let gauges = Gauges::default();
         gauges.replace("b", vec![Gauge::plain("y", 1.5)]);
         gauges.replace("a", vec![Gauge::labelled("x", "id", "7", 1.0)]);

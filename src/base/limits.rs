@@ -38,7 +38,7 @@ pub const HTTP2_CONNECTION_WINDOW: u32 = 128 * 1024;
 /// it would keep megabytes for each client that doesn't read, and hide for hours that the client doesn't read.
 pub const SEND_BUFFER: u32 = 32 * 1024;
 /// Period of the search for overdue connections.
-pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
+pub const CONNECTION_CHECK_PERIOD: Duration = Duration::from_millis(250);
 /// Time for an overdue connection to end by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Longest `Idempotency-Key`.
@@ -64,11 +64,11 @@ pub const WORK_POLL_PAUSE: Duration = Duration::from_secs(1);
 /// Requests that may wait for their order at the same time. Further requests get their 202 at once.
 pub const PREFER_WAITERS_MAX: usize = 256;
 /// Period of the shared query for the orders that requests wait for.
-pub const PREFER_LOOK_PERIOD: Duration = Duration::from_millis(10);
+pub const PREFER_CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// Pause after that query, as a multiple of its duration. This matters when Postgres is busy.
-pub const PREFER_LOOK_PAUSES: u32 = 9;
+pub const PREFER_CHECK_PAUSES: u32 = 9;
 /// Time for that query, including the wait for its connection.
-pub const PREFER_LOOK_MAX: Duration = Duration::from_secs(3);
+pub const PREFER_CHECK_MAX: Duration = Duration::from_secs(3);
 
 /// Period in which the state of a watched sale is read.
 pub const LIVE_PERIOD: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(5);
 pub const BOARD_PERIOD: Duration = Duration::from_secs(1);
 pub const BOARD_POSTGRES_PERIOD: Duration = Duration::from_secs(2);
 /// Reads of Redis per count of the buyers of each sale.
-pub const BOARD_LOOKS_PER_CENSUS: u32 = 5;
+pub const BOARD_CHECKS_PER_COUNT: u32 = 5;
 /// Time for which the board is computed after a client without a place has asked for it. Such a client asks every 10 to
 /// 20 s.
 pub const BOARD_ASKED_MAX: Duration = Duration::from_secs(25);
@@ -87,7 +87,7 @@ pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
 /// Time after its last report for which the board lists a process that has not announced its end.
 pub const BOARD_SILENT_KEPT: Duration = Duration::from_secs(600);
 /// Time that the board waits for its first reads before it is sent without them.
-pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
+pub const BOARD_FIRST_CHECK_MAX: Duration = Duration::from_millis(500);
 /// Seconds over which the board computes its quantiles.
 pub const BOARD_QUANTILE_SECONDS: usize = 10;
 /// Sales on the board: first the newest that aren't over, then the newest others.
@@ -110,7 +110,7 @@ pub const STORM_CONNECTIONS_MAX: usize = 256;
 /// Period in which a storm shows its state.
 pub const STORM_PERIOD: Duration = Duration::from_millis(250);
 /// Time for one read of the stores while a storm is shown.
-pub const STORM_LOOK_MAX: Duration = Duration::from_secs(1);
+pub const STORM_CHECK_MAX: Duration = Duration::from_secs(1);
 /// Time that a storm waits until the accepted claims are written.
 pub const STORM_SETTLE_MAX: Duration = Duration::from_secs(60);
 /// Time without an answer from Redis after which a storm has no verdict.
@@ -170,7 +170,7 @@ pub const POSTGRES_ACQUIRE_TIMEOUTS: u32 = 2;
 /// Tries of a transaction that Postgres rolls back in favour of others.
 pub const POSTGRES_CONFLICT_TRIES: u32 = 5;
 /// Least pause between two checks of Postgres sessions in use: a pool of 16 is checked within 4 s.
-pub const SESSION_LOOK_PERIOD: Duration = Duration::from_millis(250);
+pub const SESSION_CHECK_PERIOD: Duration = Duration::from_millis(250);
 /// Pings of Postgres that fit into the wait for a connection.
 pub const POSTGRES_PINGS: u32 = 4;
 
@@ -215,7 +215,7 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 
 /// Period in which the leader compares the lanes with their approved states, and in which a process reports that it is
 /// alive.
-pub const LOOK_PERIOD: Duration = Duration::from_secs(1);
+pub const LANE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Assumed difference between the clocks of Postgres and Redis where claims of a period are counted.
 pub const CLOCKS_MARGIN: Duration = Duration::from_secs(10);
 /// Silence after which a process no longer counts as alive, and no longer checks the lanes.
@@ -228,31 +228,31 @@ pub const LANES_MEMORY: Duration = Duration::from_millis(100);
 pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
 /// Time without progress after which a recovery stops waiting for that log.
 pub const RECOVERY_LOG_STILL: Duration = Duration::from_secs(2);
-/// Pause between two checks whether all processes have handed in their receipts.
-pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
+/// Pause between two checks whether all processes have handed in their unwritten claims.
+pub const RECOVERY_HAND_IN_PERIOD: Duration = Duration::from_millis(10);
 pub const RECOVERING_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Lanes that are recovered at the same time.
 pub const RECOVERIES_AT_A_TIME: usize = 8;
 /// Pause between two checks of the log that a recovery waits for.
-pub const RECOVERY_LOOK_PERIOD: Duration = Duration::from_millis(50);
+pub const RECOVERY_CHECK_PERIOD: Duration = Duration::from_millis(50);
 /// Buyers that one call writes to Redis when a sale is rebuilt.
 pub const BUYERS_AT_A_TIME: usize = 1_000;
 
 /// Sales that may be suspected to be lost at the same time. The check of these sales covers their lanes.
 pub const SUSPECTED_SALES_MAX: usize = 1_000;
 
-/// Period in which a process checks which of its receipts are committed.
-pub const RECEIPT_LOOK_PERIOD: Duration = Duration::from_millis(500);
+/// Period in which a process checks which of its unwritten claims are committed.
+pub const UNWRITTEN_CHECK_PERIOD: Duration = Duration::from_millis(500);
 /// Age beyond which a lane's state with all orders written says nothing about later claims, because orders may have
 /// been deleted.
 pub const SETTLED_AGE_MAX: Duration = Duration::from_hours(24);
-/// Receipts that one statement hands in.
-pub const RECEIPTS_AT_A_TIME: usize = 5_000;
-/// Least number of receipts that a process keeps for a lane. If the bound on the backlog is larger, it keeps as many as
-/// that.
-pub const RECEIPTS_MIN: usize = 100_000;
-/// Time that a recovery waits for the receipts of live processes.
-pub const RECEIPT_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Unwritten claims that one statement hands in.
+pub const UNWRITTEN_AT_A_TIME: usize = 5_000;
+/// Least number of unwritten claims that a process keeps for a lane. If the bound on the backlog is larger, it keeps as
+/// many as that.
+pub const UNWRITTEN_MIN: usize = 100_000;
+/// Time that a recovery waits for the unwritten claims of live processes.
+pub const HAND_IN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Time for a change of a coupon in Postgres to reach Redis. After that, an operator has to look into it.
 pub const CHANGE_APPLIED_MAX: Duration = Duration::from_secs(10);
@@ -334,7 +334,7 @@ pub const CLAIM_CALL_CLAIMS_MAX: usize = 512;
 /// a refusal costs a third of what a win costs, and a client that is refused at once comes back at once.
 pub const CLAIM_WAIT: Duration = Duration::from_millis(400);
 /// Period in which a running call checks for claims that have waited too long. The end of each call checks, too.
-pub const CLAIM_LOOK_PERIOD: Duration = Duration::from_millis(20);
+pub const CLAIM_CHECK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Average number of buyers of a sold-out sale in each of its shards. By default Redis stores hashes of up to 512
 /// fields compactly. Chance makes some shards twice as full and restocks add more; and a short shard is read faster.
@@ -424,10 +424,10 @@ pub const KEY_SET_PAUSE: Duration = Duration::from_secs(60);
 pub const KEY_SET_PAUSE_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 /// Pause before a gateway is first asked about an opened payment. Each further pause is twice as long, up to an hour.
 /// The gateway reports by itself long before, unless its callback got lost.
-pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
+pub const OPENED_CHECK_PAUSE: Duration = Duration::from_secs(60);
 /// Most times that a gateway is asked about an opened payment. With these pauses that takes three days from the payer's
 /// last visit.
-pub const OPENED_LOOKS_MAX: i32 = 77;
+pub const OPENED_CHECKS_MAX: i32 = 77;
 /// Time after which an unanswered opened payment is shown to an operator.
 pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(3_600);
 /// Time after which an opened payment that never gets an answer is given up.
@@ -462,10 +462,10 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Part of that time for the API and the worker, so that the rest of the shutdown still fits.
 pub const DOOR_DRAIN_MAX: Duration = Duration::from_secs(4);
 /// Period in which Redis's ability to keep claims is checked.
-pub const DURABILITY_LOOK_PERIOD: Duration = Duration::from_millis(500);
+pub const DURABILITY_CHECK_PERIOD: Duration = Duration::from_millis(500);
 /// Time that a claim waits for its row. After that, its outcome is unknown.
 pub const ROW_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Time for an ending process to hand in its receipts and to tell the others.
+/// Time for an ending process to hand in its unwritten claims and to tell the others.
 pub const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Time that a stopping service waits for requests on open connections that are still on their way.
 pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
@@ -473,7 +473,26 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 /// Largest `--batch-orders-max`.
 pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
 /// Period in which a waiting reader of events checks for new ones.
-pub const EVENTS_LOOK_PERIOD: Duration = Duration::from_millis(500);
+pub const EVENTS_CHECK_PERIOD: Duration = Duration::from_millis(500);
+/// Endpoints that events may be sent to. Each that is slow may keep a connection to Postgres busy in turn.
+pub const WEBHOOKS_MAX: i64 = 100;
+/// Period in which a worker checks which endpoints are to be sent something.
+pub const WEBHOOKS_PERIOD: Duration = Duration::from_secs(1);
+/// Events that are read for an endpoint at a time.
+pub const WEBHOOK_PAGE: u32 = 50;
+/// Time for an endpoint to reply.
+pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes of a reply that are read.
+pub const WEBHOOK_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Time after which another process may send to an endpoint, from the last delivery on.
+pub const WEBHOOK_LEASE: Duration = Duration::from_secs(60);
+/// Pause after the first failure of an endpoint, and the longest.
+pub const WEBHOOK_PAUSE_MIN: Duration = Duration::from_secs(5);
+pub const WEBHOOK_PAUSE_MAX: Duration = Duration::from_hours(12);
+/// Time after which an endpoint that keeps failing is disabled.
+pub const WEBHOOK_FAILING_MAX: Duration = Duration::from_hours(72);
+/// Time for which a secret signs after it was replaced.
+pub const WEBHOOK_SECRET_AFTERLIFE: Duration = Duration::from_hours(24);
 /// Orders that an export reads at a time.
 pub const EXPORT_PAGE: u32 = 1_000;
 /// Items on one page of a list.
@@ -505,22 +524,22 @@ const _: () = {
     assert!(CLAIM_POLL_PAUSE.as_millis() <= 1_000);
     assert!(WORK_POLL_PAUSE.as_millis() == 1_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
-    let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
-    assert!(PREFER_LOOK_MAX.as_millis() >= look);
-    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_AFTER.as_millis());
+    let check = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
+    assert!(PREFER_CHECK_MAX.as_millis() >= check);
+    assert!(CONNECTION_CHECK_PERIOD.as_millis() < EVICTED_AFTER.as_millis());
     assert!(BODY_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(REQUEST_TIMEOUT.as_millis() < KEEP_ALIVE.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
-    assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
+    assert!(CLAIM_CHECK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     let asked = TURN_WAIT_MAX.as_millis() + RECONCILE_WAIT_MAX.as_millis();
     assert!(asked < REQUEST_TIMEOUT.as_millis());
     // A heartbeat may wait for a slow statement.
-    assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
-    assert!(3 * LANES_MEMORY.as_millis() < LOOK_PERIOD.as_millis());
-    assert!(LOOK_PERIOD.as_millis() < PROCESS_SILENCE_MAX.as_millis());
+    assert!(TURN_BEAT.as_millis() + check < TURN_SILENCE_MAX.as_millis());
+    assert!(3 * LANES_MEMORY.as_millis() < LANE_CHECK_PERIOD.as_millis());
+    assert!(LANE_CHECK_PERIOD.as_millis() < PROCESS_SILENCE_MAX.as_millis());
     assert!(CLOSED_ORDERS_TIME.as_millis() < ORDER_KEPT_MIN.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();

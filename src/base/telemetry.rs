@@ -112,8 +112,8 @@ impl ConnectionEnd {
 /// What became of a claim that a recovery found in neither store, or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecoveryFate {
-    /// A process had its receipt, and it became an order.
-    Receipt,
+    /// A process had its unwritten claim, and it became an order.
+    Unwritten,
     /// Only Redis had it, and it became an order.
     Harvested,
     /// Its user has a newer order.
@@ -128,7 +128,7 @@ pub enum RecoveryFate {
 
 impl RecoveryFate {
     const NAMES: [(Self, &'static str); 6] = [
-        (Self::Receipt, "receipt"),
+        (Self::Unwritten, "unwritten"),
         (Self::Harvested, "harvested"),
         (Self::Superseded, "superseded"),
         (Self::WithoutUnit, "accepted_without_unit"),
@@ -194,7 +194,7 @@ pub struct Metrics {
     /// Accepted claims that wait to be written, in all lanes; read every [`limits::BACKLOG_PERIOD`].
     pub backlog: Gauge,
     /// Queries for orders that requests wait for.
-    pub order_looks: Counter,
+    pub order_checks: Counter,
     /// Rows that the worker has written to `orders`.
     pub orders_written: Counter,
     /// Claims that were read again and already had a row.
@@ -206,8 +206,8 @@ pub struct Metrics {
     /// Losses of data that were found in Redis. Any value above 0 needs an operator.
     pub data_lost: Counter,
     pub recovery: RecoveryMetrics,
-    /// Receipts that were dropped before their claims were known to be committed.
-    pub receipts_dropped: Counter,
+    /// Unwritten claims that were dropped before their claims were known to be committed.
+    pub unwritten_claims_dropped: Counter,
     /// Comparisons of the stores that were aborted because a store didn't answer.
     pub reconcile_failed: Counter,
     /// Reads of an issuer's public keys that failed.
@@ -261,14 +261,14 @@ impl Metrics {
             requests_failed: total("requests_failed"),
             rate_limited: RATE_LIMITS.map(rate_limited).into(),
             backlog: gauge!("flash_sale_backlog_claims"),
-            order_looks: total("order_looks"),
+            order_checks: total("order_checks"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
             lock_contended: total("lock_contended"),
             dead_letters: total("dead_letters"),
             data_lost: total("redis_data_lost"),
             recovery: RecoveryMetrics::new(),
-            receipts_dropped: total("receipts_dropped"),
+            unwritten_claims_dropped: total("unwritten_claims_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
             orders_deleted: total("orders_deleted"),

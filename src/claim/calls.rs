@@ -16,7 +16,7 @@
 //! * A client disconnects: a claim that is still in the queue is dropped. A claim in a call is carried out all the
 //!   same, like one whose reply is lost, because calls are tasks of their own. No other claim notices.
 //! * Redis hangs: a claim waits `--redis-timeout-ms` in all, in the queue and in the call, and up to
-//!   [`limits::CLAIM_LOOK_PERIOD`] more. A claim that has left the queue without a call is not carried out.
+//!   [`limits::CLAIM_CHECK_PERIOD`] more. A claim that has left the queue without a call is not carried out.
 //!
 //! # What is not promised
 //!
@@ -34,13 +34,13 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::claim::known_shards::KnownShards;
 use crate::claim::memory::Memories;
-use crate::claim::memory::listening::Edition;
+use crate::claim::memory::listening::SaleVersion;
 use crate::claim::outcome::{ClaimOutcome, Reply};
 use crate::claim::queue::{Queues, Waiting};
 use crate::claim::trace::probe::Probe;
 use crate::coupon::buyers::shards::Shards;
 use crate::fence::LaneStates;
-use crate::fence::receipts::book::ReceiptBook;
+use crate::fence::unwritten::book::UnwrittenBook;
 use crate::log::backlog::Backlog;
 use crate::store::Failure;
 use crate::store::durability::{Durability, OwnConnection};
@@ -68,7 +68,7 @@ struct Shared {
     /// How durable a claim has to be before it is confirmed.
     durability: Arc<Durability>,
     /// Claims that this process has accepted and that aren't committed yet.
-    receipts: Arc<ReceiptBook>,
+    unwritten: Arc<UnwrittenBook>,
     /// They learn from each reply.
     memories: Memories,
     queues: Queues,
@@ -98,7 +98,7 @@ impl ClaimScript {
         (redis, keys): (Redis, Keys),
         bounds: Bounds,
         lanes: Arc<LaneStates>,
-        (durability, receipts, memories): (Arc<Durability>, Arc<ReceiptBook>, Memories),
+        (durability, unwritten, memories): (Arc<Durability>, Arc<UnwrittenBook>, Memories),
         shutdown: Shutdown,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -110,7 +110,7 @@ impl ClaimScript {
             bounds,
             lanes,
             durability,
-            receipts,
+            unwritten,
             memories,
             shutdown,
         }))
@@ -176,7 +176,7 @@ impl Calling {
     async fn call(&self, users: &[UserId], claims: &mut [Waiting]) -> Result<Vec<Reply>, Failure> {
         let mut call = pin!(self.shared.call(self.coupon, users));
         loop {
-            if let Ok(replies) = timeout(limits::CLAIM_LOOK_PERIOD, &mut call).await {
+            if let Ok(replies) = timeout(limits::CLAIM_CHECK_PERIOD, &mut call).await {
                 return replies;
             }
             self.shared.queues.refuse_late(self.coupon);
@@ -225,7 +225,7 @@ impl Shared {
         Ok(Asked { link, epoch, reply, replicas, asked_at })
     }
 
-    /// The replies, if users may be told: the receipts are noted, the lane still has the epoch of the call, and the
+    /// The replies, if users may be told: the accepted claims are noted, the lane still has the epoch of the call, and the
     /// claims are as durable as they have to be.
     fn confirm(
         &self,
@@ -233,18 +233,18 @@ impl Shared {
         users: &[UserId],
         asked: Asked,
     ) -> Result<Vec<Reply>, Failure> {
-        let Asked { link, epoch, reply: CallReply { claims, additions }, replicas, asked_at } =
+        let Asked { link, epoch, reply: CallReply { claims, restocks }, replicas, asked_at } =
             asked;
         let told = users.iter().zip(&claims);
-        self.receipts.note(coupon, told.filter_map(|(user, reply)| Some((*user, reply.order()?))));
-        // A recovery may have collected the receipts just before these were noted: then nothing may be confirmed.
+        self.unwritten.note(coupon, told.filter_map(|(user, reply)| Some((*user, reply.order()?))));
+        // A recovery may have collected the claims just before these were noted: then nothing may be confirmed.
         if self.lanes.admit(coupon.lane())? != epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
         self.durability.confirm(link.server(), replicas)?;
         let server = link.server().clone();
-        let edition = additions.map(|additions| Edition { server, epoch, additions });
-        self.memories.learn(coupon, edition, users.iter().zip(&claims), asked_at);
+        let version = restocks.map(|restocks| SaleVersion { server, epoch, restocks });
+        self.memories.learn(coupon, version, users.iter().zip(&claims), asked_at);
         Ok(claims)
     }
 
@@ -263,7 +263,7 @@ impl Shared {
         let add = |command: &mut Cmd| {
             command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
             command.arg(keys.log(lane)).arg(keys.unpaid(lane));
-            let mut names = keys.shards(coupon, shards.generation());
+            let mut names = keys.shards(coupon, shards.version());
             for user in users {
                 command.arg(names.name(shards.of(*user)));
             }
@@ -302,7 +302,7 @@ struct Asked {
 struct CallReply {
     claims: Vec<Reply>,
     /// How often units were added; `None` before the sale opens, or if the call was refused as a whole.
-    additions: Option<i64>,
+    restocks: Option<i64>,
 }
 
 /// Reads the reply to this number of claims: a letter for each, a number, the order id of the first accepted claim, and
@@ -325,8 +325,8 @@ fn decode(reply: &[String], claims: usize) -> Option<CallReply> {
     let is_of_sale = |reply: &Reply| {
         !matches!(reply, Reply::Resharded(_) | Reply::Decided(ClaimOutcome::NotStarted(_)))
     };
-    let additions = claims.iter().all(is_of_sale).then(|| number.parse().ok()).flatten();
-    Some(CallReply { claims, additions })
+    let restocks = claims.iter().all(is_of_sale).then(|| number.parse().ok()).flatten();
+    Some(CallReply { claims, restocks })
 }
 
 fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
@@ -406,12 +406,12 @@ mod tests {
     }
 
     #[test]
-    fn the_number_counts_additions_where_it_is_of_the_sale() {
-        let additions = |reply: &[&str]| read_all(reply, 1).expect("a reply").additions;
-        assert_eq!((additions(&["S", "7", ""]), additions(&["A", "0", "9"])), (Some(7), Some(0)));
-        assert_eq!((additions(&["N", "1500", ""]), additions(&["R", "2", ""])), (None, None));
-        assert_eq!((additions(&["L", "", ""]), additions(&["X", "3", ""])), (None, Some(3)));
-        let of_two = |reply: &[&str]| read_all(reply, 2).expect("a reply").additions;
+    fn the_number_counts_restocks_where_it_is_of_the_sale() {
+        let restocks = |reply: &[&str]| read_all(reply, 1).expect("a reply").restocks;
+        assert_eq!((restocks(&["S", "7", ""]), restocks(&["A", "0", "9"])), (Some(7), Some(0)));
+        assert_eq!((restocks(&["N", "1500", ""]), restocks(&["R", "2", ""])), (None, None));
+        assert_eq!((restocks(&["L", "", ""]), restocks(&["X", "3", ""])), (None, Some(3)));
+        let of_two = |reply: &[&str]| read_all(reply, 2).expect("a reply").restocks;
         assert_eq!(
             (of_two(&["DN", "1500", "", "7"]), of_two(&["DS", "4", "", "7"])),
             (None, Some(4))

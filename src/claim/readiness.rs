@@ -95,10 +95,10 @@ impl Readiness {
         let servers = (0..self.fleet.each().len()).map(|server| self.check_server(server));
         // The servers are checked before the backlog is read: a replica can be read, but the check ends the connection
         // to it.
-        let look = async { (join_all(servers).await, self.backlog.look().await) };
-        let (postgres, (servers, looked)) = tokio::join!(self.learn_lanes(), look);
+        let check = async { (join_all(servers).await, self.backlog.check().await) };
+        let (postgres, (servers, checked)) = tokio::join!(self.learn_lanes(), check);
         let ok = || "ok".to_owned();
-        let backlog = match (looked, self.backlog.orders_max()) {
+        let backlog = match (checked, self.backlog.orders_max()) {
             (Err(_), _) => Some("unknown".to_owned()),
             (Ok(orders), max) if orders >= max => {
                 Some(format!("overloaded: {orders} orders wait to be written, at most {max} may"))

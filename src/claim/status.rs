@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::coupon::buyers;
 use crate::coupon::load::{Loader, Resolution};
 use crate::fence::LaneStates;
-use crate::fence::look::look_at;
+use crate::fence::in_redis::read_lane;
 use crate::order::dead_letter;
 use crate::order::model::OrderStatus;
 use crate::order::write::Orders;
@@ -140,7 +140,7 @@ impl ClaimStatuses {
     /// The same epoch, if the lane is still open under it, and in the approved Redis as well.
     async fn still(&self, epoch: Option<i64>, lane: Lane) -> Result<Option<i64>, Failure> {
         let Some(epoch) = epoch else { return Ok(None) };
-        let seen = look_at(&self.stores, lane).await?;
+        let seen = read_lane(&self.stores, lane).await?;
         let is_same = seen.is_open(epoch) && self.lanes.admit(lane).ok() == Some(epoch);
         Ok(is_same.then_some(epoch))
     }

@@ -162,7 +162,7 @@ async fn tokens(config: &Config) -> anyhow::Result<Tokens> {
     let mut tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
     if let Some(file) = &config.token_keys {
         let keys = Arc::new(PublicKeys::in_file(file.clone()));
-        keys.look().await.map_err(anyhow::Error::msg).context("--token-keys can't be used")?;
+        keys.refresh().await.map_err(anyhow::Error::msg).context("--token-keys can't be used")?;
         tokens.accept(keys);
     }
     Ok(tokens)
@@ -179,7 +179,7 @@ async fn fetch_keys(config: &Config, tokens: &mut Tokens) {
     let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
     let keys = Arc::new(keys);
     // `look` logs the outcome.
-    let _: Result<(), String> = keys.look().await;
+    let _: Result<(), String> = keys.refresh().await;
     tokens.accept(keys);
 }
 

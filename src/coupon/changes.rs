@@ -197,7 +197,7 @@ impl CouponChanges {
             closes_at.timestamp_millis(),
             total,
         ];
-        let channel = self.keys.additions_channel();
+        let channel = self.keys.restocks_channel();
         let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
         let names = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
         let names = names.each_ref().map(String::as_str);

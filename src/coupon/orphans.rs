@@ -73,10 +73,10 @@ pub async fn remove_all(stores: &Stores) -> Result<usize, Failure> {
 ///
 /// When none answers.
 pub async fn highest_sale(stores: &Stores) -> RedisResult<i64> {
-    let looks = stores.fleet.each().map(|redis| sales_of(redis, &stores.keys));
+    let checks = stores.fleet.each().map(|redis| sales_of(redis, &stores.keys));
     let mut highest = None;
     let mut failed = Ok(0);
-    for found in join_all(looks).await {
+    for found in join_all(checks).await {
         match found {
             Ok(found) => {
                 highest =

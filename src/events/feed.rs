@@ -28,6 +28,12 @@ pub struct EventId {
     micros: i64,
 }
 
+impl EventId {
+    fn of(xid: i64, id: i64, at: DateTime<Utc>) -> Self {
+        Self { xid, id, micros: at.timestamp_micros() }
+    }
+}
+
 impl From<EventId> for String {
     fn from(EventId { xid, id, micros }: EventId) -> Self {
         format!("{xid}-{id}-{micros}")
@@ -58,7 +64,7 @@ pub struct CloudEvent {
     source: String,
     /// Kind of the event, such as `order.paid`.
     #[serde(rename = "type")]
-    kind: String,
+    pub kind: String,
     /// The order or coupon that it is about, such as `orders/123`.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
@@ -91,6 +97,11 @@ pub struct Feed {
 }
 
 impl Feed {
+    /// Whether events are written.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// The feed of this database; `is_on` if events are written to it.
     pub fn new(pool: PgPool, shutdown: Shutdown, is_on: bool) -> Self {
         Self { pool, shutdown, is_on }
@@ -115,11 +126,31 @@ impl Feed {
             if !is_empty || now >= deadline || self.shutdown.stop_token().is_cancelled() {
                 return Ok(page);
             }
-            sleep(limits::EVENTS_LOOK_PERIOD.min(deadline - now)).await;
+            sleep(limits::EVENTS_CHECK_PERIOD.min(deadline - now)).await;
         }
     }
 
-    async fn page(&self, after: Option<EventId>, limit: u32) -> sqlx::Result<Told> {
+    /// Id of the newest event that can be read.
+    pub async fn newest(&self) -> sqlx::Result<Option<EventId>> {
+        let mut tx = postgres::begin_by_index(&self.pool).await?;
+        let newest = sqlx::query!(
+            r#"SELECT xid::text::bigint AS "xid!", id, created_at FROM events
+               WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY xid DESC, id DESC LIMIT 1"#
+        );
+        let newest = newest.fetch_optional(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(newest.map(|row| EventId::of(row.xid, row.id, row.created_at)))
+    }
+
+    /// The installation, as events name it.
+    pub async fn source(&self) -> sqlx::Result<String> {
+        let installation =
+            sqlx::query_scalar!(r#"SELECT installation::text AS "id!" FROM settings"#);
+        Ok(source(&installation.fetch_one(&self.pool).await?))
+    }
+
+    /// The events after this one, without waiting.
+    pub async fn page(&self, after: Option<EventId>, limit: u32) -> sqlx::Result<Told> {
         // Begins with the reader's own event, so the same query tells whether it is there. Finds nothing while there
         // are rows of another cluster, which are about to be deleted.
         let mut tx = postgres::begin_by_index(&self.pool).await?;
@@ -163,8 +194,8 @@ impl From<Row> for CloudEvent {
         let orders: Vec<Value> = claims.chunks_exact(4).map(claim).collect();
         Self {
             specversion: "1.0",
-            id: EventId { xid: row.xid, id: row.id, micros: row.created_at.timestamp_micros() },
-            source: format!("urn:uuid:{}", row.installation),
+            id: EventId::of(row.xid, row.id, row.created_at),
+            source: source(&row.installation),
             kind: row.kind,
             subject: row.subject,
             time: row.created_at,
@@ -172,6 +203,26 @@ impl From<Row> for CloudEvent {
             data: row.data.unwrap_or_else(|| json!({ "orders": orders })),
         }
     }
+}
+
+impl CloudEvent {
+    /// An event that isn't of the feed, to try an endpoint with.
+    pub fn test(source: String, now: DateTime<Utc>) -> Self {
+        Self {
+            specversion: "1.0",
+            id: EventId::of(0, 0, now),
+            source,
+            kind: "webhook.test".to_owned(),
+            subject: None,
+            time: now,
+            datacontenttype: "application/json",
+            data: json!({}),
+        }
+    }
+}
+
+fn source(installation: &str) -> String {
+    format!("urn:uuid:{installation}")
 }
 
 /// The first move of an order.

@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! A row is written in the transaction of the change that it reports, so neither is there without the other. Triggers
-//! write it (`migrations/0008_events.sql`), and `note_claims` for a batch of claims. Without `--events` nothing is
+//! write it (`migrations/0007_events.sql`), and `note_claims` for a batch of claims. Without `--events` nothing is
 //! written.
 //!
 //! Rows are read in the order (transaction id, id), and only rows of transactions that are older than each one under
@@ -16,8 +16,14 @@
 //! got their ids before, so their events can stand in the wrong order. So each move of an order has a number that only
 //! grows.
 
+// What is sent to other systems.
+pub mod webhooks;
+
 // The feed, as its readers see it.
 pub mod feed;
+
+// Types of events.
+pub mod types;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};

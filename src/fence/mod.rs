@@ -26,8 +26,8 @@
 //! A Redis whose memory goes back in time (a snapshot of a running machine) keeps its replication ID. The next
 //! comparison of the stores finds that, and closes the lane.
 
-// Receipts: claims that this process has accepted, until they are committed.
-pub mod receipts;
+// Unwritten claims: claims that this process has accepted, until they are committed.
+pub mod unwritten;
 
 // The alarm for a sale that Redis has lost.
 pub mod loss;
@@ -36,7 +36,7 @@ pub mod loss;
 pub mod states;
 
 // What Redis knows of the lanes.
-pub mod look;
+pub mod in_redis;
 
 // Scripts of the fence.
 pub mod scripts;

@@ -39,7 +39,7 @@ impl ClosureReason {
             Self::LogLost => "Redis has lost the order log",
             Self::PromisesLost => "a process accepted claims that were lost",
             Self::PostgresBehind => "Postgres is behind Redis",
-            Self::OtherPostgres => "another life of Postgres answers",
+            Self::OtherPostgres => "another run of Postgres answers",
             Self::Operator => "an operator asked for it",
         }
     }

@@ -48,7 +48,7 @@ impl FenceScripts {
         epoch: i64,
         identity: &Identity,
     ) -> Result<i64, Failure> {
-        let arguments = (epoch, &identity.installation, life(identity));
+        let arguments = (epoch, &identity.installation, postgres_run(identity));
         let found: i64 = self.begin.run(link, [&self.keys.lane(lane)], arguments).await?;
         if found == 0 { Err(Failure::OtherInstallation(lane)) } else { Ok(found) }
     }
@@ -71,7 +71,7 @@ impl FenceScripts {
         let aside = Keys::log_aside(&log, epoch);
         let keys = [&*self.keys.lane(lane), &*log, &*aside];
         let decided = i64::from(has_decided);
-        let arguments = (epoch, &identity.installation, life(identity), log_group, decided);
+        let arguments = (epoch, &identity.installation, postgres_run(identity), log_group, decided);
         let reply: String = self.fence.run(link, keys, arguments).await?;
         match reply.as_str() {
             "FENCED" => Ok(Fenced::Closed),
@@ -112,6 +112,6 @@ impl FenceScripts {
 }
 
 /// The incarnation of Postgres; scripts take '' for an unknown one.
-fn life(identity: &Identity) -> &str {
-    identity.life.as_deref().unwrap_or_default()
+fn postgres_run(identity: &Identity) -> &str {
+    identity.postgres_run.as_deref().unwrap_or_default()
 }

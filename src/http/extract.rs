@@ -20,6 +20,9 @@ use crate::base::limits;
 /// A JSON body that is valid.
 pub struct Valid<T>(pub T);
 
+/// The same, for a body whose members may be lists, but no objects.
+pub struct ValidWithLists<T>(pub T);
+
 /// A JSON body that is valid; without a body, or with `null`, the default.
 pub struct ValidOrDefault<T>(pub T);
 
@@ -68,6 +71,19 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Valid<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         valid_json(&json_body(request).await?).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: Body> FromRequest<S> for ValidWithLists<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let body = json_body(request).await?;
+        well_formed(&body)?;
+        if body.starts_with(b"[") {
+            return Err(Problem::wrong_member("", "is a list, and has to be an object"));
+        }
+        valid(&body).map(Self)
     }
 }
 
@@ -178,12 +194,23 @@ pub async fn whole_body(body: Sent) -> Result<Bytes, Problem> {
 
 /// Parses and validates a JSON body.
 pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
-    let malformed = |error: serde_json::Error| Problem::of("malformed_json", error.to_string());
-    serde_json::from_slice::<IgnoredAny>(body).map_err(malformed)?;
-    // serde accepts a list in place of an object, member by member. No body of a request has a list.
+    well_formed(body)?;
+    // serde accepts a list in place of an object, member by member. Hardly a body of a request has a list.
     if has_list(body) {
         return Err(Problem::wrong_member("", "has a list, and no member is one"));
     }
+    valid(body)
+}
+
+fn malformed(error: serde_json::Error) -> Problem {
+    Problem::of("malformed_json", error.to_string())
+}
+
+fn well_formed(body: &[u8]) -> Result<(), Problem> {
+    serde_json::from_slice::<IgnoredAny>(body).map(drop).map_err(malformed)
+}
+
+fn valid<T: Body>(body: &[u8]) -> Result<T, Problem> {
     let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body));
     let value: T = read.map_err(|error| {
         // For serde_json, `null` in place of an enum's name is a syntax error.
@@ -196,7 +223,7 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
     })?;
     let Err(report) = value.validate() else { return Ok(value) };
     let wrong = report.into_inner().into_iter().map(|(path, error)| WrongMember {
-        pointer: format!("/{}", path.to_string().replace('.', "/")),
+        pointer: format!("/{}", path.to_string().replace(['.', '['], "/").replace(']', "")),
         detail: error.to_string(),
     });
     Err(Problem::invalid_body(wrong.take(limits::FAULTS_TOLD_MAX).collect()))

@@ -14,6 +14,7 @@ use crate::events::feed::{CloudEvent, EventId, Told};
 use crate::http::auth::Integrator;
 use crate::http::claims::PreferWait;
 use crate::http::extract::Params;
+use crate::http::operators::webhooks::events_off;
 use crate::http::problem::Problem;
 
 /// Place in the feed.
@@ -61,6 +62,6 @@ pub async fn read(
             "cursor_unknown",
             "the event that `after` names isn't there any more, and events behind it may be missing; begin again without `after`",
         )),
-        Told::Off => Err(Problem::of("events_off", "this service writes no events: --events")),
+        Told::Off => Err(events_off()),
     }
 }

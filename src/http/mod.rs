@@ -99,7 +99,6 @@ struct ApiDoc;
 /// The API, including the operations unless these have a listener of their own.
 pub fn api(http: &HttpState, with_operations: bool) -> Router {
     let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
-        .routes(routes!(claims::claim))
         .routes(routes!(claims::my_claim))
         .routes(routes!(orders::list))
         .routes(routes!(orders::show))
@@ -135,6 +134,14 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(coupons::live::live))
         .routes(routes!(coupons::progress::progress))
         .routes(routes!(feed::read))
+        .routes(routes!(operators::webhooks::list, operators::webhooks::create))
+        .routes(routes!(
+            operators::webhooks::show,
+            operators::webhooks::change,
+            operators::webhooks::delete
+        ))
+        .routes(routes!(operators::webhooks::test))
+        .routes(routes!(operators::webhooks::deliveries))
         .routes(routes!(operators::waiting::list))
         .routes(routes!(operators::audit::list))
         .routes(routes!(operators::board::show))
@@ -146,6 +153,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
+    // A claim is bounded by its own times, and a timer is a part of what a refusal costs.
+    let routes = routes.layer(timeout()).routes(routes!(claims::claim));
     let (router, document) = routes.split_for_parts();
     let router = router.route(OPENAPI, pages::document(contract::document(&document)));
     // Not in the document: this route is no part of the API.
@@ -153,7 +162,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    let router = router.merge(pages::routes(http)).fallback(pages::nothing_here);
+    let router = router.merge(pages::routes(http).layer(timeout())).fallback(pages::nothing_here);
     framed(router, http)
 }
 
@@ -163,7 +172,7 @@ const OPENAPI: &str = "/openapi.json";
 pub fn operations(http: &HttpState) -> Router {
     let (router, _) = operation_routes().split_for_parts();
     // Refusals on this listener link to the page of problems, too.
-    framed(router.merge(pages::problems()), http)
+    framed(router.merge(pages::problems()).layer(timeout()), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -173,11 +182,14 @@ fn operation_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(operations::metrics))
 }
 
+fn timeout() -> TimeoutLayer {
+    TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, limits::REQUEST_TIMEOUT)
+}
+
 /// The routes with the layers of every request around them.
 fn framed(routes: Router<HttpState>, http: &HttpState) -> Router {
     let routes = routes.layer((
         from_fn_with_state(http.clone(), frame::frame),
-        TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, limits::REQUEST_TIMEOUT),
         CatchPanicLayer::custom(frame::panicked),
         RequestBodyLimitLayer::new(limits::BODY_BYTES_MAX),
     ));

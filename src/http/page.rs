@@ -65,7 +65,7 @@ impl<I> Page<I> {
     }
 
     /// Items to read: one more than the page has, to see whether there is another page.
-    pub fn look(&self) -> u32 {
+    pub fn read_max(&self) -> u32 {
         self.limit() + 1
     }
 

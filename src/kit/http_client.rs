@@ -4,16 +4,18 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::body::{self, Body, Bytes};
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 
+use super::public_hosts::{PublicHosts, Resolver};
+
 /// Sends requests, and reads whole replies. Does not follow redirections.
 pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Body>,
     timeout: Duration,
     reply_bytes_max: usize,
 }
@@ -21,7 +23,16 @@ pub struct HttpClient {
 impl HttpClient {
     /// A reply has to be complete within `timeout`, and may have `reply_bytes_max` bytes.
     pub fn new(timeout: Duration, reply_bytes_max: usize) -> Self {
-        let client = Client::builder(TokioExecutor::new()).build(connector());
+        Self::resolving(timeout, reply_bytes_max, Resolver::default())
+    }
+
+    /// The same, for hosts that [`PublicHosts`] allows.
+    pub fn to_public(timeout: Duration, reply_bytes_max: usize, hosts: PublicHosts) -> Self {
+        Self::resolving(timeout, reply_bytes_max, Resolver::public(hosts))
+    }
+
+    fn resolving(timeout: Duration, reply_bytes_max: usize, resolver: Resolver) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build(connector(resolver));
         Self { client, timeout, reply_bytes_max }
     }
 
@@ -37,18 +48,45 @@ impl HttpClient {
             let body = body::to_bytes(Body::new(body), self.reply_bytes_max).await;
             Ok(Response::from_parts(head, body.map_err(in_words)?))
         };
+        self.bounded(reply).await
+    }
+
+    /// Sends the request. Of the reply, only the status counts: its body is read, so that the connection can be used
+    /// again, unless it is too large.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in words, if there is no reply in time.
+    pub async fn status(&self, request: Request<Body>) -> Result<StatusCode, String> {
+        let status = async {
+            let reply = self.client.request(request).await.map_err(in_words)?;
+            let (head, body) = reply.into_parts();
+            _ = timeout(self.timeout / 10, body::to_bytes(Body::new(body), self.reply_bytes_max))
+                .await;
+            Ok(head.status)
+        };
+        self.bounded(status).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        reply: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, String> {
         let no_reply = |_| Err(format!("no answer in {:?}", self.timeout));
         timeout(self.timeout, reply).await.unwrap_or_else(no_reply)
     }
 }
 
-/// Connects by HTTP or HTTPS. Trusts servers whose certificate comes from an authority in the machine's list;
-/// `SSL_CERT_FILE` names another list. A machine without a list, like a bare container, gets the list of the browsers.
-pub fn connector() -> HttpsConnector<HttpConnector> {
+/// Connects by HTTP or HTTPS, to addresses from this resolver. Trusts servers whose certificate comes from an authority
+/// in the machine's list; `SSL_CERT_FILE` names another list. A machine without a list, like a bare container, gets the
+/// list of the browsers.
+fn connector(resolver: Resolver) -> HttpsConnector<HttpConnector<Resolver>> {
+    let mut http = HttpConnector::new_with_resolver(resolver);
+    http.enforce_http(false);
     let builder = HttpsConnectorBuilder::new()
         .with_native_roots()
         .unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
-    builder.https_or_http().enable_http1().build()
+    builder.https_or_http().enable_http1().wrap_connector(http)
 }
 
 /// The error and its causes, in one line.

@@ -12,6 +12,9 @@ pub mod signed_http;
 // Bounded requests to another server.
 pub mod http_client;
 
+// Hosts that requests may go to.
+pub mod public_hosts;
+
 // Signatures of callbacks.
 pub mod signature;
 

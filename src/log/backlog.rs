@@ -59,20 +59,20 @@ impl Backlog {
     /// # Errors
     ///
     /// When a server doesn't answer. If it is the only one, its last count holds; otherwise it counts as empty.
-    pub async fn look(&self) -> RedisResult<u64> {
-        let look = async |server| {
-            let looked = self.look_at(server).await;
-            if looked.is_err() && !self.fleet.is_one() {
+    pub async fn check(&self) -> RedisResult<u64> {
+        let check = async |server| {
+            let checked = self.check_one(server).await;
+            if checked.is_err() && !self.fleet.is_one() {
                 self.orders.at(server).store(0, Ordering::Relaxed);
             }
-            looked
+            checked
         };
-        let looks = (0..self.fleet.each().len()).map(look);
-        join_all(looks).await.into_iter().collect::<RedisResult<()>>()?;
+        let checks = (0..self.fleet.each().len()).map(check);
+        join_all(checks).await.into_iter().collect::<RedisResult<()>>()?;
         Ok(self.orders())
     }
 
-    async fn look_at(&self, server: usize) -> RedisResult<()> {
+    async fn check_one(&self, server: usize) -> RedisResult<()> {
         let mut commands = redis::pipe();
         for lane in self.lanes().filter(|lane| self.fleet.number(*lane) == server) {
             commands.cmd("HMGET").arg(self.keys.lane(lane)).arg("accepted").arg("written");

@@ -22,7 +22,7 @@ pub struct LogNumbers {
 
 impl LogNumbers {
     /// Reads the numbers of a lane whose log is in this state.
-    pub async fn look(
+    pub async fn check(
         redis: &Redis,
         keys: &Keys,
         lane: Lane,

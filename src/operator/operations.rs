@@ -1,5 +1,5 @@
 //! What waits for a person, in one shape and one list. This module owns no table: a view reads those that are there
-//! (`migrations/0007_operator.sql`). An item leaves the list when its row says that nothing is left to do.
+//! (`migrations/0008_operator.sql`). An item leaves the list when its row says that nothing is left to do.
 //!
 //! The list goes kind by kind, and within a kind from the newest item on. So each kind is read by the index of its own
 //! table, and a page reads no more rows than it shows.
@@ -33,19 +33,22 @@ pub enum OpenKind {
     HeldPayment,
     /// A refund that the gateway has not confirmed.
     Refund,
+    /// An endpoint of events that is disabled.
+    Webhook,
     /// An item that a job could not deal with.
     Postponed,
 }
 
 impl OpenKind {
     /// All kinds, in the order of the list.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lane,
         Self::Finding,
         Self::Recovery,
         Self::DeadLetter,
         Self::HeldPayment,
         Self::Refund,
+        Self::Webhook,
         Self::Postponed,
     ];
 
@@ -58,6 +61,7 @@ impl OpenKind {
             Self::DeadLetter => "dead_letter",
             Self::HeldPayment => "held_payment",
             Self::Refund => "refund",
+            Self::Webhook => "webhook",
             Self::Postponed => "postponed",
         }
     }
@@ -79,6 +83,9 @@ impl OpenKind {
             }
             Self::HeldPayment => owed::advice(PaymentStatus::Held, about),
             Self::Refund => owed::advice(PaymentStatus::Refunding, about),
+            Self::Webhook => {
+                "No event is sent to this endpoint any more. Ask those who run it; then `PATCH /v1/webhooks/{id}` with `{\"state\": \"active\"}` goes on where it stopped, and DELETE gives it up."
+            }
             Self::Postponed => return advice_on_item(about),
         };
         advice.to_owned()
@@ -97,7 +104,7 @@ fn advice_on_item(job_and_item: &str) -> String {
 pub struct OpenItem {
     /// Kind of the item.
     pub kind: OpenKind,
-    /// Id of the dead letter, payment, postponed item or recovery; number of the lane; for a finding, a number that
+    /// Id of the dead letter, payment, endpoint, postponed item or recovery; number of the lane; for a finding, a number that
     /// only this list uses.
     pub id: String,
     /// Time since which it waits; for a finding, the end of the comparison.
@@ -127,7 +134,7 @@ pub struct OpenPlace {
 #[derive(ToSchema)]
 #[schema(
     max_length = 48,
-    pattern = "^(lane-(0|[1-9][0-9]{0,3})|(finding|recovery|dead_letter|held_payment|refund|postponed)-[1-9][0-9]{0,18})$"
+    pattern = "^(lane-(0|[1-9][0-9]{0,3})|(finding|recovery|dead_letter|held_payment|refund|webhook|postponed)-[1-9][0-9]{0,18})$"
 )]
 pub struct OpenPlaceText(pub String);
 

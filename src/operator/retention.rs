@@ -7,7 +7,7 @@
 //! | a done stock return | `--records-days` | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | the key of a restock | `--records-days` after its coupon has ended | an ended coupon takes no restock, so a repeat adds nothing |
 //! | an entry of the audit log, the record of a comparison | `--records-days` | |
-//! | an event | `--events-days` after the next one (`events/mod.rs`) | |
+//! | an event, a try to deliver one | `--events-days` after the next one (`events/mod.rs`), after the try | |
 //! | the record of a recovery | `--records-days` | its lost claims are settled, and a newer recovery of the lane has ended |
 //!
 //! Each process goes through the orders by itself, some pages in each run. A page is deleted in one transaction, by one
@@ -27,7 +27,7 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::coupon::restocks;
-use crate::events;
+use crate::events::{self, webhooks};
 use crate::order::moves::old;
 use crate::payment::rows;
 use crate::recovery::reconcile::runs;
@@ -87,7 +87,9 @@ impl Retention {
             self.rows(|limit| self.letters(now - kept, limit)).await?;
         }
         let records = self.records(now - self.records).await?;
-        self.rows(|limit| events::forget(&self.pool, now - self.events, limit)).await?;
+        let before = now - self.events;
+        self.rows(|limit| events::forget(&self.pool, before, limit)).await?;
+        self.rows(|limit| webhooks::forget(&self.pool, before, limit)).await?;
         if ran.items > 0 || records > 0 {
             tracing::info!(orders = ran.items, records, "old orders and records were deleted");
         }

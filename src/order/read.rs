@@ -97,7 +97,7 @@ impl Orders {
         &self,
         filter: &OrderFilter,
         before: Option<OrderId>,
-        look: u32,
+        check: u32,
     ) -> sqlx::Result<Listed> {
         let mut tx = postgres::begin_by_index(&self.pool).await?;
         let seen = sqlx::query!(
@@ -113,15 +113,15 @@ impl Orders {
             filter.status.map(OrderStatus::as_str),
             filter.from,
             filter.to,
-            i64::from(look),
+            i64::from(check),
         )
         .fetch_all(&mut *tx)
         .await?;
         tx.commit().await?;
-        let next = seen.last().map(|row| row.id).filter(|_| seen.len() == look as usize);
+        let next = seen.last().map(|row| row.id).filter(|_| seen.len() == check as usize);
         let ids: Vec<OrderId> =
             seen.into_iter().filter(|row| row.is_asked_for).map(|row| row.id).collect();
-        let Listed { orders, .. } = self.page(ids, look).await?;
+        let Listed { orders, .. } = self.page(ids, check).await?;
         Ok(Listed { orders: orders.into_iter().map(Order::without_code).collect(), next })
     }
 

@@ -4,18 +4,18 @@
 //!
 //! All waiting requests of a process share one task, which polls for all their orders with one query and hands each
 //! order to its requests. The task starts with the first request and ends with the last. It polls every
-//! [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has written one of the orders.
+//! [`limits::PREFER_CHECK_PERIOD`], and at once when a worker of the same process has written one of the orders.
 //!
 //! # Cost
 //!
 //! One connection to Postgres and one query per poll, for any number of requests: each request adds one id to the
-//! query. After a poll the task pauses for [`limits::PREFER_LOOK_PAUSES`] times as long as the poll took, up to
+//! query. After a poll the task pauses for [`limits::PREFER_CHECK_PAUSES`] times as long as the poll took, up to
 //! [`limits::BACKOFF_MAX`]. So polls of up to 0.1 s keep a connection busy for a tenth of the time. Orders written by
 //! this process skip the pause.
 //!
 //! # What each failure does
 //!
-//! * A poll fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: the task polls again. The claim stays accepted,
+//! * A poll fails, or takes longer than [`limits::PREFER_CHECK_MAX`]: the task polls again. The claim stays accepted,
 //!   and a request that has waited long enough is answered 202.
 //! * A client disconnects: the task stops looking for its order.
 //!
@@ -46,7 +46,7 @@ struct Shared {
     waiting: Mutex<Waiting>,
     /// Wakes the task: an order that a request waits for has been written.
     written: Notify,
-    looks: Counter,
+    checks: Counter,
     shutdown: Shutdown,
 }
 
@@ -57,7 +57,7 @@ struct Waiting {
     /// Number of the newest request.
     last: u64,
     /// Whether the polling task runs.
-    is_looked_for: bool,
+    is_checking: bool,
 }
 
 struct Request {
@@ -78,7 +78,7 @@ impl OrderWaiters {
             orders,
             waiting: Mutex::default(),
             written: Notify::new(),
-            looks: metrics.order_looks.clone(),
+            checks: metrics.order_checks.clone(),
             shutdown,
         }))
     }
@@ -115,8 +115,8 @@ impl OrderWaiters {
         waiting.last += 1;
         let request = (order, waiting.last);
         waiting.requests.insert(request, Request { user, tell });
-        if !std::mem::replace(&mut waiting.is_looked_for, true) {
-            self.0.shutdown.spawn(self.0.clone().look_while_requests_wait());
+        if !std::mem::replace(&mut waiting.is_checking, true) {
+            self.0.shutdown.spawn(self.0.clone().check_while_requests_wait());
         }
         Some((Place { shared: &self.0, request }, told))
     }
@@ -140,8 +140,8 @@ impl Shared {
         self.waiting.lock().expect("no holder of this lock panics")
     }
 
-    async fn look_while_requests_wait(self: Arc<Self>) {
-        let mut pause = limits::PREFER_LOOK_PERIOD;
+    async fn check_while_requests_wait(self: Arc<Self>) {
+        let mut pause = limits::PREFER_CHECK_PERIOD;
         loop {
             tokio::select! {
                 () = self.shutdown.stop_token().cancelled() => return,
@@ -152,29 +152,29 @@ impl Shared {
             let began = Instant::now();
             tokio::select! {
                 () = self.shutdown.stop_token().cancelled() => return,
-                () = self.look(&orders) => {}
+                () = self.check(&orders) => {}
             }
-            let length = began.elapsed() * limits::PREFER_LOOK_PAUSES;
-            pause = length.clamp(limits::PREFER_LOOK_PERIOD, limits::BACKOFF_MAX);
+            let length = began.elapsed() * limits::PREFER_CHECK_PAUSES;
+            pause = length.clamp(limits::PREFER_CHECK_PERIOD, limits::BACKOFF_MAX);
         }
     }
 
     /// The orders that requests wait for. Without any, marks the task as ended in the same step.
     fn sought(&self) -> Option<Vec<OrderId>> {
         let mut waiting = self.lock();
-        waiting.is_looked_for = !waiting.requests.is_empty();
+        waiting.is_checking = !waiting.requests.is_empty();
         let orders = waiting.requests.keys().map(|(order, _)| *order);
         let mut orders: Vec<OrderId> = orders.collect();
         orders.dedup();
-        waiting.is_looked_for.then_some(orders)
+        waiting.is_checking.then_some(orders)
     }
 
-    async fn look(&self, orders: &[OrderId]) {
-        self.looks.increment(1);
-        match timeout(limits::PREFER_LOOK_MAX, self.orders.written(orders)).await {
+    async fn check(&self, orders: &[OrderId]) {
+        self.checks.increment(1);
+        match timeout(limits::PREFER_CHECK_MAX, self.orders.written(orders)).await {
             Ok(Ok(written)) => self.tell(written),
-            Ok(Err(error)) => tracing::debug!(%error, "a look for orders failed"),
-            Err(_) => tracing::debug!("a look for orders took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "a check for orders failed"),
+            Err(_) => tracing::debug!("a check for orders took too long"),
         }
     }
 

@@ -65,11 +65,11 @@ impl Payments {
         let mut tries = self.postponed.begin(Job::Refunds).await?;
         let held = self.held_due().await?;
         for held in &held {
-            let tried = self.look_again(held).await.map_err(Failure::from);
+            let tried = self.check_again(held).await.map_err(Failure::from);
             tries.settle(held.id.get(), tried).await?;
         }
-        let looks = match &self.gateway {
-            Some(gateway) => self.look_at_opened(gateway).await?,
+        let checks = match &self.gateway {
+            Some(gateway) => self.check_opened(gateway).await?,
             None => Unanswered::default(),
         };
         let mut refunded = 0;
@@ -95,7 +95,7 @@ impl Payments {
                 }
             }
         }
-        if let Some(failure) = refunds.last.or(looks.last) {
+        if let Some(failure) = refunds.last.or(checks.last) {
             return Err(failure);
         }
         // If there are more, some postponed payments may not have been seen.
@@ -114,10 +114,10 @@ impl Payments {
                       amount_cents AS "amount_cents!",
                       currency, created_at < now() - make_interval(secs => $1) AS "is_overdue!"
                FROM payments
-               WHERE next_look_at <= now() AND status = 'held' AND notice IS NULL
+               WHERE next_check_at <= now() AND status = 'held' AND notice IS NULL
                  AND NOT EXISTS (SELECT FROM postponed
                                  WHERE job = 'refunds' AND item = payments.id AND next_try_at > now())
-               ORDER BY next_look_at LIMIT $2"#,
+               ORDER BY next_check_at LIMIT $2"#,
             limits::HELD_PAYMENT_PATIENCE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
         )
@@ -129,7 +129,7 @@ impl Payments {
 
     /// Gives the money to the order if the order is there now. Has it refunded if the order has been unknown for too
     /// long.
-    async fn look_again(&self, held: &Held) -> sqlx::Result<()> {
+    async fn check_again(&self, held: &Held) -> sqlx::Result<()> {
         let mut tx = postgres::begin(&self.pool).await?;
         let reason = match self.moves.find(held.order).await? {
             Some(due) => {
@@ -141,7 +141,7 @@ impl Payments {
                 UNKNOWN
             }
             None => {
-                rows::look_later(&mut tx, held.id).await?;
+                rows::check_later(&mut tx, held.id).await?;
                 return tx.commit().await;
             }
         };

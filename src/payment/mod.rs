@@ -77,7 +77,7 @@ use crate::payment::gateway::http::HttpGateway;
 use crate::payment::gateway::{Checkout, Gateway};
 use crate::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
 use crate::payment::owed::OwedPayments;
-use crate::payment::rows::{Look, Named, Payment};
+use crate::payment::rows::{Named, NextCheck, Payment};
 use crate::store::audit::Action;
 use crate::store::ids::{OrderId, UserId};
 use crate::store::postgres;
@@ -261,12 +261,12 @@ impl Payments {
                 self.settle(&payment, refusal).await?;
             }
             None => {
-                let look = match rows::may_be_deleted(&self.pool, payment.order).await? {
+                let check = match rows::may_be_deleted(&self.pool, payment.order).await? {
                     // The payment may have paid the order before, so the money isn't refunded automatically.
-                    true => Look::ByAdministrator,
-                    false => Look::ByPass,
+                    true => NextCheck::ByAdministrator,
+                    false => NextCheck::ByJob,
                 };
-                self.hold(&payment, PaymentReason::UnknownOrder, look).await?;
+                self.hold(&payment, PaymentReason::UnknownOrder, check).await?;
             }
         }
         self.receipt(&payment).await
@@ -317,11 +317,16 @@ impl Payments {
     }
 
     /// Notes money that no order can take now. Does nothing if the payment is noted already.
-    async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
+    async fn hold(
+        &self,
+        payment: &Payment,
+        reason: PaymentReason,
+        check: NextCheck,
+    ) -> sqlx::Result<()> {
         debug_assert!(PaymentReason::HELD.contains(&reason), "{reason:?}");
         let mut tx = postgres::begin(&self.pool).await?;
-        let (status, why, look) = (PaymentStatus::Held, Some(reason), Some(look));
-        if let Some(id) = rows::insert(&mut tx, payment, status, why, look).await? {
+        let (status, why, check) = (PaymentStatus::Held, Some(reason), Some(check));
+        if let Some(id) = rows::insert(&mut tx, payment, status, why, check).await? {
             let order = payment.order;
             tracing::warn!(payment = %id, %order, reason = reason.as_str(), "a gateway has taken money that no order can take");
         }
@@ -338,7 +343,7 @@ impl Payments {
         if row.order != payment.order {
             let reason = PaymentReason::IdUsedTwice;
             let other = payment.under_a_used_id();
-            self.hold(&other, reason, Look::ByAdministrator).await?;
+            self.hold(&other, reason, NextCheck::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {

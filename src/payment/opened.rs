@@ -85,18 +85,18 @@ impl Payments {
         currency: &str,
     ) -> sqlx::Result<(i32, Option<Opened>)> {
         let row = sqlx::query!(
-            "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at)
+            "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_check_at)
              VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
              -- The payer is here again, so the gateway is asked about it again, too, and soon.
              ON CONFLICT ON CONSTRAINT opened_payments_once DO UPDATE
-             SET closed_at = NULL, looks = 0, updated_at = now(),
-                 next_look_at = least(opened_payments.next_look_at, excluded.next_look_at)
+             SET closed_at = NULL, checks = 0, updated_at = now(),
+                 next_check_at = least(opened_payments.next_check_at, excluded.next_check_at)
              RETURNING number, gateway_payment_id, pay_url",
             order.get(),
             method.as_str(),
             amount_cents,
             currency,
-            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_CHECK_PAUSE.as_secs_f64(),
         )
         .fetch_one(&self.pool)
         .await?;
@@ -129,21 +129,18 @@ impl Payments {
 
     /// Asks the gateway about opened payments that are due: an answer or a callback may have been lost. If the gateway
     /// says that a payment is paid, it counts as confirmed, with the gateway's amount if there is one.
-    pub(super) async fn look_at_opened(
-        &self,
-        gateway: &HttpGateway,
-    ) -> Result<Unanswered, Failure> {
+    pub(super) async fn check_opened(&self, gateway: &HttpGateway) -> Result<Unanswered, Failure> {
         let mut tries = self.postponed.begin(Job::Openings).await?;
         let mut unanswered = Unanswered::default();
         let due = self.opened_due().await?;
         for waiting in &due {
             let order = waiting.order;
-            let mut looked = self.look_at(gateway, waiting).await;
-            if let Err(Failure::Gateway(words)) = looked {
+            let mut checked = self.check_one(gateway, waiting).await;
+            if let Err(Failure::Gateway(words)) = checked {
                 let words = format!("opened payment of order {order}: {words}");
-                looked = self.ask_after_a_pause(waiting.id).await.map_err(Failure::from);
-                if waiting.is_unheard && looked.is_ok() {
-                    looked = Err(Failure::Unheard(words.clone()));
+                checked = self.ask_after_a_pause(waiting.id).await.map_err(Failure::from);
+                if waiting.is_unheard && checked.is_ok() {
+                    checked = Err(Failure::Unheard(words.clone()));
                 }
                 unanswered.add(Failure::Gateway(words));
                 if unanswered.is_away() {
@@ -152,7 +149,7 @@ impl Payments {
             } else {
                 unanswered.end_row();
             }
-            tries.settle(order.get(), looked).await?;
+            tries.settle(order.get(), checked).await?;
         }
         // If there are more, some postponed payments may not have been seen.
         if due.len() < limits::OPENED_BATCH as usize {
@@ -161,7 +158,7 @@ impl Payments {
         Ok(unanswered)
     }
 
-    async fn look_at(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
+    async fn check_one(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
         let (payment_id, found) = match self.ask(gateway, waiting).await? {
             Ok(answer) => answer,
             Err(NoAnswer::Refused(..)) => return Ok(self.ask_later(waiting.id, true).await?),
@@ -225,10 +222,10 @@ impl Payments {
                       currency, gateway_payment_id AS payment_id,
                       updated_at < now() - make_interval(secs => $2) AS "is_unheard!"
                FROM opened_payments
-               WHERE closed_at IS NULL AND next_look_at <= now()
+               WHERE closed_at IS NULL AND next_check_at <= now()
                  AND NOT EXISTS (SELECT FROM postponed
                                  WHERE job = 'openings' AND item = order_id AND next_try_at > now())
-               ORDER BY next_look_at LIMIT $1"#,
+               ORDER BY next_check_at LIMIT $1"#,
             i64::from(limits::OPENED_BATCH),
             limits::OPENED_UNHEARD_LONG.as_secs_f64(),
         )
@@ -243,13 +240,13 @@ impl Payments {
     async fn ask_later(&self, opened: i64, ends: bool) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
-             SET looks = looks + 1, updated_at = now(),
-                 next_look_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(looks + 1, 10))),
-                 closed_at = CASE WHEN $4 AND looks + 1 >= $3 THEN now() END
-             WHERE id = $1 AND next_look_at <= now()",
+             SET checks = checks + 1, updated_at = now(),
+                 next_check_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(checks + 1, 10))),
+                 closed_at = CASE WHEN $4 AND checks + 1 >= $3 THEN now() END
+             WHERE id = $1 AND next_check_at <= now()",
             opened,
-            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
-            limits::OPENED_LOOKS_MAX,
+            limits::OPENED_CHECK_PAUSE.as_secs_f64(),
+            limits::OPENED_CHECKS_MAX,
             ends,
         )
         .execute(&self.pool)
@@ -262,11 +259,11 @@ impl Payments {
     async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
-             SET next_look_at = now() + make_interval(secs => $2),
+             SET next_check_at = now() + make_interval(secs => $2),
                  closed_at = CASE WHEN updated_at < now() - make_interval(secs => $3) THEN now() END
              WHERE id = $1",
             opened,
-            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_CHECK_PAUSE.as_secs_f64(),
             limits::OPENED_UNHEARD_MAX.as_secs_f64(),
         )
         .execute(&self.pool)
@@ -279,7 +276,7 @@ impl Payments {
         sqlx::query!(
             // Another process may have noted the same just before.
             "UPDATE opened_payments
-             SET number = number + 1, gateway_payment_id = NULL, pay_url = NULL, looks = 0, closed_at = now(),
+             SET number = number + 1, gateway_payment_id = NULL, pay_url = NULL, checks = 0, closed_at = now(),
                  updated_at = now()
              WHERE id = $1 AND gateway_payment_id = $2",
             opened,

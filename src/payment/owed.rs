@@ -206,7 +206,7 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sql
         moves::make(&mut tx, order, &REFUNDED).await?;
     }
     sqlx::query!(
-        "UPDATE payments SET status = 'closed', note = $2, closed_at = now(), next_look_at = NULL, updated_at = now()
+        "UPDATE payments SET status = 'closed', note = $2, closed_at = now(), next_check_at = NULL, updated_at = now()
          WHERE id = $1 AND status IN ('held', 'refunding')",
         payment.get(),
         note,

@@ -46,7 +46,7 @@ pub(super) async fn insert(
     payment: &Payment,
     status: PaymentStatus,
     reason: Option<PaymentReason>,
-    look: Option<Look>,
+    check: Option<NextCheck>,
 ) -> sqlx::Result<Option<PaymentId>> {
     sqlx::query_scalar!(
         r#"WITH opened AS (
@@ -54,7 +54,7 @@ pub(super) async fn insert(
                WHERE order_id = $1 AND gateway_payment_id = $3 AND $2 = 'external' AND closed_at IS NULL)
            INSERT INTO payments
                (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at, currency,
-                next_look_at)
+                next_check_at)
            VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END, $8,
                    CASE WHEN $6 = 'held' THEN CASE WHEN $9 THEN now() ELSE 'infinity' END END)
            ON CONFLICT ON CONSTRAINT payments_once DO NOTHING
@@ -67,7 +67,7 @@ pub(super) async fn insert(
         status.as_str(),
         reason.map(PaymentReason::as_str),
         payment.currency,
-        look == Some(Look::ByPass),
+        check == Some(NextCheck::ByJob),
     )
     .fetch_optional(tx)
     .await
@@ -150,7 +150,7 @@ pub(super) async fn refunded(
     sqlx::query!(
         "UPDATE payments
          SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now(),
-             next_look_at = NULL
+             next_check_at = NULL
          WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
         payment.get(),
         reason.map(PaymentReason::as_str),
@@ -166,7 +166,7 @@ pub(super) async fn hold_charged_back(
     payment: PaymentId,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "UPDATE payments SET status = 'held', refund_reason = 'charged_back', next_look_at = 'infinity', updated_at = now()
+        "UPDATE payments SET status = 'held', refund_reason = 'charged_back', next_check_at = 'infinity', updated_at = now()
          WHERE id = $1 AND status = 'accepted'",
         payment.get(),
     )
@@ -177,16 +177,16 @@ pub(super) async fn hold_charged_back(
 
 /// Who decides about a held payment next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum NextCheck {
     /// The job, once the order is there.
-    ByPass,
+    ByJob,
     ByAdministrator,
 }
 
 /// Holds a notice that can't be understood, under its hash. Returns the row's id if it is new.
 pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Option<PaymentId>> {
     sqlx::query_scalar!(
-        r#"INSERT INTO payments (gateway, gateway_payment_id, status, refund_reason, notice, next_look_at)
+        r#"INSERT INTO payments (gateway, gateway_payment_id, status, refund_reason, notice, next_check_at)
            VALUES ('external', 'notice ' || encode(sha256($1), 'hex'), 'held', 'not_understood', $1, 'infinity')
            ON CONFLICT ON CONSTRAINT payments_once DO NOTHING RETURNING id AS "id: PaymentId""#,
         notice,
@@ -196,9 +196,9 @@ pub(super) async fn hold_notice(pool: &PgPool, notice: &[u8]) -> sqlx::Result<Op
 }
 
 /// Has a held payment checked again after a pause.
-pub(super) async fn look_later(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<()> {
+pub(super) async fn check_later(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<()> {
     sqlx::query!(
-        "UPDATE payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now()
+        "UPDATE payments SET next_check_at = now() + make_interval(secs => $2), updated_at = now()
          WHERE id = $1 AND status = 'held'",
         payment.get(),
         limits::HELD_PAYMENT_PAUSE.as_secs_f64(),
@@ -218,7 +218,7 @@ pub(super) async fn leave_hold(
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE payments SET status = $2, refund_reason = $3, updated_at = now(),
-                             refunding_at = CASE WHEN $2 = 'refunding' THEN now() END, next_look_at = NULL
+                             refunding_at = CASE WHEN $2 = 'refunding' THEN now() END, next_check_at = NULL
          WHERE id = $1 AND status = 'held' AND refund_reason IS NOT DISTINCT FROM $4",
         payment.get(),
         status.as_str(),

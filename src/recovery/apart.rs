@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! Postgres notes the Redis that it has approved ([`crate::fence`]). In return, the hash of each lane in Redis has
-//! marks of its Postgres: the id of the installation, the incarnation of Postgres (`life`: cluster, timeline and
+//! marks of its Postgres: the id of the installation, the incarnation of Postgres (`run`: cluster, timeline and
 //! database), the order that was acknowledged last, and the sale that was opened last. The leader compares the marks
 //! once a second, and each process compares them when it starts. A worker checks the order acknowledged last before it
 //! writes.
@@ -32,7 +32,7 @@ use sqlx::PgPool;
 use super::by_hand;
 use crate::coupon::orphans;
 use crate::fence::ClosureReason;
-use crate::fence::look::{self, Seen};
+use crate::fence::in_redis::{self, Seen};
 use crate::fence::table::{self, Trust};
 use crate::store::audit::Actor;
 use crate::store::ids::Lane;
@@ -58,7 +58,7 @@ type Lanes = [(Lane, Seen)];
 /// # Errors
 ///
 /// When a store doesn't answer.
-pub async fn look(stores: &Stores) -> Result<Standing, Failure> {
+pub async fn check(stores: &Stores) -> Result<Standing, Failure> {
     judge(stores, &read(stores).await?).await
 }
 
@@ -74,7 +74,7 @@ pub async fn examine(stores: &Stores, seen: &Lanes) -> Result<Option<String>, Fa
     }
     match judge(stores, seen).await? {
         Standing::Together | Standing::OtherLife(_) => {
-            Ok(installation::identity(&stores.pool).await?.life)
+            Ok(installation::identity(&stores.pool).await?.postgres_run)
         }
         Standing::OtherInstallation(lane) => Err(Failure::OtherInstallation(lane)),
         Standing::Behind(why) => {
@@ -142,7 +142,7 @@ async fn read(stores: &Stores) -> Result<Vec<(Lane, Seen)>, Failure> {
     let (mut found, mut failed) = (Vec::new(), Ok(()));
     for (server, redis) in stores.fleet.each().enumerate() {
         let of_server = Lane::all(lanes).filter(|lane| stores.fleet.number(*lane) == server);
-        match look::look(redis, &stores.keys, &of_server.collect::<Vec<_>>()).await {
+        match in_redis::read_lanes(redis, &stores.keys, &of_server.collect::<Vec<_>>()).await {
             Ok((_, seen)) => found.extend(seen),
             Err(error) => failed = Err(error),
         }
@@ -176,10 +176,10 @@ async fn judge(stores: &Stores, seen: &Lanes) -> Result<Standing, Failure> {
     if let Some(why) = lacking(pool, seen).await? {
         return Ok(Standing::Behind(why));
     }
-    let Some(life) = &identity.life else {
+    let Some(postgres_run) = &identity.postgres_run else {
         return Ok(Standing::Together);
     };
-    let other = seen.iter().find(|(_, seen)| is_other(&seen.life, life));
+    let other = seen.iter().find(|(_, seen)| is_other(&seen.postgres_run, postgres_run));
     Ok(other.map_or(Standing::Together, |(lane, _)| Standing::OtherLife(*lane)))
 }
 

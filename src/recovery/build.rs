@@ -66,7 +66,7 @@ impl Builder {
             snapshot.rollback().await?;
             return Ok(None);
         };
-        let shards = Shards::for_units(sale.total).of_generation(epoch);
+        let shards = Shards::for_units(sale.total).of_version(epoch);
         let filled = self.fill(&mut snapshot, coupon, &sale, shards).await;
         if filled.is_err() {
             // Left behind, they would fill a full Redis further with each attempt.
@@ -114,9 +114,9 @@ impl Builder {
     ) -> Result<(), Failure> {
         let Stores { pool, keys, .. } = &self.stores;
         let redis = self.stores.redis(coupon.lane());
-        if self.present(coupon).await?.is_none_or(|present| present.generation() != epoch) {
+        if self.present(coupon).await?.is_none_or(|present| present.version() != epoch) {
             let shards = Shards::for_units(stock::total(pool, coupon).await?);
-            buyers::unlink(redis, keys, coupon, shards.of_generation(epoch)).await?;
+            buyers::unlink(redis, keys, coupon, shards.of_version(epoch)).await?;
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Builder {
         let Stores { keys, .. } = &self.stores;
         let redis = self.stores.redis(coupon.lane());
         for part in page.chunks(limits::BUYERS_AT_A_TIME) {
-            let mut names = keys.shards(coupon, shards.generation());
+            let mut names = keys.shards(coupon, shards.version());
             let mut commands = redis::pipe();
             for (user, order) in part {
                 let shard = names.name(shards.of(*user));

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::fence::ClosureReason;
-use crate::fence::look::look_at;
+use crate::fence::in_redis::read_lane;
 use crate::fence::table::{self, Trust};
 use crate::store::audit::{self, Action, Actor, Event};
 use crate::store::ids::Lane;
@@ -17,7 +17,7 @@ use crate::store::{Failure, Stores};
 ///
 /// When a store doesn't answer.
 pub async fn close(stores: &Stores, lane: Lane, trusts: Trust, by: &Actor) -> Result<(), Failure> {
-    let in_redis = look_at(stores, lane).await?.epoch;
+    let in_redis = read_lane(stores, lane).await?.epoch;
     let mut tx = postgres::begin(&stores.pool).await?;
     let reason = ClosureReason::Operator;
     if let Some(epoch) = table::close_by_hand(&mut tx, lane, in_redis, trusts, reason).await? {

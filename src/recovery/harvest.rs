@@ -1,4 +1,5 @@
-//! Accepted claims that Postgres doesn't know: buyers in Redis without row, entry and dead letter, and receipts.
+//! Accepted claims that Postgres doesn't know: buyers in Redis without row, entry and dead letter, and unwritten
+//! claims.
 
 use tokio_util::sync::CancellationToken;
 

@@ -17,11 +17,11 @@ use crate::base::telemetry::{Metrics, RecoveryFate};
 use crate::coupon::buyers;
 use crate::coupon::stock;
 use crate::fence::LaneStates;
-use crate::fence::look::{Seen, look};
-use crate::fence::receipts;
-use crate::fence::receipts::book::Receipt;
+use crate::fence::in_redis::{Seen, read_lanes};
 use crate::fence::scripts::{FenceScripts, Fenced};
 use crate::fence::table::{self, StoredLane, Trust};
+use crate::fence::unwritten;
+use crate::fence::unwritten::book::UnwrittenClaim;
 use crate::log::{GROUP, LogState};
 use crate::order::write::Orders;
 use crate::order::{dead_letter, live};
@@ -71,8 +71,8 @@ struct Attempt<'a> {
     epoch: i64,
     trusts: Option<Trust>,
     closed_at: DateTime<Utc>,
-    /// Receipts of living processes.
-    receipts: Vec<Receipt>,
+    /// Unwritten claims of living processes.
+    unwritten: Vec<UnwrittenClaim>,
     /// Claims of the log that may have no row yet.
     log: InFlight,
     /// Whether the workers have had time to write those claims.
@@ -128,7 +128,7 @@ impl Recoverer {
         let Some(was_lost) = self.fence(&link, (lane, epoch), trusts).await? else {
             return Ok(None);
         };
-        let (now, seen) = look(redis, keys, &[lane]).await?;
+        let (now, seen) = read_lanes(redis, keys, &[lane]).await?;
         if trusts.is_none() {
             apart::examine(&self.stores, &seen).await?;
         }
@@ -143,7 +143,7 @@ impl Recoverer {
             epoch,
             trusts,
             closed_at: begun.closed_at,
-            receipts: self.receipts(lane, epoch, &mut outcome).await?,
+            unwritten: self.unwritten(lane, epoch, &mut outcome).await?,
             log: InFlight::read(&self.stores, lane).await?,
             is_drained: false,
             kept: Vec::new(),
@@ -181,7 +181,8 @@ impl Recoverer {
             // Redis has a higher epoch: another recovery has raised it, or Postgres went back. In the latter case,
             // Postgres still has our epoch.
             Fenced::Ahead if table::epoch(&self.stores.pool, lane).await? == Some(epoch) => {
-                let (_, seen) = look(self.stores.redis(lane), &self.stores.keys, &[lane]).await?;
+                let (_, seen) =
+                    read_lanes(self.stores.redis(lane), &self.stores.keys, &[lane]).await?;
                 Err(apart::close(&self.stores, &seen, epoch).await?)
             }
             Fenced::Ahead => Ok(None),
@@ -219,16 +220,16 @@ impl Recoverer {
         self.require_written(attempt, coupon).await?;
         let found = self.compare(attempt, coupon).await?;
         let Attempt { link, epoch, trusts, .. } = *attempt;
-        let before = (attempt.outcome.harvested, attempt.outcome.receipts);
+        let before = (attempt.outcome.harvested, attempt.outcome.unwritten);
         let believes = trusts != Some(Trust::Postgres);
         if let Some((_, compared)) = found.filter(|_| believes) {
             attempt.outcome.harvested +=
                 self.harvester.take(coupon, epoch, compared.lost, &mut attempt.outcome).await?;
         }
-        let receipts = of_sale(&attempt.receipts, coupon);
-        attempt.outcome.receipts +=
-            self.harvester.take(coupon, epoch, receipts, &mut attempt.outcome).await?;
-        if before != (attempt.outcome.harvested, attempt.outcome.receipts) {
+        let unwritten = of_sale(&attempt.unwritten, coupon);
+        attempt.outcome.unwritten +=
+            self.harvester.take(coupon, epoch, unwritten, &mut attempt.outcome).await?;
+        if before != (attempt.outcome.harvested, attempt.outcome.unwritten) {
             let found = self.compare(attempt, coupon).await?;
             if self.keep(attempt, coupon, found.as_ref()).await? {
                 return Ok(());
@@ -239,17 +240,17 @@ impl Recoverer {
         self.builder.build(link, coupon, epoch, &mut attempt.outcome).await
     }
 
-    /// Takes receipts of sales that Redis doesn't have, because they are archived or a Postgres that went back doesn't
-    /// know them. Those without a row become dead letters.
+    /// Takes unwritten claims of sales that Redis doesn't have, because they are archived or a Postgres that went back
+    /// doesn't know them. Those without a row become dead letters.
     async fn take_others(&self, attempt: &mut Attempt<'_>) -> Result<(), Failure> {
         let loaded = stock::loaded_in(&self.stores.pool, attempt.lane).await?;
-        let of_others = attempt.receipts.iter().map(|receipt| receipt.coupon);
+        let of_others = attempt.unwritten.iter().map(|claim| claim.coupon);
         let others: BTreeSet<CouponId> =
             of_others.filter(|coupon| !loaded.contains(coupon)).collect();
         for coupon in others {
-            let receipts = of_sale(&attempt.receipts, coupon);
-            attempt.outcome.receipts +=
-                self.harvester.take(coupon, attempt.epoch, receipts, &mut attempt.outcome).await?;
+            let unwritten = of_sale(&attempt.unwritten, coupon);
+            attempt.outcome.unwritten +=
+                self.harvester.take(coupon, attempt.epoch, unwritten, &mut attempt.outcome).await?;
         }
         Ok(())
     }
@@ -262,14 +263,14 @@ impl Recoverer {
         coupon: CouponId,
     ) -> Result<Option<(bool, Compared)>, Failure> {
         let compared = async {
-            let Some((terms, census)) = compare::facts(&self.stores, coupon).await? else {
+            let Some((terms, count)) = compare::facts(&self.stores, coupon).await? else {
                 return Ok(None);
             };
-            if census.total.is_none() {
+            if count.total.is_none() {
                 return Ok(None);
             }
             let compared = compare::buyers(&self.stores, coupon, Some(&attempt.log)).await?;
-            Ok(Some((compare::is_as_noted(coupon, &terms, &census), compared)))
+            Ok(Some((compare::is_as_noted(coupon, &terms, &count), compared)))
         };
         match compared.await {
             // What can't be read is replaced by what Postgres has.
@@ -278,7 +279,7 @@ impl Recoverer {
         }
     }
 
-    /// True for a sale that Redis has kept. Reports superseded receipts.
+    /// True for a sale that Redis has kept. Reports superseded unwritten claims.
     async fn keep(
         &self,
         attempt: &mut Attempt<'_>,
@@ -289,8 +290,8 @@ impl Recoverer {
         if !is_same || attempt.trusts == Some(Trust::Postgres) {
             return Ok(false);
         }
-        let receipts = of_sale(&attempt.receipts, coupon);
-        let (superseded, unknown) = self.harvester.sort_out(coupon, receipts).await?;
+        let unwritten = of_sale(&attempt.unwritten, coupon);
+        let (superseded, unknown) = self.harvester.sort_out(coupon, unwritten).await?;
         if !are_buyers(&self.stores, coupon, &unknown).await? {
             return Ok(false);
         }
@@ -326,9 +327,9 @@ impl Recoverer {
         let opened = self.scripts.open(link, (lane, epoch), kept, second, all_written).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
-        let Attempt { mut receipts, put_aside, .. } = attempt;
-        receipts.retain(|receipt| !put_aside.contains(&receipt.coupon));
-        receipts::table::settle(pool, &receipts).await?;
+        let Attempt { mut unwritten, put_aside, .. } = attempt;
+        unwritten.retain(|claim| !put_aside.contains(&claim.coupon));
+        unwritten::table::settle(pool, &unwritten).await?;
         Ok(Some(LastSeen { accepted, settled: all_written.map(|orders| (orders, now)) }))
     }
 
@@ -339,11 +340,11 @@ impl Recoverer {
         outcome: Outcome,
         closed_for: Option<Duration>,
     ) {
-        let Outcome { kept, built, buyers, harvested, receipts, absent, unknown, lost } = outcome;
+        let Outcome { kept, built, buyers, harvested, unwritten, absent, unknown, lost } = outcome;
         let unknown = unknown.unwrap_or(0);
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
-            (RecoveryFate::Receipt, u64::try_from(receipts).unwrap_or(0)),
+            (RecoveryFate::Unwritten, u64::try_from(unwritten).unwrap_or(0)),
             (RecoveryFate::Harvested, u64::try_from(harvested).unwrap_or(0)),
             (RecoveryFate::Superseded, of(SUPERSEDED) as u64),
             (RecoveryFate::WithoutUnit, of(WITHOUT_UNIT) as u64),
@@ -358,27 +359,27 @@ impl Recoverer {
             return;
         }
         let absent = absent.join(", ");
-        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, unknown, lost = lost.len(), "the lane is open again");
+        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, unwritten, absent, unknown, lost = lost.len(), "the lane is open again");
     }
 
-    /// The receipts of living processes. Waits for each process, up to [`limits::RECEIPT_WAIT_MAX`].
-    async fn receipts(
+    /// The unwritten claims of living processes. Waits for each process, up to [`limits::HAND_IN_WAIT_MAX`].
+    async fn unwritten(
         &self,
         lane: Lane,
         epoch: i64,
         outcome: &mut Outcome,
-    ) -> Result<Vec<Receipt>, Failure> {
+    ) -> Result<Vec<UnwrittenClaim>, Failure> {
         let pool = &self.stores.pool;
-        receipts::table::forget_dead(pool).await?;
-        let deadline = Instant::now() + limits::RECEIPT_WAIT_MAX;
+        unwritten::table::forget_dead(pool).await?;
+        let deadline = Instant::now() + limits::HAND_IN_WAIT_MAX;
         loop {
             let missing =
-                receipts::table::missing(pool, lane, epoch, limits::PROCESS_SILENCE_MAX).await?;
+                unwritten::table::missing(pool, lane, epoch, limits::PROCESS_SILENCE_MAX).await?;
             if missing.is_empty() || Instant::now() >= deadline {
                 outcome.absent = missing;
-                return Ok(receipts::table::open(pool, lane).await?);
+                return Ok(unwritten::table::open(pool, lane).await?);
             }
-            sleep(limits::RECOVERY_RECEIPT_PERIOD).await;
+            sleep(limits::RECOVERY_HAND_IN_PERIOD).await;
         }
     }
 
@@ -405,7 +406,7 @@ impl Recoverer {
                 attempt.log = InFlight::read(&self.stores, attempt.lane).await?;
                 return Ok(());
             }
-            sleep(limits::RECOVERY_LOOK_PERIOD).await;
+            sleep(limits::RECOVERY_CHECK_PERIOD).await;
         }
     }
 
@@ -436,24 +437,24 @@ impl Recoverer {
     }
 
     /// The second, since 2022, after which the lane's next order ids begin, so that the later of a user's two claims
-    /// has the higher id: Postgres's time, or the latest time of an order, dead letter, receipt or entry in the log.
-    /// Times too far ahead don't count, since their claims become no orders.
+    /// has the higher id: Postgres's time, or the latest time of an order, dead letter, unwritten claim or entry in the
+    /// log. Times too far ahead don't count, since their claims become no orders.
     async fn last_second(&self, attempt: &Attempt<'_>) -> Result<i64, Failure> {
-        let Attempt { lane, ref receipts, ref log, .. } = *attempt;
+        let Attempt { lane, ref unwritten, ref log, .. } = *attempt;
         let pool = &self.stores.pool;
         let now = postgres::time(pool).await?;
         let ahead = (now, now + limits::ORDER_AHEAD_MAX);
         let rows = live::highest_between(pool, lane, ahead).await?;
         let letters = dead_letter::highest_between(pool, lane, ahead).await?;
-        let accepted = receipts.iter().map(|receipt| receipt.order).chain(log.orders());
+        let accepted = unwritten.iter().map(|claim| claim.order).chain(log.orders());
         let seen = accepted.filter(|order| order.time() < ahead.1).chain(rows).chain(letters);
         let last = seen.map(OrderId::second).max().unwrap_or_default();
         Ok(last.max(order_id::second_at(now)))
     }
 
     /// Lower bound of the claims that Redis had accepted by the leader's last check, and that neither a store nor a
-    /// process knows, now that receipts and buyers are orders. Claims accepted after that check aren't counted, and
-    /// known ones among them may hide as many unknown ones. `None` if no bound is known.
+    /// process knows, now that unwritten claims and buyers are orders. Claims accepted after that check aren't counted,
+    /// and known ones among them may hide as many unknown ones. `None` if no bound is known.
     async fn unknown(
         &self,
         attempt: &Attempt<'_>,
@@ -493,9 +494,9 @@ async fn compare_lane(stores: &Stores, log: &InFlight) -> Result<Vec<AcceptedCla
     Ok(unknown)
 }
 
-fn of_sale(receipts: &[Receipt], coupon: CouponId) -> Vec<AcceptedClaim> {
-    let of_sale = receipts.iter().filter(|receipt| receipt.coupon == coupon);
-    of_sale.map(|receipt| (receipt.user, receipt.order)).collect()
+fn of_sale(unwritten: &[UnwrittenClaim], coupon: CouponId) -> Vec<AcceptedClaim> {
+    let of_sale = unwritten.iter().filter(|claim| claim.coupon == coupon);
+    of_sale.map(|claim| (claim.user, claim.order)).collect()
 }
 
 /// Whether each of these users is a buyer by this order. False for a sale that can't be read.

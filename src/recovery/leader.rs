@@ -17,14 +17,14 @@ use super::records::{self, Recovery, RecoveryFilter};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::coupon::buyers;
-use crate::coupon::buyers::census::census;
+use crate::coupon::buyers::count::count_sale;
 use crate::coupon::stock;
 use crate::fence;
-use crate::fence::look::look;
-use crate::fence::receipts;
-use crate::fence::receipts::book::Receipt;
+use crate::fence::in_redis::read_lanes;
 use crate::fence::scripts::FenceScripts;
 use crate::fence::table::{self, StoredLane};
+use crate::fence::unwritten;
+use crate::fence::unwritten::book::UnwrittenClaim;
 use crate::fence::{ClosureReason, LaneStates};
 use crate::order::write::Orders;
 use crate::store::audit::Actor;
@@ -63,7 +63,7 @@ struct Notes {
     /// When a lane's recovery last failed.
     failed_at: HashMap<Lane, Instant>,
     /// Time of the last check, and whether it failed.
-    looked_at: Option<Instant>,
+    checked_at: Option<Instant>,
     has_failed: bool,
 }
 
@@ -97,14 +97,14 @@ impl Leader {
         }
     }
 
-    /// Checks the lanes if that is due: once in [`limits::LOOK_PERIOD`], and at once after a suspicion or a failure. A
-    /// lane whose recovery has failed waits for [`limits::RECOVERY_RETRY_PAUSE`].
+    /// Checks the lanes if that is due: once in [`limits::LANE_CHECK_PERIOD`], and at once after a suspicion or a
+    /// failure. A lane whose recovery has failed waits for [`limits::RECOVERY_RETRY_PAUSE`].
     pub async fn tick(&self) {
         let mut notes = self.notes.lock().await;
         let lanes = Lane::all(limits::LANES_MAX).filter(|lane| self.keeps(*lane));
         // After a failure, the next tick checks again, without waiting for a period.
         let suspected = self.lanes.take_suspicion(lanes) || std::mem::take(&mut notes.has_failed);
-        let due = notes.looked_at.is_none_or(|at| at.elapsed() >= limits::LOOK_PERIOD);
+        let due = notes.checked_at.is_none_or(|at| at.elapsed() >= limits::LANE_CHECK_PERIOD);
         if !due && !suspected {
             return;
         }
@@ -114,7 +114,7 @@ impl Leader {
                 tracing::warn!(%error, "the lanes can't be looked after; trying again");
             }
         }
-        notes.looked_at = Some(Instant::now());
+        notes.checked_at = Some(Instant::now());
     }
 
     /// Checks all lanes, and recovers those that are closed. If another process leads, only checks the sales that
@@ -139,7 +139,7 @@ impl Leader {
         }
         if !notes.lead(pool, self.server).await? {
             // The leader doesn't see other processes' claims. It recovers the lanes that are closed here.
-            return self.look_at_sales(&mut stored).await;
+            return self.check_sales(&mut stored).await;
         }
         let lanes = installation::read(pool).await?.lanes;
         if usize::try_from(lanes).is_ok_and(|lanes| lanes > self.lanes.all().len()) {
@@ -149,17 +149,17 @@ impl Leader {
         if fence::begin_new(pool, &self.scripts, &*redis.link().await?, &stored).await? {
             stored = self.read_now().await?;
         }
-        let mut refused = match self.look(&mut stored, &mut notes.last_seen).await {
+        let mut refused = match self.check(&mut stored, &mut notes.last_seen).await {
             // No lane is recovered until an operator decides.
             Err(failure @ Failure::Apart(_)) => {
                 self.read_now().await?;
                 self.tell(&failure);
                 return Ok(());
             }
-            looked => looked?,
+            checked => checked?,
         };
-        self.look_at_sales(&mut stored).await?;
-        refused = refused.or(self.look_at_receipts(&mut stored).await?);
+        self.check_sales(&mut stored).await?;
+        refused = refused.or(self.check_unwritten(&mut stored).await?);
         self.recover_closed(&stored, notes, pause).await?;
         refused.map_or(Ok(()), Err)
     }
@@ -190,21 +190,23 @@ impl Leader {
 
     /// Compares these lanes in Redis with Postgres, and closes those that differ. If a lane can't be closed, goes on,
     /// and returns the failure at the end.
-    async fn look(
+    async fn check(
         &self,
         stored: &mut [StoredLane],
         last_seen: &mut HashMap<Lane, LastSeen>,
     ) -> Result<Option<Failure>, Failure> {
         let Stores { fleet, keys, .. } = &self.stores;
         let lanes: Vec<Lane> = stored.iter().map(|stored| stored.lane).collect();
-        let (now, seen) = look(fleet.at(self.server), keys, &lanes).await?;
-        let life = apart::examine(&self.stores, &seen).await?;
+        let (now, seen) = read_lanes(fleet.at(self.server), keys, &lanes).await?;
+        let postgres_run = apart::examine(&self.stores, &seen).await?;
         let mut refused = None;
         for (lane, (_, seen)) in stored.iter_mut().zip(&seen) {
             if !lane.is_open {
                 continue;
             }
-            let is_other = life.is_some() && seen.life.is_some() && seen.life != life;
+            let is_other = postgres_run.is_some()
+                && seen.postgres_run.is_some()
+                && seen.postgres_run != postgres_run;
             let other = is_other.then_some(ClosureReason::OtherPostgres);
             let Some(reason) = other.or(seen.fault(lane)) else {
                 last_seen.entry(lane.lane).or_default().note(seen, now);
@@ -235,7 +237,7 @@ impl Leader {
 
     /// Closes the lanes of sales that are suspected to be lost, and are; and of sales that couldn't be built and are
     /// due for another try. The other sales that couldn't be built stay closed alone.
-    async fn look_at_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
+    async fn check_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
         let Stores { pool, fleet, keys } = &self.stores;
         let redis = fleet.at(self.server);
         let mut suspected = self.lanes.take_suspected_sales(|lane| self.keeps(lane));
@@ -247,14 +249,14 @@ impl Leader {
             let Some(lane) = stored.iter_mut().find(is_its) else {
                 continue;
             };
-            let is_whole = match census(redis, keys, coupon).await {
+            let is_whole = match count_sale(redis, keys, coupon).await {
                 // A sale that can't be read is lost.
                 Err(error) if is_data_error(&error) => false,
-                census => {
-                    let census = census?;
-                    census.is_conserved()
-                        && census.epoch == Some(lane.epoch)
-                        && census.load == stock::load_id(pool, coupon).await?
+                count => {
+                    let count = count?;
+                    count.is_conserved()
+                        && count.epoch == Some(lane.epoch)
+                        && count.load == stock::load_id(pool, coupon).await?
                 }
             };
             let tried = if is_whole || !stock::is_loaded(pool, coupon).await? {
@@ -277,14 +279,11 @@ impl Leader {
         Ok(())
     }
 
-    /// Closes open lanes for which receipts were handed in late, if neither store has one of these claims. Returns a
-    /// failure about one lane, if any; it doesn't stop the others.
-    async fn look_at_receipts(
-        &self,
-        stored: &mut [StoredLane],
-    ) -> Result<Option<Failure>, Failure> {
-        let mut late = receipts::table::late(&self.stores.pool).await?;
-        late.sort_by_key(|receipt| receipt.coupon);
+    /// Closes open lanes for which unwritten claims were handed in late, if neither store has one of these claims.
+    /// Returns a failure about one lane, if any; it doesn't stop the others.
+    async fn check_unwritten(&self, stored: &mut [StoredLane]) -> Result<Option<Failure>, Failure> {
+        let mut late = unwritten::table::late(&self.stores.pool).await?;
+        late.sort_by_key(|claim| claim.coupon);
         let mut refused = None;
         for of_sale in late.chunk_by(|one, next| one.coupon == next.coupon) {
             let lane = of_sale[0].coupon.lane();
@@ -299,17 +298,17 @@ impl Leader {
         Ok(refused)
     }
 
-    /// Whether all these receipts of a sale are buyers in Redis: their entries are still in the log.
-    async fn has_accepted(&self, of_sale: &[Receipt]) -> Result<bool, Failure> {
+    /// Whether all these unwritten claims of a sale are buyers in Redis: their entries are still in the log.
+    async fn has_accepted(&self, of_sale: &[UnwrittenClaim]) -> Result<bool, Failure> {
         let Stores { fleet, keys, .. } = &self.stores;
         let redis = fleet.at(self.server);
-        for part in of_sale.chunks(limits::RECEIPTS_AT_A_TIME) {
-            let users = part.iter().map(|receipt| receipt.user);
+        for part in of_sale.chunks(limits::UNWRITTEN_AT_A_TIME) {
+            let users = part.iter().map(|claim| claim.user);
             let orders = match buyers::orders_of(redis, keys, part[0].coupon, users).await {
                 Err(failure) if failure.is_of_item() => return Ok(false),
                 orders => orders?,
             };
-            if part.iter().zip(orders).any(|(receipt, order)| order != Some(receipt.order)) {
+            if part.iter().zip(orders).any(|(claim, order)| order != Some(claim.order)) {
                 return Ok(false);
             }
         }
@@ -399,16 +398,16 @@ impl Leader {
         busy: &[Lane],
     ) {
         loop {
-            tokio::time::sleep(limits::LOOK_PERIOD).await;
-            let looked = async {
+            tokio::time::sleep(limits::LANE_CHECK_PERIOD).await;
+            let checked = async {
                 if let Some(session) = session {
                     session.ping().await?;
                 }
                 let mut others = self.read_now().await?;
                 others.retain(|stored| !busy.contains(&stored.lane));
-                self.look(&mut others, last_seen).await.map(drop)
+                self.check(&mut others, last_seen).await.map(drop)
             };
-            match looked.await {
+            match checked.await {
                 Err(failure @ Failure::Apart(_)) => self.tell(&failure),
                 Err(error) => tracing::warn!(%error, "the other lanes can't be looked at"),
                 Ok(()) => {}

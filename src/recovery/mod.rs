@@ -8,11 +8,11 @@
 //!
 //! 1. **Fence.** The epoch is raised in Postgres, then in Redis. Each attempt raises it, so two recoveries never work
 //!    under the same epoch.
-//! 2. **Receipts.** Each living process hands in what it has accepted and not seen committed.
+//! 2. **Unwritten claims.** Each living process hands in what it has accepted and not seen committed.
 //! 3. **Compare** (`reconcile/compare.rs`). Each sale is read from both stores, order by order. A sale that agrees is
 //!    kept; its claims in the log are written later.
 //! 4. **Log and harvest** (`harvest.rs`). If a sale differs, the workers first write what is in the order log. Then
-//!    buyers and receipts that Postgres doesn't know become orders, and the sale is compared once more.
+//!    buyers and unwritten claims that Postgres doesn't know become orders, and the sale is compared once more.
 //! 5. **Build** (`build.rs`). If it still differs, its stock and buyers are built from one snapshot of Postgres, under
 //!    new shards, and replace the old ones in one step. The lists of unpaid orders are always rebuilt.
 //! 6. **Open.** Postgres first, then Redis. A row of `recoveries` says what was found and done.
@@ -30,8 +30,8 @@
 //! * Postgres refuses a harvested claim: the claim becomes a dead letter, and the others become orders.
 //! * A sale can't be built, or another session holds its row locked while claims of it wait in the log: the sale is
 //!   postponed. It alone stays closed, because it keeps the old epoch.
-//! * Postgres refuses a change of one lane, or a receipt: that lane stays as it is, and the leader goes on with the
-//!   others.
+//! * Postgres refuses a change of one lane, or an unwritten claim: that lane stays as it is, and the leader goes on
+//!   with the others.
 //!
 //! # What is not promised
 //!

@@ -44,7 +44,7 @@ pub(super) struct Outcome {
     /// Buyers that only Redis knew, and that became orders.
     pub harvested: i64,
     /// Accepted claims that only living processes knew, and that became orders.
-    pub receipts: i64,
+    pub unwritten: i64,
     /// Names of living processes that handed in nothing in time.
     pub absent: Vec<String>,
     /// Least number of accepted claims that neither a store nor a living process knows; `None` if that can't be known.
@@ -85,7 +85,7 @@ pub struct Recovery {
     /// Buyers that only Redis knew, and that became orders.
     pub harvested: Option<i64>,
     /// Accepted claims that only living processes knew, and that became orders.
-    pub receipts: Option<i64>,
+    pub unwritten: Option<i64>,
     /// Number of living processes that handed in nothing in time. What they accepted last is checked when they hand it
     /// in.
     pub absent: Option<i64>,
@@ -168,7 +168,7 @@ pub(super) async fn end(
 ) -> sqlx::Result<Option<Duration>> {
     let ms = sqlx::query_scalar!(
         r#"UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
-             harvested = $6, lost = $7, receipts = $8, absent = cardinality($9::text[]), absent_processes = $9,
+             harvested = $6, lost = $7, unwritten = $8, absent = cardinality($9::text[]), absent_processes = $9,
              unknown = $10
          WHERE lane = $1 AND epoch = $2
          RETURNING (extract(epoch FROM opened_at - closed_at) * 1000)::bigint AS "ms!""#,
@@ -179,7 +179,7 @@ pub(super) async fn end(
         outcome.buyers,
         outcome.harvested,
         Json(&outcome.lost) as _,
-        outcome.receipts,
+        outcome.unwritten,
         &outcome.absent,
         outcome.unknown,
     )
@@ -289,7 +289,7 @@ pub async fn list(
     let found = sqlx::query_as!(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
+                  buyers, harvested, unwritten, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
                   unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries
            WHERE ($1::integer IS NULL OR lane = $1)

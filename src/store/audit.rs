@@ -74,6 +74,12 @@ pub enum Action {
     RetryPostponed,
     /// A lane is closed, so that it is recovered.
     RecoverLane,
+    /// An endpoint is named, to which events are sent.
+    CreateWebhook,
+    /// An endpoint is changed.
+    ChangeWebhook,
+    /// An endpoint is deleted.
+    DeleteWebhook,
     /// Claims that a recovery could not keep have been settled with their buyers.
     SettleRecovery,
 }

@@ -11,7 +11,7 @@
 //! * `fsync` is kept while the append-only file is synced before each reply (`appendfsync always`, without
 //!   `no-appendfsync-on-rewrite`), and while Redis would replay the whole file at its next start ([`Replay`]). It isn't
 //!   kept while the file is written for the first time, because only a complete file counts. All of this can change at
-//!   run time, so it is checked every [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and again in each run of the
+//!   run time, so it is checked every [`crate::base::limits::DURABILITY_CHECK_PERIOD`], and again in each run of the
 //!   server.
 //! * `replica` is kept call by call: WAIT follows the script on a connection of that call (`store/script.rs`).
 //! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
@@ -92,15 +92,15 @@ impl Durability {
     ) -> RedisResult<Fleet<Arc<Self>>> {
         let mut servers: Vec<Self> =
             fleet.each().map(|redis| Self::new(redis, Level::Memory, clock)).collect();
-        let looks = join_all(servers.iter().map(Self::look)).await;
-        if let Some(Err(error)) = looks.iter().find(|look| look.is_err())
-            && !looks.iter().any(Result::is_ok)
+        let checks = join_all(servers.iter().map(Self::check)).await;
+        if let Some(Err(error)) = checks.iter().find(|check| check.is_err())
+            && !checks.iter().any(Result::is_ok)
         {
             return Err(error.clone());
         }
         // A file that is being written for the first time will be complete in a moment.
         let is_kept = |seen: &Arc<Seen>| matches!(seen.not_on_disk, None | Some(FIRST_FILE));
-        let all = if looks.iter().flatten().all(is_kept) { Level::Fsync } else { Level::Memory };
+        let all = if checks.iter().flatten().all(is_kept) { Level::Fsync } else { Level::Memory };
         servers.iter_mut().for_each(|of_server| of_server.level = level.unwrap_or(all));
         let mut servers = servers.into_iter().map(Arc::new);
         Ok(fleet.map(|_| servers.next().expect("one for each")))
@@ -116,7 +116,7 @@ impl Durability {
     ///
     /// When Redis doesn't answer.
     pub async fn run_once(&self) -> RedisResult<()> {
-        self.look().await.map(drop)
+        self.check().await.map(drop)
     }
 
     /// Fails if the server can't keep the level now. Checks a server run that hasn't been checked yet.
@@ -126,7 +126,7 @@ impl Durability {
     /// [`Failure::NotKept`], or when Redis doesn't answer.
     pub async fn require(&self, link: &Link) -> Result<(), Failure> {
         if self.seen().is_none_or(|seen| seen.server != *link.server()) {
-            self.look_over(link).await?;
+            self.check_link(link).await?;
         }
         self.is_kept(link.server())
     }
@@ -173,18 +173,18 @@ impl Durability {
         OwnConnection { owner: self, redis: Some(idle.unwrap_or_else(|| self.redis.another())) }
     }
 
-    async fn look(&self) -> RedisResult<Arc<Seen>> {
+    async fn check(&self) -> RedisResult<Arc<Seen>> {
         let link = self.redis.link().await?;
         let answer = self.ask(&link).await?;
         // Another server, or another run, may have taken over meanwhile, and may have been checked.
         let now = self.redis.link().await?;
         if now.server() != link.server() {
-            return self.look_over(&now).await;
+            return self.check_link(&now).await;
         }
         Ok(self.note(&link, answer))
     }
 
-    async fn look_over(&self, link: &Link) -> RedisResult<Arc<Seen>> {
+    async fn check_link(&self, link: &Link) -> RedisResult<Arc<Seen>> {
         Ok(self.note(link, self.ask(link).await?))
     }
 
@@ -388,9 +388,9 @@ mod tests {
         }
         // Results from another run of the server count for nothing.
         let last = seen(true, 99, None);
-        for (life, why) in [("a", None), ("b", Some(FIRST_FILE))] {
+        for (run, why) in [("a", None), ("b", Some(FIRST_FILE))] {
             let asked = (DateTime::UNIX_EPOCH, DateTime::UNIX_EPOCH);
-            let now = Seen::of(&rewriting, (&ServerId::named(life), asked), Some(&last));
+            let now = Seen::of(&rewriting, (&ServerId::named(run), asked), Some(&last));
             assert_eq!(
                 (now.not_on_disk, now.has_file, now.file_bytes, now.replicas),
                 (why, true, 100, 2)
@@ -419,14 +419,14 @@ mod tests {
         let of = |level| Durability::new(&redis, level, &Clock::System);
         let (fsync, memory) = (of(Level::Fsync), of(Level::Memory));
         let refusal =
-            |durability: &Durability, life| match durability.confirm(&ServerId::named(life), 0) {
+            |durability: &Durability, run| match durability.confirm(&ServerId::named(run), 0) {
                 Err(Failure::NotKept(why)) => Some(why),
                 _ => None,
             };
         const ANEW: &str = "Redis has been started anew";
         assert_eq!(refusal(&memory, "a"), Some(ANEW), "it was never looked at");
         assert_eq!(fsync.report(), (Level::Fsync, None));
-        for (unfit, why, life, durability, refused) in [
+        for (unfit, why, run, durability, refused) in [
             (None, None, "a", &fsync, None),
             (None, None, "b", &fsync, Some(ANEW)),
             (None, None, "b", &memory, Some(ANEW)),
@@ -435,7 +435,7 @@ mod tests {
             (Some("it evicts"), None, "a", &memory, Some("it evicts")),
         ] {
             *durability.lock() = Some(Arc::new(Seen { unfit, ..seen(true, 100, why) }));
-            assert_eq!(refusal(durability, life), refused);
+            assert_eq!(refusal(durability, run), refused);
             assert_eq!(durability.server_fault(), unfit);
         }
     }

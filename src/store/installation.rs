@@ -30,13 +30,13 @@ pub struct Identity {
     pub installation: String,
     /// Identifies the history of this Postgres: it changes after a restore into another cluster or database, and after
     /// a fail-over. `None` if Postgres doesn't allow reading it.
-    pub life: Option<String>,
+    pub postgres_run: Option<String>,
 }
 
 pub async fn identity(pool: &PgPool) -> sqlx::Result<Identity> {
     sqlx::query_as!(
         Identity,
-        r#"SELECT installation::text AS "installation!", life_of_postgres() AS life FROM settings"#
+        r#"SELECT installation::text AS "installation!", postgres_run() AS postgres_run FROM settings"#
     )
     .fetch_one(pool)
     .await

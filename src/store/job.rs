@@ -26,6 +26,8 @@ pub enum Job {
     Refunds,
     /// Asks gateways about opened payments, as a part of the job that refunds payments.
     Openings,
+    /// Sends events to the endpoints of other systems.
+    Webhooks,
     /// Deletes old orders and records.
     Retention,
     /// Rebuilds a sale that Redis has lost, in a recovery.
@@ -42,7 +44,7 @@ pub struct Ran {
 }
 
 impl Job {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Write,
         Self::TidyUp,
         Self::Numbers,
@@ -54,6 +56,7 @@ impl Job {
         Self::Expiry,
         Self::Refunds,
         Self::Openings,
+        Self::Webhooks,
         Self::Retention,
         Self::Rebuild,
     ];
@@ -71,6 +74,7 @@ impl Job {
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
             Self::Openings => "openings",
+            Self::Webhooks => "webhooks",
             Self::Retention => "retention",
             Self::Rebuild => "rebuild",
         }
@@ -85,7 +89,12 @@ impl Job {
     /// entry of the log becomes a dead letter, and a sale that can't be compared becomes a finding.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
-            Self::Write | Self::TidyUp | Self::Numbers | Self::Reconcile | Self::Retention => None,
+            Self::Write
+            | Self::TidyUp
+            | Self::Numbers
+            | Self::Reconcile
+            | Self::Webhooks
+            | Self::Retention => None,
             Self::Load => Some(
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `GET /v1/coupons/ID/progress` tells what both stores have.",
             ),

@@ -44,17 +44,17 @@ impl Keys {
     }
 
     /// The same, for shards of another version: the epoch of the recovery that built them, or 0 for the load.
-    pub fn buyers_of(&self, coupon: CouponId, generation: i64, shard: u32) -> String {
-        self.shards(coupon, generation).name(shard).to_owned()
+    pub fn buyers_of(&self, coupon: CouponId, version: i64, shard: u32) -> String {
+        self.shards(coupon, version).name(shard).to_owned()
     }
 
     /// The names of the shards of a sale, built without an allocation for each. If a recovery built the shards, its
-    /// epoch `generation` is part of their names.
-    pub fn shards(&self, coupon: CouponId, generation: i64) -> ShardNames {
+    /// epoch `version` is part of their names.
+    pub fn shards(&self, coupon: CouponId, version: i64) -> ShardNames {
         let mut name = format!("{}:{{{}}}:buyers:{coupon}:", self.prefix, coupon.lane());
-        if generation > 0 {
+        if version > 0 {
             // Writing to a string can't fail.
-            let _ = write!(name, "{generation}:");
+            let _ = write!(name, "{version}:");
         }
         ShardNames { start: name.len(), name }
     }
@@ -86,8 +86,8 @@ impl Keys {
     }
 
     /// CHANNEL: the ids of coupons that got units, by a release or a restock.
-    pub fn additions_channel(&self) -> String {
-        format!("{}:returns", self.prefix)
+    pub fn restocks_channel(&self) -> String {
+        format!("{}:restocks", self.prefix)
     }
 
     /// ZSET, beside lane 0: name of each process of the installation -> time when it last reported, in ms by its own
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.unpaid_built(coupon.lane(), 9), "fs:{3}:unpaid:9");
-        assert_eq!(keys.additions_channel(), "fs:returns");
+        assert_eq!(keys.restocks_channel(), "fs:restocks");
         assert_eq!(keys.processes(), "fs:{0}:processes");
         assert_eq!(keys.process("a-1"), "fs:{0}:process:a-1");
     }
@@ -178,11 +178,11 @@ mod tests {
     fn names_of_shards_tell_them_apart() {
         let keys = Keys::new("fs");
         let coupon = CouponId::compose(7, 4);
-        for (generation, names) in [
+        for (version, names) in [
             (0, ["fs:{3}:buyers:7171:0", "fs:{3}:buyers:7171:12", "fs:{3}:buyers:7171:3"]),
             (1, ["fs:{3}:buyers:7171:1:0", "fs:{3}:buyers:7171:1:12", "fs:{3}:buyers:7171:1:3"]),
         ] {
-            let mut shards = keys.shards(coupon, generation);
+            let mut shards = keys.shards(coupon, version);
             assert_eq!([0, 12, 3].map(|shard| shards.name(shard).to_owned()), names);
         }
     }

@@ -75,7 +75,7 @@ pub async fn missing(redis: &Redis, keys: &Keys) -> RedisResult<Vec<String>> {
     ];
     let mut commands: Vec<Cmd> = COMMANDS.map(|words| command(words, &kinds[0])).into();
     commands.extend(kinds.iter().map(|key| command("EVAL return(0) 1 K", key)));
-    let channels = [keys.additions_channel(), channel(&lock)];
+    let channels = [keys.restocks_channel(), channel(&lock)];
     commands.extend(channels.iter().map(|channel| command("PUBLISH K m", channel)));
     redis.refused(&commands, &channels).await
 }

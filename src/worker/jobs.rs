@@ -44,6 +44,9 @@ pub fn start(app: &Arc<App>, config: &Config) -> Vec<JoinHandle<()>> {
             while app.expiry.run_once().await?.goes_on && !is_stopping(&app) {}
             Ok(())
         }),
+        every(app, limits::WEBHOOKS_PERIOD, Job::Webhooks, |app| async move {
+            app.webhooks.run_once().await
+        }),
         every(app, limits::RETENTION_PERIOD, Job::Retention, |app| async move {
             while app.retention.run_once().await?.goes_on && !is_stopping(&app) {}
             Ok(())

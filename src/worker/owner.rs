@@ -76,7 +76,7 @@ struct Owned {
 }
 
 /// All locks, at one moment.
-struct Look {
+struct Check {
     lanes: Vec<Lane>,
     /// Number of workers of the server.
     workers: i64,
@@ -154,8 +154,8 @@ impl Owner {
             owned.let_go(&self.kept);
             session.unlock((LOCKS, lane.get())).await?;
         }
-        let look = look(session, self.workers()).await?;
-        let part = look.part();
+        let check = check(session, self.workers()).await?;
+        let part = check.part();
         let surplus = |kept| (kept > part).then(|| kept - 1);
         for owned in self.owned.values().filter(|owned| !owned.let_go.is_cancelled()) {
             if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, surplus).is_err() {
@@ -168,7 +168,7 @@ impl Owner {
         }
         let fleet = &self.app.stores.fleet;
         let here: Vec<Lane> =
-            look.free().filter(|lane| fleet.number(*lane) == self.server).collect();
+            check.free().filter(|lane| fleet.number(*lane) == self.server).collect();
         for lane in here {
             let place = |kept| (kept < part).then_some(kept + 1);
             if self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).is_err() {
@@ -228,8 +228,8 @@ async fn be_counted(session: &mut LockSession, workers: i32) -> sqlx::Result<()>
     session.ask(async |connection| lock.fetch_one(connection).await.map(drop)).await
 }
 
-async fn look(session: &mut LockSession, workers: i32) -> sqlx::Result<Look> {
-    let look = sqlx::query!(
+async fn check(session: &mut LockSession, workers: i32) -> sqlx::Result<Check> {
+    let check = sqlx::query!(
         r#"SELECT (SELECT lanes FROM settings) AS "lanes!",
                   count(*) FILTER (WHERE objid::bigint = $2) AS "workers!",
                   coalesce(array_agg(objid::bigint) FILTER (WHERE objid::bigint <> $2), '{}') AS "owned!"
@@ -239,12 +239,12 @@ async fn look(session: &mut LockSession, workers: i32) -> sqlx::Result<Look> {
         i64::from(LOCKS),
         i64::from(workers),
     );
-    let look = session.ask(async |connection| look.fetch_one(connection).await).await?;
-    let lanes = Lane::all(look.lanes).collect();
-    Ok(Look { lanes, workers: look.workers, owned: look.owned })
+    let check = session.ask(async |connection| check.fetch_one(connection).await).await?;
+    let lanes = Lane::all(check.lanes).collect();
+    Ok(Check { lanes, workers: check.workers, owned: check.owned })
 }
 
-impl Look {
+impl Check {
     /// Number of lanes that each worker may own.
     fn part(&self) -> usize {
         let workers = usize::try_from(self.workers.max(1)).unwrap_or_default();

@@ -12,7 +12,7 @@ use flash_sale::base::shutdown::Shutdown;
 use flash_sale::coupon::create::Creation;
 use flash_sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::coupon::model::CouponKind;
-use flash_sale::fence::look::look;
+use flash_sale::fence::in_redis::read_lanes;
 use flash_sale::fence::table;
 use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, server};
@@ -142,7 +142,7 @@ impl Service {
     ///
     /// When Redis doesn't answer.
     pub async fn rest(&self) -> anyhow::Result<()> {
-        while self.app.backlog.look().await? > 0 {
+        while self.app.backlog.check().await? > 0 {
             sleep(Duration::from_millis(5)).await;
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Service {
         loop {
             let lanes = table::all(&stores.pool).await?;
             let names: Vec<Lane> = lanes.iter().map(|lane| lane.lane).collect();
-            let (_, seen) = look(stores.fleet.first(), &stores.keys, &names).await?;
+            let (_, seen) = read_lanes(stores.fleet.first(), &stores.keys, &names).await?;
             let is_open = lanes.iter().zip(seen).all(|(lane, (_, seen))| seen.is_open(lane.epoch));
             if !lanes.is_empty() && is_open {
                 return Ok(());

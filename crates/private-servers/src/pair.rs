@@ -119,7 +119,7 @@ impl PrivateServers {
     /// # Errors
     ///
     /// As [`PrivateServers::start`] for programs that are missing or don't fit.
-    pub async fn look(dir: &Path) -> Result<Sight, PrivateServersError> {
+    pub async fn sight(dir: &Path) -> Result<Sight, PrivateServersError> {
         if folder::has_owner(dir)? {
             return Ok(match folder::read_notice(dir)? {
                 Some(Notice { redis_url, database_url, .. }) => {
@@ -154,8 +154,8 @@ impl PrivateServers {
         &self.notice.redis_url
     }
 
-    /// The address of Postgres: `postgres://private@localhost:5432/private?host=%2Fpath&sslmode=disable`. The host in the
-    /// query is the socket's folder and wins over `localhost`. Further parameters are appended with `&`. Role and
+    /// The address of Postgres: `postgres://private@localhost:5432/private?host=%2Fpath&sslmode=disable`. The host in
+    /// the query is the socket's folder and wins over `localhost`. Further parameters are appended with `&`. Role and
     /// database have the name of the [`Settings`].
     #[must_use]
     pub fn database_url(&self) -> &str {
@@ -174,8 +174,8 @@ impl PrivateServers {
         self.owned.is_none()
     }
 
-    /// Stops both servers and releases the folder when both are gone: Postgres by its "fast" shutdown, Redis after it has
-    /// written its append-only file. Open connections are cut. A guest returns at once.
+    /// Stops both servers and releases the folder when both are gone: Postgres by its "fast" shutdown, Redis after it
+    /// has written its append-only file. Open connections are cut. A guest returns at once.
     ///
     /// # Errors
     ///
@@ -205,7 +205,8 @@ impl PrivateServers {
     }
 }
 
-/// Both servers, or an error and neither. A failure to stop the good one is not reported: the first error explains both.
+/// Both servers, or an error and neither. A failure to stop the good one is not reported: the first error explains
+/// both.
 async fn both_or_none(
     redis: impl Future<Output = Result<Running, PrivateServersError>>,
     postgres: impl Future<Output = Result<Running, PrivateServersError>>,

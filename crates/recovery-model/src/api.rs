@@ -1,9 +1,10 @@
-//! The API process and its receipts.
+//! The API process and its unwritten claims.
 
 use crate::settings::{Guard, Settings};
 use crate::state::{Call, Set, State, one, only_if};
 
-/// Attempts of recoveries after which Postgres's clock has moved on. Ids carry the epoch modulo this, in the service 64.
+/// Attempts of recoveries after which Postgres's clock has moved on. Ids carry the epoch modulo this, in the service
+/// 64.
 const EPOCHS: u8 = 2;
 /// Ids of a second.
 const IDS: u8 = 4;
@@ -78,10 +79,10 @@ fn make_id(rules: &Settings, s: &mut State) -> u8 {
     (lane.second * EPOCHS + epoch) * IDS + lane.used - 1
 }
 
-/// Rule 8: the reply is read, and its receipt noted.
-pub fn note_receipt(rules: &Settings, s: &mut State) -> Option<()> {
+/// Rule 8: the reply is read, and its unwritten claim noted.
+pub fn note_claim(rules: &Settings, s: &mut State) -> Option<()> {
     let call = s.api.call.filter(|call| !call.noted)?;
-    only_if(call.answered || rules.has(Guard::ReceiptBeforeAnswer))?;
+    only_if(call.answered || rules.has(Guard::NotedBeforeAnswer))?;
     s.api.book |= one(call.order);
     s.api.call = (!call.answered).then_some(Call { noted: true, ..call });
     Some(())
@@ -90,7 +91,7 @@ pub fn note_receipt(rules: &Settings, s: &mut State) -> Option<()> {
 /// Rule 8: the user is told, if the lane is as it was at the call.
 pub fn answer(rules: &Settings, s: &mut State) -> Option<()> {
     let call = s.api.call.filter(|call| !call.answered)?;
-    let is_late = !rules.has(Guard::ReceiptBeforeAnswer);
+    let is_late = !rules.has(Guard::NotedBeforeAnswer);
     only_if(call.noted || is_late)?;
     if is_late || s.api.epoch == call.epoch && s.api.open {
         s.answered |= one(call.order);
@@ -106,18 +107,18 @@ pub fn refresh(_: &Settings, s: &mut State) -> Option<()> {
     only_if(s.api != before)
 }
 
-/// Rule 9: receipts are handed in until Postgres has noted that for the epoch. Another epoch than Postgres's is refused:
-/// in one that has gone back, the note would count for a later recovery that reaches the same epoch again.
+/// Rule 9: unwritten claims are handed in until Postgres has noted that for the epoch. Another epoch than Postgres's is
+/// refused: in one that has gone back, the note would count for a later recovery that reaches the same epoch again.
 pub fn hand_in(rules: &Settings, s: &mut State) -> Option<()> {
     only_if(s.pg.handed_in < s.api.epoch && s.api.epoch == s.pg.epoch)?;
-    if rules.has(Guard::ReceiptsHandedIn) {
-        s.pg.receipts |= s.api.book & !s.pg.known();
+    if rules.has(Guard::HandedIn) {
+        s.pg.unwritten |= s.api.book & !s.pg.known();
     }
     (s.pg.handed_in, s.api.seen) = (s.api.epoch, 0);
     Some(())
 }
 
-/// Rule 9: the log is seen acknowledged past receipts.
+/// Rule 9: the log is seen acknowledged past unwritten claims.
 pub fn see_log(rules: &Settings, s: &mut State) -> Option<()> {
     let (log, before) = (s.redis.log?, s.api);
     let past = !log & ((1u16 << s.redis.appended) - 1) as Set;
@@ -126,11 +127,11 @@ pub fn see_log(rules: &Settings, s: &mut State) -> Option<()> {
 }
 
 /// Rule 9: they are dropped, if rule 2 still holds, asked afterwards.
-pub fn drop_receipts(rules: &Settings, s: &mut State) -> Option<()> {
+pub fn drop_unwritten(rules: &Settings, s: &mut State) -> Option<()> {
     only_if(is_open_for(rules, s, s.api.epoch) || !rules.has(Guard::ServerAskedLast))?;
     only_if(s.api.seen != 0 && s.pg.handed_in >= s.api.epoch)?;
-    let safe = s.pg.known() | s.pg.receipts | s.superseded | s.ended | !s.answered;
-    s.require(s.api.seen & !safe == 0 || s.went_back, "a dropped receipt is in a table");
+    let safe = s.pg.known() | s.pg.unwritten | s.superseded | s.ended | !s.answered;
+    s.require(s.api.seen & !safe == 0 || s.went_back, "a dropped claim is in a table");
     s.api.book &= !s.api.seen;
     s.api.seen = 0;
     Some(())

@@ -42,7 +42,7 @@ pub fn happen(s: &mut State, fault: Fault) -> Option<()> {
         Fault::LogLost => s.redis.log = None,
         Fault::PostgresWentBack | Fault::PostgresReplaced => {
             let before = std::mem::replace(&mut s.pg, s.dump.take()?);
-            s.life += u8::from(fault == Fault::PostgresReplaced);
+            s.run += u8::from(fault == Fault::PostgresReplaced);
             s.lost = before.known() & !s.pg.known();
             s.ended = s.pg.closed | s.pg.discarded;
             (s.unseen, s.went_back) = (true, true);
@@ -60,7 +60,7 @@ pub fn happen(s: &mut State, fault: Fault) -> Option<()> {
     Some(())
 }
 
-/// Its receipts die with it.
+/// Its unwritten claims die with it.
 fn api_dies(s: &mut State) {
     s.orphans |= s.answered & !s.pg.known();
     let Api { epoch, open, .. } = s.api;

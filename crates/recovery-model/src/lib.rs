@@ -28,7 +28,7 @@ mod people;
 // The order log becomes orders, and units come back (rules 7, 11 and 16).
 mod worker;
 
-// Claims and receipts (rules 2, 3, 8 and 9).
+// Claims and unwritten claims (rules 2, 3, 8 and 9).
 mod api;
 
 // Both stores, the processes, and what an onlooker remembers.

@@ -30,12 +30,12 @@ pub fn actions(rules: &Settings) -> Vec<Action> {
         actions.push(Action { name, is_certain, step });
     };
     let plain: [(&str, bool, Plain); 22] = [
-        ("note receipt", true, api::note_receipt),
+        ("note claim", true, api::note_claim),
         ("answer", true, api::answer),
         ("refresh", true, api::refresh),
         ("hand in", true, api::hand_in),
         ("see log", false, api::see_log),
-        ("drop receipts", false, api::drop_receipts),
+        ("drop unwritten claims", false, api::drop_unwritten),
         ("read", true, worker::read),
         ("commit", true, worker::commit),
         ("acknowledge", true, worker::acknowledge),
@@ -49,7 +49,7 @@ pub fn actions(rules: &Settings) -> Vec<Action> {
         ("delete rows", false, sale::delete),
         ("close lane", true, recovery::close),
         ("compare", true, recovery::compare),
-        ("settle receipts", true, recovery::settle_receipts),
+        ("settle unwritten claims", true, recovery::settle_unwritten),
         ("save", false, faults::save),
         ("dump", false, faults::dump),
     ];

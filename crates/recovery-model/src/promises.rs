@@ -58,7 +58,7 @@ pub fn at_rest(rules: &Settings, s: &State) -> Option<&'static str> {
     if !is_open(s) || s.pg.trust != Trust::Both || !(0..rules.sales).all(sells) {
         return Some("nothing stays closed");
     }
-    // A memory that went back unseen: its receipts are handed in at the next closing.
+    // A memory that went back unseen: its unwritten claims are handed in at the next closing.
     let remembered = if s.unseen { s.api.book } else { 0 };
     let kept = s.pg.known() | s.superseded | s.excused | s.ended | remembered;
     if s.answered & !kept != 0 {

@@ -43,13 +43,13 @@ fn is_in_order(rules: &Settings, s: &State) -> bool {
         let has_load = load == s.pg.loads[number] || !rules.has(Guard::LoadIdCompared);
         !is_on(s, number) || load != 0 && has_load && epoch == s.pg.epoch && buyers.is_some()
     };
-    let late = s.pg.receipts & !s.pg.known() & !s.redis.buyers() & !s.redis.log.unwrap_or(0);
+    let late = s.pg.unwritten & !s.pg.known() & !s.redis.buyers() & !s.redis.log.unwrap_or(0);
     let has_late = late & !s.superseded_among(late) != 0;
-    let went_back = s.pg.life != s.life || worker::is_missing(s, lane.last);
+    let went_back = s.pg.run != s.run || worker::is_missing(s, lane.last);
     (lane.epoch, lane.open, lane.replid) == (s.pg.epoch, true, s.replid)
         && s.redis.log.is_some()
         && (0..2).all(has_sale)
-        && !(has_late && rules.has(Guard::LateReceiptCloses))
+        && !(has_late && rules.has(Guard::LateClaimCloses))
         && !(went_back && rules.has(Guard::LookAsksLast))
 }
 
@@ -58,17 +58,17 @@ pub fn is_on(s: &State, sale: usize) -> bool {
     s.pg.loads[sale] != 0 && s.pg.archived & one(sale) == 0
 }
 
-/// Late receipts that are in a store or superseded are done with.
-pub fn settle_receipts(rules: &Settings, s: &mut State) -> Option<()> {
-    only_if(s.pg.open && s.pg.receipts != 0 && is_in_order(rules, s))?;
-    settle(s, s.pg.receipts);
+/// Late unwritten claims that are in a store or superseded are done with.
+pub fn settle_unwritten(rules: &Settings, s: &mut State) -> Option<()> {
+    only_if(s.pg.open && s.pg.unwritten != 0 && is_in_order(rules, s))?;
+    settle(s, s.pg.unwritten);
     Some(())
 }
 
-/// Those that are superseded are reported, also where the sale was kept; then the receipts are gone.
-fn settle(s: &mut State, receipts: Set) {
-    s.superseded |= s.superseded_among(receipts & !s.pg.known());
-    s.pg.receipts &= !receipts;
+/// Those that are superseded are reported, also where the sale was kept; then the claims are gone.
+fn settle(s: &mut State, unwritten: Set) {
+    s.superseded |= s.superseded_among(unwritten & !s.pg.known());
+    s.pg.unwritten &= !unwritten;
 }
 
 /// Rule 19: a comparison that finds a sale in disorder closes the lane.
@@ -136,8 +136,8 @@ fn is_ours(rules: &Settings, s: &State, recovery: &Recovery) -> bool {
     lane.epoch == recovery.epoch && !lane.open || !rules.has(Guard::FenceInRedis)
 }
 
-/// Waits for the process that lives; then compares each sale with one snapshot of Postgres. Where it differs, the log is
-/// written and promises are harvested; then once more.
+/// Waits for the process that lives; then compares each sale with one snapshot of Postgres. Where it differs, the log
+/// is written and promises are harvested; then once more.
 fn assess(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
     let is_overtaken = s.pg.epoch != recovery.epoch || !is_ours(rules, s, recovery);
     only_if(s.pg.handed_in >= recovery.epoch || recovery.impatient || is_overtaken)?;
@@ -145,7 +145,7 @@ fn assess(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<us
         return Some(OVER);
     }
     if !recovery.drained {
-        recovery.receipts = s.pg.receipts;
+        recovery.unwritten = s.pg.unwritten;
     }
     if !recovery.drained || rules.has(Guard::SnapshotAfterDrain) {
         recovery.snapshot = snapshot(rules, s);
@@ -162,7 +162,7 @@ fn assess(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<us
 fn adopt(rules: &Settings, s: &mut State, recovery: &mut Recovery) {
     recovery.damaged = 0;
     for sale in 0..rules.sales {
-        let is_kept = s.pg.trust != Trust::Postgres && is_kept(rules, s, sale, recovery.receipts);
+        let is_kept = s.pg.trust != Trust::Postgres && is_kept(rules, s, sale, recovery.unwritten);
         if is_on(s, sale) && is_kept {
             s.redis.sales[sale].epoch = recovery.epoch;
         } else if is_on(s, sale) {
@@ -172,13 +172,13 @@ fn adopt(rules: &Settings, s: &mut State, recovery: &mut Recovery) {
 }
 
 /// Rule 12: the sale in Redis is what Postgres says.
-pub fn is_kept(rules: &Settings, s: &State, sale: usize, receipts: Set) -> bool {
+pub fn is_kept(rules: &Settings, s: &State, sale: usize, unwritten: Set) -> bool {
     let Sale { load, stock, buyers: Some(buyers), .. } = s.redis.sales[sale] else {
         return false;
     };
     let unwritten = s.redis.log.unwrap_or(0) & !s.pg.known();
-    let unknown = receipts & !s.pg.known() & !s.superseded_among(receipts);
-    let promised = if rules.has(Guard::ReceiptsCompared) { unknown } else { 0 };
+    let unknown = unwritten & !s.pg.known() & !s.superseded_among(unwritten);
+    let promised = if rules.has(Guard::UnwrittenCompared) { unknown } else { 0 };
     let over = s.pg.closed | s.pg.discarded;
     let returning = if rules.has(Guard::ReturnOpenAsked) { over & s.pg.returns } else { over };
     (load == s.pg.loads[sale] || !rules.has(Guard::LoadIdCompared))
@@ -201,14 +201,14 @@ fn drain(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usi
     Some(recovery.step + 1)
 }
 
-/// Rule 11: buyers and receipts that Postgres doesn't know become orders, in one transaction.
+/// Rule 11: buyers and unwritten claims that Postgres doesn't know become orders, in one transaction.
 fn harvest(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Option<usize> {
     if s.pg.epoch != recovery.epoch && rules.has(Guard::WriterHoldsEpoch) {
         return Some(OVER);
     }
     let believes = s.pg.trust != Trust::Postgres;
     let buyers = if believes { s.redis.buyers() & !s.archived() } else { 0 };
-    for order in s.by_id(buyers | recovery.receipts) {
+    for order in s.by_id(buyers | recovery.unwritten) {
         let is_superseded = s.superseded_among(one(order) & !s.pg.known()) != 0;
         if is_superseded && rules.has(Guard::Superseded) {
             s.superseded |= one(order);
@@ -268,8 +268,8 @@ fn open_in_postgres(rules: &Settings, s: &mut State, recovery: &mut Recovery) ->
     if rules.lists && rules.has(Guard::ListsBuilt) && is_ours(rules, s, recovery) {
         s.redis.unpaid = s.pg.live & !s.pg.paid | s.redis.log.unwrap_or(0) & !s.pg.known();
     }
-    (s.pg.open, s.pg.life, s.pg.trust) = (true, s.life, Trust::Both);
-    settle(s, recovery.receipts);
+    (s.pg.open, s.pg.run, s.pg.trust) = (true, s.run, Trust::Both);
+    settle(s, recovery.unwritten);
     if recovery.is_fresh {
         (s.unseen, s.lost) = (false, 0);
     }
@@ -289,7 +289,7 @@ fn open_in_redis(rules: &Settings, s: &mut State, recovery: &mut Recovery) -> Op
     }
     s.redis.lane.open = true;
     if rules.ids && rules.has(Guard::OpeningRaisesSecond) {
-        let seen = s.pg.known() | recovery.receipts | s.redis.log.unwrap_or(0);
+        let seen = s.pg.known() | recovery.unwritten | s.redis.log.unwrap_or(0);
         let newest = s.by_id(seen).pop().map_or(0, |order| api::second_in(s.ids[order]));
         let above = newest.max(s.redis.lane.second).max(api::second_of(s.pg.epoch));
         (s.redis.lane.second, s.redis.lane.used) = (above + 1, 0);

@@ -50,7 +50,7 @@ pub fn open(rules: &Settings, s: &mut State) -> Option<()> {
 
 /// A sale ends in Redis, and is archived when all of it is written and returned.
 pub fn archive(rules: &Settings, s: &mut State) -> Option<()> {
-    let under_way = s.pg.returns | s.redis.log? | s.worker.batch | s.pg.receipts;
+    let under_way = s.pg.returns | s.redis.log? | s.worker.batch | s.pg.unwritten;
     only_if(rules.archives && s.pg.archived & 1 == 0 && under_way & s.of_sale(0) == 0)?;
     only_if(s.pg.open && api::sells_to(rules, s, s.pg.epoch, 0))?;
     s.redis.sales[0].ended = true;

@@ -33,19 +33,19 @@ Guard {
     WriterRequiresOpen,
     /// Rule 7: closing a stock return requires the epoch in which the unit came back.
     ReturnClosedUnderEpoch,
-    /// Rule 8: a receipt is noted before the answer, and the lane is looked at once more.
-    ReceiptBeforeAnswer,
-    /// Rule 9: receipts are handed in at each new epoch.
-    ReceiptsHandedIn,
-    /// Rule 9: before a receipt is dropped, the server is asked whether it is the approved one.
+    /// Rule 8: an unwritten claim is noted before the answer, and the lane is looked at once more.
+    NotedBeforeAnswer,
+    /// Rule 9: unwritten claims are handed in at each new epoch.
+    HandedIn,
+    /// Rule 9: before an unwritten claim is dropped, the server is asked whether it is the approved one.
     ServerAskedLast,
-    /// Rule 5: a late receipt that is in no store closes the lane.
-    LateReceiptCloses,
+    /// Rule 5: a late unwritten claim that is in no store closes the lane.
+    LateClaimCloses,
     /// Rule 10: a recovery closes the lane in Redis, under its epoch.
     FenceInRedis,
     /// Rule 10: a recovery writes the log before it builds a sale.
     RecoveryDrains,
-    /// Rule 11: a buyer or receipt whose user has a newer row is superseded.
+    /// Rule 11: a buyer or unwritten claim whose user has a newer row is superseded.
     Superseded,
     /// Rules 11 and 16: a promise whose order is closed is known.
     ClosedKnown,
@@ -53,8 +53,8 @@ Guard {
     ArchivedStays,
     /// Rule 12: the load id of a sale is compared.
     LoadIdCompared,
-    /// Rule 12: receipts have to be buyers.
-    ReceiptsCompared,
+    /// Rule 12: unwritten claims have to be buyers.
+    UnwrittenCompared,
     /// Rule 12: a closed order may be a buyer only while its return is open.
     ReturnOpenAsked,
     /// Rule 13: the snapshot of Postgres is taken after the log was drained.
@@ -149,7 +149,7 @@ pub struct Settings {
     /// Faults in one run, at most.
     pub faults: u8,
     pub kinds: Vec<Fault>,
-    /// Receipts are dropped.
+    /// Unwritten claims are dropped.
     pub drops: bool,
     /// Orders are paid, and users have lists of unpaid orders.
     pub lists: bool,

@@ -90,8 +90,8 @@ pub struct Postgres {
     pub epoch: u8,
     pub open: bool,
     pub trust: Trust,
-    /// The life of Postgres in which the lane was opened.
-    pub life: u8,
+    /// The run of Postgres in which the lane was opened.
+    pub run: u8,
     /// Orders.
     pub live: Set,
     pub closed: Set,
@@ -102,8 +102,8 @@ pub struct Postgres {
     /// Units on their way back to Redis, and places on lists of unpaid orders.
     pub returns: Set,
     pub places: Set,
-    /// Receipts, and the epoch for which the API process has handed in.
-    pub receipts: Set,
+    /// Unwritten claims, and the epoch for which the API process has handed in.
+    pub unwritten: Set,
     pub handed_in: u8,
     /// The noted load of each sale; 0 before the first.
     pub loads: [u8; 2],
@@ -138,7 +138,7 @@ pub struct Api {
     /// The lane as this process knows it.
     pub epoch: u8,
     pub open: bool,
-    /// Receipts, and those whose entries were seen acknowledged.
+    /// Unwritten claims, and those whose entries were seen acknowledged.
     pub book: Set,
     pub seen: Set,
     pub call: Option<Call>,
@@ -164,7 +164,7 @@ pub struct Recovery {
     pub impatient: bool,
     /// True once the log is written and promises are harvested.
     pub drained: bool,
-    pub receipts: Set,
+    pub unwritten: Set,
     /// True unless a store went back unseen since the fence.
     pub is_fresh: bool,
     /// Where its shards are filled.
@@ -187,7 +187,7 @@ pub struct State {
     pub pg: Postgres,
     pub dump: Option<Postgres>,
     /// System identifier, timeline and database of Postgres.
-    pub life: u8,
+    pub run: u8,
     pub api: Api,
     pub worker: Worker,
     /// A letter that is retried, and the epoch in which Redis has given it a unit.
@@ -286,7 +286,7 @@ impl State {
     pub fn remembered(&self) -> Set {
         let believes = self.pg.trust != Trust::Postgres;
         let buyers = if believes { self.redis.buyers() } else { 0 };
-        buyers | self.redis.log.unwrap_or(0) | self.pg.receipts | self.pg.known()
+        buyers | self.redis.log.unwrap_or(0) | self.pg.unwritten | self.pg.known()
     }
 
     /// Notes the first broken promise.

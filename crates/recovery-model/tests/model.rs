@@ -22,7 +22,7 @@ const USUAL: [Fault; 11] = [
     RestartedOlder,
 ];
 
-/// One unit, claimed by two users; one of them cancels; one fault; receipts are dropped.
+/// One unit, claimed by two users; one of them cancels; one fault; unwritten claims are dropped.
 fn one_fault() -> Settings {
     Settings {
         users: 2,
@@ -175,7 +175,7 @@ fn shows(guard: Guard) -> (Settings, Vec<Guard>) {
         ClaimNeedsLog => two_sales(),
         LoadRefusesExisting => loads(&[ApiDies, LogLost]),
         LoadIdCompared => loads(&[SaleLost]),
-        LateReceiptCloses => two_faults(&[ApiPaused, Flushed]),
+        LateClaimCloses => two_faults(&[ApiPaused, Flushed]),
         ListsBuilt => lists(),
         ComparisonCloses => memory_back(),
         LettersWithinRoom => two_claims(&[ApiPaused, Flushed]),

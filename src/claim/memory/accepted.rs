@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! A retry of a claim reaches the same process again most of the time. After each call of the script, the process notes
-//! the orders of its buyers, and that this version of the sale ([`Edition`]) held a moment ago. For
+//! the orders of its buyers, and that this version of the sale ([`SaleVersion`]) held a moment ago. For
 //! [`limits::SOLD_OUT_MEMORY`] it answers repeats from there. Half-way through, one repeat is sent to Redis all the
 //! same, and its answer renews the memory for all. At `--durability postgres` nothing is remembered, because there the
 //! script's reply confirms no claim.
@@ -28,7 +28,7 @@ use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
 use crate::base::limits;
-use crate::claim::memory::listening::{Edition, Listening, age};
+use crate::claim::memory::listening::{Listening, SaleVersion, age};
 use crate::store::ids::{CouponId, OrderId, UserId};
 
 /// Parts of a sale's orders, each with a lock of its own.
@@ -46,7 +46,7 @@ pub struct AcceptedOrders {
 
 /// Orders of one version of a sale.
 struct Accepted {
-    edition: Edition,
+    version: SaleVersion,
     /// When Redis was last asked, in ms as in `listening`.
     asked_ms: AtomicU64,
     /// Set when a repeat has been sent to Redis to renew the memory.
@@ -80,14 +80,14 @@ impl AcceptedOrders {
     pub fn note(
         &self,
         coupon: CouponId,
-        edition: Edition,
+        version: SaleVersion,
         asked_at: Instant,
         orders: impl Iterator<Item = (UserId, OrderId)>,
     ) {
         if self.memory.is_zero() || !self.listening.has_begun() {
             return;
         }
-        let Some(sale) = self.sale(coupon, edition, asked_at) else { return };
+        let Some(sale) = self.sale(coupon, version, asked_at) else { return };
         sale.asked_ms.fetch_max(self.listening.ms(asked_at), Ordering::Relaxed);
         sale.renewing.store(false, Ordering::Relaxed);
         for (user, order) in orders {
@@ -121,20 +121,25 @@ impl AcceptedOrders {
     }
 
     /// The memory of this version; `None` if a later one is known, or units may have been added without notice.
-    fn sale(&self, coupon: CouponId, edition: Edition, asked_at: Instant) -> Option<Arc<Accepted>> {
-        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
+    fn sale(
+        &self,
+        coupon: CouponId,
+        version: SaleVersion,
+        asked_at: Instant,
+    ) -> Option<Arc<Accepted>> {
+        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.version == version) {
             return Some(sale.clone());
         }
         let mut remembered = None;
         self.change(|sales| {
             let there = sales.get(&coupon);
-            if there.is_some_and(|there| there.edition.is_later_than(&edition))
-                || !self.listening.heard_all(&edition.server, asked_at)
+            if there.is_some_and(|there| there.version.is_later_than(&version))
+                || !self.listening.heard_all(&version.server, asked_at)
             {
                 return;
             }
-            let same = there.filter(|there| there.edition == edition).cloned();
-            let sale = same.unwrap_or_else(|| Arc::new(Accepted::new(edition)));
+            let same = there.filter(|there| there.version == version).cloned();
+            let sale = same.unwrap_or_else(|| Arc::new(Accepted::new(version)));
             remembered = Some(sale.clone());
             sales.insert(coupon, sale);
         });
@@ -151,9 +156,9 @@ impl AcceptedOrders {
 }
 
 impl Accepted {
-    fn new(edition: Edition) -> Self {
+    fn new(version: SaleVersion) -> Self {
         Self {
-            edition,
+            version,
             asked_ms: AtomicU64::new(0),
             renewing: AtomicBool::new(false),
             parts: std::array::from_fn(|_| Mutex::default()),
@@ -186,8 +191,8 @@ mod tests {
         CouponId::compose(number, 1)
     }
 
-    fn edition(epoch: i64, additions: i64) -> Edition {
-        Edition { server: ServerId::named("a"), epoch, additions }
+    fn version(epoch: i64, restocks: i64) -> SaleVersion {
+        SaleVersion { server: ServerId::named("a"), epoch, restocks }
     }
 
     /// A memory of a process that listens.
@@ -201,19 +206,19 @@ mod tests {
 
     impl AcceptedOrders {
         /// Notes the orders of these users now: a thousand times their ids.
-        fn note_now(&self, coupon: CouponId, edition: Edition, users: &[i64]) {
-            self.note_all(coupon, edition, Instant::now(), users.iter().copied());
+        fn note_now(&self, coupon: CouponId, version: SaleVersion, users: &[i64]) {
+            self.note_all(coupon, version, Instant::now(), users.iter().copied());
         }
 
         fn note_all(
             &self,
             coupon: CouponId,
-            edition: Edition,
+            version: SaleVersion,
             asked_at: Instant,
             users: impl Iterator<Item = i64>,
         ) {
             let order = |id: i64| OrderId::new(1_000 * id).expect("a positive number");
-            self.note(coupon, edition, asked_at, users.map(|id| (user(id), order(id))));
+            self.note(coupon, version, asked_at, users.map(|id| (user(id), order(id))));
         }
 
         /// Users among the first 40 whose order is told.
@@ -235,7 +240,7 @@ mod tests {
         bound_this_test();
         let accepted = accepted(MEMORY).await;
         let first = Instant::now();
-        accepted.note_now(coupon(1), edition(7, 3), &[1, 16, 33]);
+        accepted.note_now(coupon(1), version(7, 3), &[1, 16, 33]);
         advance(MEMORY / 2 - MS).await;
         assert_eq!(accepted.told(coupon(1)), [1, 16, 33]);
         assert!(accepted.told(coupon(2)).is_empty());
@@ -243,8 +248,8 @@ mod tests {
         assert_eq!(accepted.told(coupon(1)), [16, 33], "the first repeat asks Redis");
         assert_eq!(accepted.told(coupon(1)), [1, 16, 33]);
 
-        accepted.note_now(coupon(1), edition(7, 3), &[2]);
-        accepted.note_all(coupon(1), edition(7, 3), first, [3].into_iter());
+        accepted.note_now(coupon(1), version(7, 3), &[2]);
+        accepted.note_all(coupon(1), version(7, 3), first, [3].into_iter());
         advance(MEMORY / 2 - MS).await;
         assert_eq!(accepted.told(coupon(1)), [1, 2, 3, 16, 33], "renewed");
         advance(MS).await;
@@ -259,27 +264,27 @@ mod tests {
     async fn note_keeps_the_latest_edition_and_nothing_that_was_not_heard() {
         bound_this_test();
         let accepted = accepted(MEMORY).await;
-        accepted.note_now(coupon(1), edition(7, 3), &[1]);
-        accepted.note_now(coupon(1), edition(7, 2), &[2]);
-        assert_eq!(accepted.told(coupon(1)), [1], "an older edition");
-        accepted.note_now(coupon(1), edition(7, 4), &[3]);
+        accepted.note_now(coupon(1), version(7, 3), &[1]);
+        accepted.note_now(coupon(1), version(7, 2), &[2]);
+        assert_eq!(accepted.told(coupon(1)), [1], "an older version");
+        accepted.note_now(coupon(1), version(7, 4), &[3]);
         assert_eq!(accepted.told(coupon(1)), [3], "a unit has come back");
-        accepted.note_now(coupon(1), edition(6, 9), &[4]);
+        accepted.note_now(coupon(1), version(6, 9), &[4]);
         assert_eq!(accepted.told(coupon(1)), [4], "another epoch");
 
         let before = Instant::now();
         advance(MS).await;
         accepted.listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
-        accepted.note_all(coupon(2), edition(7, 3), before, [1].into_iter());
-        let elsewhere = Edition { server: ServerId::named("b"), ..edition(7, 3) };
+        accepted.note_all(coupon(2), version(7, 3), before, [1].into_iter());
+        let elsewhere = SaleVersion { server: ServerId::named("b"), ..version(7, 3) };
         accepted.note_now(coupon(2), elsewhere, &[1]);
         assert_eq!(accepted.coupons(), [coupon(1)]);
-        accepted.note_now(coupon(2), edition(7, 3), &[1]);
-        accepted.note_all(coupon(2), edition(7, 3), before, [2].into_iter());
+        accepted.note_now(coupon(2), version(7, 3), &[1]);
+        accepted.note_all(coupon(2), version(7, 3), before, [2].into_iter());
         assert_eq!(accepted.told(coupon(2)), [1, 2], "no unit has come back in between");
 
         accepted.listening.end();
-        accepted.note_now(coupon(1), edition(6, 9), &[5]);
+        accepted.note_now(coupon(1), version(6, 9), &[5]);
         assert!(accepted.told(coupon(1)).is_empty(), "the process doesn't listen");
         accepted.listening.begin(ServerId::named("a"), Arc::new(AtomicBool::new(true)));
         assert_eq!(accepted.told(coupon(1)), [4]);
@@ -289,7 +294,7 @@ mod tests {
     async fn note_without_a_memory_keeps_nothing() {
         bound_this_test();
         let accepted = accepted(Duration::ZERO).await;
-        accepted.note_now(coupon(1), edition(7, 3), &[1]);
+        accepted.note_now(coupon(1), version(7, 3), &[1]);
         assert!(accepted.coupons().is_empty());
     }
 
@@ -299,10 +304,10 @@ mod tests {
         let accepted = accepted(MEMORY).await;
         let max = i64::try_from(limits::ACCEPTED_ORDERS_MAX).expect("it is small");
         let many = 1_000 + max - 2;
-        accepted.note_all(coupon(1), edition(7, 3), Instant::now(), 1_000..many);
-        accepted.note_now(coupon(1), edition(7, 3), &[1]);
-        accepted.note_now(coupon(1), edition(7, 3), &[1, 1]);
-        accepted.note_now(coupon(1), edition(7, 3), &[2, 3]);
+        accepted.note_all(coupon(1), version(7, 3), Instant::now(), 1_000..many);
+        accepted.note_now(coupon(1), version(7, 3), &[1]);
+        accepted.note_now(coupon(1), version(7, 3), &[1, 1]);
+        accepted.note_now(coupon(1), version(7, 3), &[2, 3]);
         assert_eq!(accepted.told(coupon(1)), [1, 2]);
     }
 
@@ -311,7 +316,7 @@ mod tests {
         bound_this_test();
         let accepted = accepted(MEMORY).await;
         for number in 1..=3 {
-            accepted.note_now(coupon(number), edition(7, 3), &[1]);
+            accepted.note_now(coupon(number), version(7, 3), &[1]);
         }
         accepted.forget(coupon(2));
         accepted.forget(coupon(4));
@@ -324,9 +329,9 @@ mod tests {
     async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
         bound_this_test();
         let accepted = accepted(MEMORY).await;
-        accepted.note_now(coupon(1), edition(7, 3), &[1]);
+        accepted.note_now(coupon(1), version(7, 3), &[1]);
         advance(MS * 10).await;
-        accepted.note_now(coupon(2), edition(7, 3), &[1]);
+        accepted.note_now(coupon(2), version(7, 3), &[1]);
         advance(MEMORY + limits::SOLD_OUT_KEPT - MS * 11).await;
         accepted.forget_idle();
         assert_eq!(accepted.coupons(), [coupon(1), coupon(2)]);

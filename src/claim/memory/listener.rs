@@ -39,7 +39,7 @@ use crate::store::redis::{Redis, check_is_master};
 
 /// Listens as a task of the service, until it stops.
 pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown) {
-    let listener = Listener { redis, additions: keys.additions_channel(), memories };
+    let listener = Listener { redis, restocks: keys.restocks_channel(), memories };
     let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
         tokio::select! {
@@ -53,7 +53,7 @@ pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown
 struct Listener {
     redis: Redis,
     /// Channel on which added units are announced.
-    additions: String,
+    restocks: String,
     memories: Memories,
 }
 
@@ -102,7 +102,7 @@ impl Listener {
             }
         };
         let (mut connection, server) = self.redis.listening_connection(heard).await?;
-        connection.subscribe(&self.additions).await?;
+        connection.subscribe(&self.restocks).await?;
         self.memories.begin_listening(server, connected.clone());
         Ok((connection, connected))
     }
@@ -143,12 +143,12 @@ mod tests {
         let coupon = CouponId::compose(5, 1);
         let id = coupon.to_string();
         for (data, read) in [
-            (vec![bytes("additions"), bytes(&id)], Some(coupon)),
-            (vec![bytes("additions"), bytes(&id), Value::Int(1)], Some(coupon)),
-            (vec![bytes("additions"), bytes("x")], None),
-            (vec![bytes("additions"), Value::Int(coupon.get())], None),
-            (vec![bytes("additions"), Value::BulkString(vec![0xff])], None),
-            (vec![bytes("additions")], None),
+            (vec![bytes("restocks"), bytes(&id)], Some(coupon)),
+            (vec![bytes("restocks"), bytes(&id), Value::Int(1)], Some(coupon)),
+            (vec![bytes("restocks"), bytes("x")], None),
+            (vec![bytes("restocks"), Value::Int(coupon.get())], None),
+            (vec![bytes("restocks"), Value::BulkString(vec![0xff])], None),
+            (vec![bytes("restocks")], None),
             (vec![], None),
         ] {
             let push = PushInfo { kind: PushKind::Message, data };

@@ -13,19 +13,19 @@ use crate::store::redis::ServerId;
 /// Version of a sale, for which a memory holds. While none of these fields changes, no further user becomes a buyer of
 /// a sold-out sale, and no buyer ceases to be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edition {
+pub struct SaleVersion {
     /// The run of Redis: a restart may have brought older data back.
     pub server: ServerId,
     /// Epoch that the script was given.
     pub epoch: i64,
     /// How often units were added.
-    pub additions: i64,
+    pub restocks: i64,
 }
 
-impl Edition {
+impl SaleVersion {
     /// Whether this version is certainly the later one: units were added in between.
     pub fn is_later_than(&self, other: &Self) -> bool {
-        self.server == other.server && self.epoch == other.epoch && self.additions > other.additions
+        self.server == other.server && self.epoch == other.epoch && self.restocks > other.restocks
     }
 }
 
@@ -117,8 +117,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn edition(server: &str, epoch: i64, additions: i64) -> Edition {
-        Edition { server: ServerId::named(server), epoch, additions }
+    fn version(server: &str, epoch: i64, restocks: i64) -> SaleVersion {
+        SaleVersion { server: ServerId::named(server), epoch, restocks }
     }
 
     fn connected() -> Arc<AtomicBool> {
@@ -126,16 +126,16 @@ mod tests {
     }
 
     #[test]
-    fn an_edition_is_later_than_another_of_its_server_and_epoch_with_fewer_additions() {
+    fn a_version_is_later_than_another_of_its_server_and_epoch_with_fewer_restocks() {
         for (other, is_later) in [
-            (edition("a", 7, 2), true),
-            (edition("a", 7, 3), false),
-            (edition("a", 7, 4), false),
-            (edition("b", 7, 2), false),
-            (edition("a", 6, 2), false),
-            (edition("a", 8, 2), false),
+            (version("a", 7, 2), true),
+            (version("a", 7, 3), false),
+            (version("a", 7, 4), false),
+            (version("b", 7, 2), false),
+            (version("a", 6, 2), false),
+            (version("a", 8, 2), false),
         ] {
-            assert_eq!(edition("a", 7, 3).is_later_than(&other), is_later, "{other:?}");
+            assert_eq!(version("a", 7, 3).is_later_than(&other), is_later, "{other:?}");
         }
     }
 

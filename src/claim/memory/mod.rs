@@ -25,7 +25,7 @@ use crate::store::ids::{CouponId, UserId};
 use crate::store::keys::Keys;
 use crate::store::redis::{Redis, ServerId};
 use accepted::AcceptedOrders;
-use listening::{Edition, Listening};
+use listening::{Listening, SaleVersion};
 use sold_out::SoldOutSales;
 
 /// Clones share the memories.
@@ -71,13 +71,13 @@ impl Memories {
     pub fn learn<'a>(
         &self,
         coupon: CouponId,
-        edition: Option<Edition>,
+        version: Option<SaleVersion>,
         replies: impl DoubleEndedIterator<Item = (&'a UserId, &'a Reply)> + Clone,
         asked_at: Instant,
     ) {
-        let Some(edition) = edition else { return self.sold_out.forget(coupon) };
+        let Some(version) = version else { return self.sold_out.forget(coupon) };
         let orders = replies.clone().filter_map(|(user, reply)| Some((*user, reply.order()?)));
-        self.accepted.note(coupon, edition.clone(), asked_at, orders);
+        self.accepted.note(coupon, version.clone(), asked_at, orders);
         let replies = replies.map(|(_, reply)| reply);
         // The last reply is the newest: claims after the last unit of a call find the sale sold out. Repeats say
         // nothing about the stock, nor does a lost shard.
@@ -87,7 +87,7 @@ impl Memories {
         match replies.clone().rfind(says_something) {
             Some(Reply::SoldOut) => {
                 let refused = replies.filter(|reply| matches!(reply, Reply::SoldOut)).count();
-                self.sold_out.note(coupon, edition, refused, asked_at);
+                self.sold_out.note(coupon, version, refused, asked_at);
             }
             Some(_) => self.sold_out.forget(coupon),
             None => {}
@@ -137,9 +137,9 @@ mod tests {
         let coupon = CouponId::compose(1, 1);
         let user = |id| UserId::new(id).expect("a positive number");
         let note = |id| {
-            let edition = Edition { server: server.clone(), epoch: 7, additions: 3 };
+            let version = SaleVersion { server: server.clone(), epoch: 7, restocks: 3 };
             let order = (user(id), OrderId::new(1_000 * id).expect("a positive number"));
-            memories.accepted.note(coupon, edition, Instant::now(), [order].into_iter());
+            memories.accepted.note(coupon, version, Instant::now(), [order].into_iter());
         };
         let told = || {
             memories.heard(Instant::now());

@@ -13,9 +13,9 @@
 //!
 //! # Authority
 //!
-//! Redis decides. A filter holds for one version of the sale ([`Edition`]): one run of the server, one epoch, and one
-//! count of additions, which the script returns with "sold out". As long as Redis has not gone back in time and no unit
-//! has been added, no further user can have become a buyer. All three are checked again after the buyers have been
+//! Redis decides. A filter holds for one version of the sale ([`SaleVersion`]): one run of the server, one epoch, and
+//! one count of restocks, which the script returns with "sold out". As long as Redis has not gone back in time and no
+//! unit has been added, no further user can have become a buyer. All three are checked again after the buyers have been
 //! read, so a complete filter has all buyers.
 //!
 //! Added units are announced on a channel (`claim/memory/listener.rs`), which ends the memory of their sale. So the
@@ -60,7 +60,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::claim::memory::listening::{Edition, Listening, age};
+use crate::claim::memory::listening::{Listening, SaleVersion, age};
 use crate::coupon::buyers;
 use crate::store::Failure;
 use crate::store::ids::{CouponId, UserId};
@@ -83,7 +83,7 @@ pub struct SoldOutSales {
 
 /// Memory of one version of a sale.
 struct SoldOut {
-    edition: Edition,
+    version: SaleVersion,
     /// When Redis was last asked, in ms as in `listening`.
     asked_ms: AtomicU64,
     /// Set when a claim has been sent to Redis to renew the memory.
@@ -135,7 +135,7 @@ impl SoldOutSales {
     pub fn note(
         self: &Arc<Self>,
         coupon: CouponId,
-        edition: Edition,
+        version: SaleVersion,
         refused: usize,
         asked_at: Instant,
     ) {
@@ -143,14 +143,14 @@ impl SoldOutSales {
             return;
         }
         let asked_ms = self.listening.ms(asked_at);
-        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
+        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.version == version) {
             sale.asked_ms.fetch_max(asked_ms, Ordering::Relaxed);
             sale.renewing.store(false, Ordering::Relaxed);
             sale.questions.add_permits(refused);
             return;
         }
         let sale = Arc::new(SoldOut {
-            edition,
+            version,
             asked_ms: asked_ms.into(),
             renewing: AtomicBool::new(false),
             questions: Semaphore::new(refused),
@@ -193,8 +193,8 @@ impl SoldOutSales {
     /// False if another call was faster, or if units may have been added without notice since the question.
     fn remember(&self, coupon: CouponId, sale: &Arc<SoldOut>, asked_at: Instant) -> bool {
         self.change(|sales| {
-            let listens = self.listening.heard_all(&sale.edition.server, asked_at);
-            if !listens || sales.get(&coupon).is_some_and(|there| there.edition == sale.edition) {
+            let listens = self.listening.heard_all(&sale.version.server, asked_at);
+            if !listens || sales.get(&coupon).is_some_and(|there| there.version == sale.version) {
                 return false;
             }
             sales.insert(coupon, sale.clone());
@@ -246,8 +246,8 @@ impl SoldOutSales {
         coupon: CouponId,
         sale: &SoldOut,
     ) -> Result<Option<BloomFilter>, Failure> {
-        let edition = &sale.edition;
-        if *self.redis.link().await?.server() != edition.server {
+        let version = &sale.version;
+        if *self.redis.link().await?.server() != version.server {
             return Ok(None);
         }
         // There are as many buyers as units, or fewer if Redis has lost some.
@@ -269,13 +269,13 @@ impl SoldOutSales {
             }
         }
         let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
+        command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("restocks");
         let link = self.redis.link().await?;
-        let (stock, epoch, additions): (Option<i64>, Option<i64>, Option<i64>) =
+        let (stock, epoch, restocks): (Option<i64>, Option<i64>, Option<i64>) =
             link.query(&command).await?;
-        let same = *link.server() == edition.server
-            && epoch == Some(edition.epoch)
-            && additions.unwrap_or(0) == edition.additions;
+        let same = *link.server() == version.server
+            && epoch == Some(version.epoch)
+            && restocks.unwrap_or(0) == version.restocks;
         Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
     }
 }
@@ -305,8 +305,8 @@ mod tests {
         CouponId::compose(number, 1)
     }
 
-    fn edition(additions: i64) -> Edition {
-        Edition { server: ServerId::named("a"), epoch: 7, additions }
+    fn version(restocks: i64) -> SaleVersion {
+        SaleVersion { server: ServerId::named("a"), epoch: 7, restocks }
     }
 
     fn begin(listening: &Listening) {
@@ -326,8 +326,8 @@ mod tests {
     }
 
     impl SoldOutSales {
-        fn note_now(self: &Arc<Self>, coupon: CouponId, edition: Edition, refused: usize) {
-            self.note(coupon, edition, refused, Instant::now());
+        fn note_now(self: &Arc<Self>, coupon: CouponId, version: SaleVersion, refused: usize) {
+            self.note(coupon, version, refused, Instant::now());
         }
 
         fn sale(&self, coupon: CouponId) -> Arc<SoldOut> {
@@ -360,7 +360,7 @@ mod tests {
         bound_this_test();
         let sales = sold_out(MEMORY).await;
         let first = Instant::now();
-        sales.note_now(coupon(1), edition(3), 1);
+        sales.note_now(coupon(1), version(3), 1);
         assert_eq!(sales.refused(coupon(1), [2, 3]), [false, false], "any user may be a buyer");
         sales.learn(coupon(1));
         advance(MEMORY / 2 - MS).await;
@@ -369,8 +369,8 @@ mod tests {
         advance(MS).await;
         assert_eq!(sales.refused(coupon(1), [1, 2, 3, 2]), [false, false, true, true], "one asks");
 
-        sales.note_now(coupon(1), edition(3), 1);
-        sales.note(coupon(1), edition(3), 1, first);
+        sales.note_now(coupon(1), version(3), 1);
+        sales.note(coupon(1), version(3), 1, first);
         advance(MEMORY / 2 - MS).await;
         assert_eq!(sales.refused(coupon(1), [1, 2, 3]), [false, true, true], "renewed");
         advance(MS).await;
@@ -385,17 +385,17 @@ mod tests {
     async fn refuses_no_user_while_the_process_does_not_listen() {
         bound_this_test();
         let sales = sold_out(MEMORY).await;
-        sales.note_now(coupon(1), edition(3), 5);
+        sales.note_now(coupon(1), version(3), 5);
         sales.learn(coupon(1));
         assert_eq!(sales.refused(coupon(1), [2]), [true]);
         sales.listening.end();
         assert_eq!(sales.refused(coupon(1), [2]), [false]);
         let readers = sales.shutdown.tracker().len();
-        sales.note_now(coupon(1), edition(3), 2);
-        sales.note_now(coupon(2), edition(3), 2);
+        sales.note_now(coupon(1), version(3), 2);
+        sales.note_now(coupon(2), version(3), 2);
         begin(&sales.listening);
-        sales.note(coupon(2), edition(3), 2, Instant::now() - MS);
-        let elsewhere = Edition { server: ServerId::named("b"), ..edition(3) };
+        sales.note(coupon(2), version(3), 2, Instant::now() - MS);
+        let elsewhere = SaleVersion { server: ServerId::named("b"), ..version(3) };
         sales.note_now(coupon(2), elsewhere, 2);
         assert_eq!(sales.coupons(), [coupon(1)], "what was not heard is not noted");
         assert_eq!(sales.sale(coupon(1)).questions.available_permits(), 5);
@@ -408,21 +408,21 @@ mod tests {
         let sales = sold_out(MEMORY).await;
         let readers = || sales.shutdown.tracker().len();
         let before = readers();
-        sales.note_now(coupon(1), edition(3), 5);
-        sales.note_now(coupon(2), edition(3), 5);
+        sales.note_now(coupon(1), version(3), 5);
+        sales.note_now(coupon(2), version(3), 5);
         assert_eq!(readers() - before, 2);
         let (first, other) = (sales.sale(coupon(1)), sales.sale(coupon(2)));
-        sales.note_now(coupon(1), edition(3), 2);
+        sales.note_now(coupon(1), version(3), 2);
         assert_eq!(first.questions.available_permits(), 7, "questions are counted");
         assert_eq!(readers() - before, 2);
         assert!(!sales.remember(coupon(1), &first, Instant::now()), "it is remembered");
         assert!(!first.forgotten.is_cancelled());
 
         sales.learn(coupon(1));
-        sales.note_now(coupon(1), edition(4), 5);
+        sales.note_now(coupon(1), version(4), 5);
         assert_eq!(readers() - before, 3);
         assert_eq!(sales.refused(coupon(1), [2]), [false], "its buyers are others");
-        assert_eq!(sales.sale(coupon(1)).edition, edition(4));
+        assert_eq!(sales.sale(coupon(1)).version, version(4));
         let ended = || (first.forgotten.is_cancelled(), other.forgotten.is_cancelled());
         assert_eq!(ended(), (true, false));
         sales.forget(coupon(2));
@@ -433,7 +433,7 @@ mod tests {
     async fn note_without_a_memory_keeps_nothing() {
         bound_this_test();
         let sales = sold_out(Duration::ZERO).await;
-        sales.note_now(coupon(1), edition(3), 1);
+        sales.note_now(coupon(1), version(3), 1);
         assert!(sales.coupons().is_empty());
     }
 
@@ -442,7 +442,7 @@ mod tests {
         bound_this_test();
         let sales = sold_out(MEMORY).await;
         for number in 1..=3 {
-            sales.note_now(coupon(number), edition(3), 1);
+            sales.note_now(coupon(number), version(3), 1);
         }
         let third = sales.sale(coupon(3));
         sales.forget(coupon(2));
@@ -458,9 +458,9 @@ mod tests {
     async fn forget_idle_drops_sales_that_were_not_asked_about_for_long() {
         bound_this_test();
         let sales = sold_out(MEMORY).await;
-        sales.note_now(coupon(1), edition(3), 1);
+        sales.note_now(coupon(1), version(3), 1);
         advance(MS * 10).await;
-        sales.note_now(coupon(2), edition(3), 1);
+        sales.note_now(coupon(2), version(3), 1);
         advance(MEMORY + limits::SOLD_OUT_KEPT - MS * 11).await;
         sales.forget_idle();
         assert_eq!(sales.coupons(), [coupon(1), coupon(2)]);
@@ -483,7 +483,7 @@ mod tests {
             (2, 3 * each, false, 2),
         ] {
             sales.forget_all();
-            sales.note_now(coupon(1), edition(3), questions);
+            sales.note_now(coupon(1), version(3), questions);
             let sale = sales.sale(coupon(1));
             let paid = timeout(MS, sale.paid_for(buyers)).await.is_ok();
             let permits = sale.questions.available_permits();

@@ -201,24 +201,24 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
     }
     if let Some(file) = &config.token_keys {
         let keys = PublicKeys::in_file(file.clone());
-        found.push(match (keys.look().await, keys.keys()) {
+        found.push(match (keys.refresh().await, keys.keys()) {
             (Ok(()), Some(keys)) => {
                 Finding::Good(format!("Token keys in {}: {keys}", file.display()))
             }
-            (looked, _) => Finding::Failure(format!(
+            (checked, _) => Finding::Failure(format!(
                 "Token keys: --token-keys: {}",
-                looked.err().unwrap_or_default()
+                checked.err().unwrap_or_default()
             )),
         });
     }
     if let Some(url) = &config.token_jwks_url {
         let keys = PublicKeys::under(url.clone(), Pace::default(), limits::KEY_SET_TIMEOUT);
-        let looked = keys.look().await;
-        found.push(match (looked, keys.keys()) {
+        let checked = keys.refresh().await;
+        found.push(match (checked, keys.keys()) {
             (Ok(()), Some(keys)) => Finding::Good(format!("Token keys under {url}: {keys}")),
-            (looked, _) => Finding::Failure(format!(
+            (checked, _) => Finding::Failure(format!(
                 "Token keys under {url}: {}; tokens of their issuer would be answered 503",
-                looked.err().unwrap_or_default(),
+                checked.err().unwrap_or_default(),
             )),
         });
         if public_keys::is_unprotected(url) {
@@ -234,7 +234,7 @@ async fn public_keys(config: &Config) -> Vec<Finding> {
 /// URLs of the private servers of a running service. Without a running service, reports what `serve` would start.
 async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, String)> {
     let about = |text: String| format!("Private servers in {}: {text}", dir.display());
-    let found = match PrivateServers::look(dir).await {
+    let found = match PrivateServers::sight(dir).await {
         Ok(Sight::Running { redis_url, database_url }) => {
             report.print(vec![Finding::Good(about("in use by a live process".into()))]);
             return Some((redis_url, database_url));
@@ -264,10 +264,10 @@ async fn together(fleet: &Fleet, pool: &PgPool, config: &StoreConfig) -> Option<
     if let Some(why) = installation::apart(pool).await.ok()? {
         return Some(Finding::Failure(format!("Stores: {}", Failure::Apart(why))));
     }
-    Some(match apart::look(&stores).await.ok()? {
+    Some(match apart::check(&stores).await.ok()? {
         Standing::Together => Finding::Good("Stores: Redis and Postgres belong together".into()),
         Standing::OtherLife(lane) => Finding::Warning(format!(
-            "Stores: Postgres has another life than the one that lane {lane} was opened for: it was restored, or has failed over. A running service closes the lanes for a moment and compares them; start one"
+            "Stores: Postgres has another run than the one that lane {lane} was opened for: it was restored, or has failed over. A running service closes the lanes for a moment and compares them; start one"
         )),
         Standing::OtherInstallation(lane) => {
             Finding::Failure(format!("Stores: {}", Failure::OtherInstallation(lane)))

@@ -4,7 +4,7 @@
 //! from a wrong shard.
 
 // A sale as Redis has it at one moment.
-pub mod census;
+pub mod count;
 
 // Number of shards of a sale, and the shard of a user.
 pub mod shards;

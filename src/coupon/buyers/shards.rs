@@ -35,12 +35,12 @@ pub const SENTINEL: &str = "-";
 pub struct Shards {
     count: NonZeroU32,
     /// Epoch of the recovery that built them; 0 for those of the load.
-    generation: i64,
+    version: i64,
 }
 
 impl Shards {
     /// One shard: right for a small sale, and a first guess for any other.
-    pub const ONE: Self = Self { count: NonZeroU32::MIN, generation: 0 };
+    pub const ONE: Self = Self { count: NonZeroU32::MIN, version: 0 };
 
     /// Shards with which a sale of so many units is loaded. More units never have fewer shards.
     pub fn for_units(total: i64) -> Self {
@@ -51,25 +51,25 @@ impl Shards {
 
     /// Shards of a loaded sale; `None` for 0.
     pub fn new(count: u32) -> Option<Self> {
-        Some(Self { count: NonZeroU32::new(count)?, generation: 0 })
+        Some(Self { count: NonZeroU32::new(count)?, version: 0 })
     }
 
     /// As many shards, named after the recovery of this epoch.
     #[must_use]
-    pub fn of_generation(self, generation: i64) -> Self {
-        Self { generation, ..self }
+    pub fn of_version(self, version: i64) -> Self {
+        Self { version, ..self }
     }
 
     pub fn count(self) -> u32 {
         self.count.get()
     }
 
-    pub fn generation(self) -> i64 {
-        self.generation
+    pub fn version(self) -> i64 {
+        self.version
     }
 
     pub fn key(self, keys: &Keys, coupon: CouponId, shard: u32) -> String {
-        keys.buyers_of(coupon, self.generation, shard)
+        keys.buyers_of(coupon, self.version, shard)
     }
 
     pub fn all(self) -> Range<u32> {
@@ -86,9 +86,9 @@ impl Shards {
 /// As in the field of the sale: `157`, or `157@4`.
 impl fmt::Display for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.generation {
+        match self.version {
             0 => self.count.fmt(f),
-            generation => write!(f, "{}@{generation}", self.count),
+            version => write!(f, "{}@{version}", self.count),
         }
     }
 }
@@ -98,9 +98,9 @@ impl FromStr for Shards {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const UNKNOWN: &str = "shards are a number, or a number, `@` and an epoch";
-        let (count, generation) = text.split_once('@').unwrap_or((text, "0"));
-        match (count.parse(), generation.parse()) {
-            (Ok(count), Ok(generation @ 0..)) => Ok(Self { count, generation }),
+        let (count, version) = text.split_once('@').unwrap_or((text, "0"));
+        match (count.parse(), version.parse()) {
+            (Ok(count), Ok(version @ 0..)) => Ok(Self { count, version }),
             _ => Err(UNKNOWN),
         }
     }
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn shards_know_their_count_their_generation_and_their_keys() {
+    fn shards_know_their_count_their_version_and_their_keys() {
         let (keys, coupon) = (Keys::new("t"), CouponId::compose(5, 1));
         let loaded = Shards::new(157).unwrap();
-        let built = loaded.of_generation(4);
-        assert_eq!((loaded.count(), loaded.generation(), loaded.all()), (157, 0, 0..157));
-        assert_eq!((built.count(), built.generation(), built.all()), (157, 4, 0..157));
+        let built = loaded.of_version(4);
+        assert_eq!((loaded.count(), loaded.version(), loaded.all()), (157, 0, 0..157));
+        assert_eq!((built.count(), built.version(), built.all()), (157, 4, 0..157));
         assert_eq!(loaded.key(&keys, coupon, 9), keys.buyers(coupon, 9));
         assert_eq!(built.key(&keys, coupon, 9), keys.buyers_of(coupon, 4, 9));
         assert_ne!(loaded.key(&keys, coupon, 9), built.key(&keys, coupon, 9));
@@ -152,7 +152,7 @@ mod tests {
         for text in ["1", "157", "157@4", "31250@1"] {
             assert_eq!(text.parse::<Shards>().unwrap().to_string(), text);
         }
-        assert_eq!("157@4".parse(), Ok(Shards::new(157).unwrap().of_generation(4)));
+        assert_eq!("157@4".parse(), Ok(Shards::new(157).unwrap().of_version(4)));
         for text in ["", "0", "0@4", "@4", "157@", "157@-1", "x"] {
             assert!(text.parse::<Shards>().is_err(), "{text}");
         }

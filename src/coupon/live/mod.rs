@@ -54,19 +54,19 @@ struct Shared {
     /// Time that an order may stay unpaid.
     payment_window: Duration,
     /// Sales with a producer. A producer without a watcher leaves the map under its lock.
-    watched: Mutex<HashMap<CouponId, watch::Sender<Look>>>,
+    watched: Mutex<HashMap<CouponId, watch::Sender<Check>>>,
     places: Places,
     shutdown: Shutdown,
 }
 
-/// What the last look at a sale has found.
+/// What the last check of a sale has found.
 #[derive(Clone, Debug)]
-enum Look {
+enum Check {
     Awaited,
     Seen(Seen),
     NoCoupon,
     NoSale,
-    /// A store didn't answer at the first look.
+    /// A store didn't answer at the first check.
     Failed(Arc<Failure>),
 }
 
@@ -133,7 +133,7 @@ pub enum Watch {
 
 /// States of a sale, for one watcher.
 pub struct Watching {
-    states: watch::Receiver<Look>,
+    states: watch::Receiver<Check>,
     _place: Place,
 }
 
@@ -162,18 +162,18 @@ impl LiveSales {
             return Ok(Watch::Full);
         };
         let mut states = self.states(coupon);
-        let first = states.wait_for(|look| !matches!(look, Look::Awaited)).await;
-        let first = first.map(|look| look.clone()).unwrap_or(Look::Awaited);
+        let first = states.wait_for(|check| !matches!(check, Check::Awaited)).await;
+        let first = first.map(|check| check.clone()).unwrap_or(Check::Awaited);
         Ok(match first {
-            Look::Seen(_) => {
+            Check::Seen(_) => {
                 states.mark_changed();
                 Watch::Watching(Watching { states, _place: place })
             }
-            Look::NoCoupon => Watch::NoCoupon,
-            Look::NoSale => Watch::NoSale,
-            Look::Failed(failure) => return Err(failure.into()),
-            // The producer was stopped before its first look ended.
-            Look::Awaited => return Err(Failure::NoReply),
+            Check::NoCoupon => Watch::NoCoupon,
+            Check::NoSale => Watch::NoSale,
+            Check::Failed(failure) => return Err(failure.into()),
+            // The producer was stopped before its first check ended.
+            Check::Awaited => return Err(Failure::NoReply),
         })
     }
 
@@ -188,12 +188,12 @@ impl LiveSales {
     }
 
     /// The states of a sale, from its producer or a new one.
-    fn states(&self, coupon: CouponId) -> watch::Receiver<Look> {
+    fn states(&self, coupon: CouponId) -> watch::Receiver<Check> {
         let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
         if let Some(producer) = watched.get(&coupon) {
             return producer.subscribe();
         }
-        let (sender, states) = watch::channel(Look::Awaited);
+        let (sender, states) = watch::channel(Check::Awaited);
         watched.insert(coupon, sender.clone());
         let (this, stop) = (self.0.clone(), self.0.shutdown.stop_token().clone());
         self.0.shutdown.spawn(async move {
@@ -208,7 +208,7 @@ impl LiveSales {
 
 impl Shared {
     /// Looks at the sale once a second, until it has no watcher.
-    async fn produce(&self, coupon: CouponId, sender: &watch::Sender<Look>) {
+    async fn produce(&self, coupon: CouponId, sender: &watch::Sender<Check>) {
         let mut ticks = interval(limits::LIVE_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut known: Option<Known> = None;
@@ -216,9 +216,9 @@ impl Shared {
         while self.is_watched(coupon, sender) {
             ticks.tick().await;
             let is_due = quiet >= limits::LIVE_HEARTBEAT;
-            let look = self.look(coupon, &mut known, is_due).await;
-            if is_due || differ(&sender.borrow(), &look) {
-                sender.send_replace(look);
+            let check = self.check(coupon, &mut known, is_due).await;
+            if is_due || differ(&sender.borrow(), &check) {
+                sender.send_replace(check);
                 quiet = Duration::ZERO;
             }
             quiet += limits::LIVE_PERIOD;
@@ -226,7 +226,7 @@ impl Shared {
     }
 
     /// Whether a client watches; if none does, the sale is forgotten.
-    fn is_watched(&self, coupon: CouponId, sender: &watch::Sender<Look>) -> bool {
+    fn is_watched(&self, coupon: CouponId, sender: &watch::Sender<Check>) -> bool {
         let mut watched = self.watched.lock().expect("no holder of this lock panics");
         if sender.receiver_count() == 0 {
             watched.remove(&coupon);
@@ -238,7 +238,7 @@ impl Shared {
         self.watched.lock().expect("no holder of this lock panics").remove(&coupon);
     }
 
-    async fn look(&self, coupon: CouponId, known: &mut Option<Known>, renew: bool) -> Look {
+    async fn check(&self, coupon: CouponId, known: &mut Option<Known>, renew: bool) -> Check {
         let asked = self.ask_redis(coupon).await;
         if let Err(error) = &asked {
             tracing::debug!(%coupon, %error, "the state of a watched sale can't be read");
@@ -247,17 +247,17 @@ impl Shared {
         let revision = in_redis.as_ref().map(|sale| sale.revision);
         if renew || known.as_ref().is_none_or(|known| known.redis_revision != revision) {
             match self.coupons.get(coupon).await {
-                Ok(None) => return Look::NoCoupon,
-                Ok(Some(Coupon { sale: None, .. })) => return Look::NoSale,
+                Ok(None) => return Check::NoCoupon,
+                Ok(Some(Coupon { sale: None, .. })) => return Check::NoSale,
                 Ok(Some(stored)) => *known = Some(Known { stored, redis_revision: revision }),
-                Err(error) if known.is_none() => return Look::Failed(error.into()),
+                Err(error) if known.is_none() => return Check::Failed(error.into()),
                 // The values from before stay.
                 Err(error) => tracing::debug!(%coupon, %error, "a watched sale can't be read"),
             }
         }
         match known.as_ref().and_then(|known| known.state(in_redis, time, self.payment_window)) {
-            Some(sale) => Look::Seen(Seen { sale: Arc::new(sale), time }),
-            None => Look::NoSale,
+            Some(sale) => Check::Seen(Seen { sale: Arc::new(sale), time }),
+            None => Check::NoSale,
         }
     }
 
@@ -368,9 +368,9 @@ impl RedisSale {
 }
 
 /// Whether a watcher would notice the difference.
-fn differ(before: &Look, now: &Look) -> bool {
+fn differ(before: &Check, now: &Check) -> bool {
     match (before, now) {
-        (Look::Seen(before), Look::Seen(now)) => {
+        (Check::Seen(before), Check::Seen(now)) => {
             before.sale != now.sale || before.time.is_some() != now.time.is_some()
         }
         _ => true,
@@ -383,7 +383,7 @@ impl Watching {
     pub async fn next(&mut self) -> Option<SaleEvent> {
         loop {
             self.states.changed().await.ok()?;
-            if let Look::Seen(seen) = &*self.states.borrow_and_update() {
+            if let Check::Seen(seen) = &*self.states.borrow_and_update() {
                 return Some(seen.event());
             }
         }
@@ -468,7 +468,7 @@ mod tests {
         bound_this_test();
         let seen = |left, time: Option<i64>| {
             let time = time.map(|ms| (ms, Instant::now()));
-            Look::Seen(Seen { sale: Arc::new(sale(left)), time })
+            Check::Seen(Seen { sale: Arc::new(sale(left)), time })
         };
         let before = seen(Some(5), Some(1));
         for (now, is_noticed) in [
@@ -476,13 +476,13 @@ mod tests {
             (seen(Some(5), Some(2)), false),
             (seen(Some(4), Some(1)), true),
             (seen(Some(5), None), true),
-            (Look::NoCoupon, true),
-            (Look::NoSale, true),
-            (Look::Awaited, true),
+            (Check::NoCoupon, true),
+            (Check::NoSale, true),
+            (Check::Awaited, true),
         ] {
             assert_eq!(differ(&before, &now), is_noticed, "{now:?}");
         }
         assert!(!differ(&seen(None, None), &seen(None, None)));
-        assert!(differ(&Look::Awaited, &before));
+        assert!(differ(&Check::Awaited, &before));
     }
 }

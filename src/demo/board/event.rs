@@ -23,11 +23,11 @@ use crate::store::ids::{CouponId, Lane};
 /// Facts from the last reads of the stores, and when each was read.
 #[derive(Default)]
 pub struct Seen {
-    pub redis: Look<InRedis>,
-    pub postgres: Look<InPostgres>,
+    pub redis: Check<InRedis>,
+    pub postgres: Check<InPostgres>,
 }
 
-pub struct Look<T> {
+pub struct Check<T> {
     /// The facts of the last read that succeeded.
     pub facts: Option<T>,
     /// When that read ended, in ms since 1970 and on the monotonic clock.
@@ -37,18 +37,18 @@ pub struct Look<T> {
     has_failed: bool,
 }
 
-impl<T> Default for Look<T> {
+impl<T> Default for Check<T> {
     fn default() -> Self {
         Self { facts: None, at: None, is_begun: false, has_failed: false }
     }
 }
 
-impl<T> Look<T> {
+impl<T> Check<T> {
     /// Notes the end of a read at this time.
-    pub fn note(&mut self, looked: Result<T, Failure>, now_ms: i64) {
+    pub fn note(&mut self, checked: Result<T, Failure>, now_ms: i64) {
         self.is_begun = true;
-        self.has_failed = looked.is_err();
-        match looked {
+        self.has_failed = checked.is_err();
+        match checked {
             Ok(facts) => (self.facts, self.at) = (Some(facts), Some((now_ms, Instant::now()))),
             Err(error) => tracing::debug!(%error, "a store of the board can't be read"),
         }

@@ -49,7 +49,7 @@ pub struct Records {
 }
 
 impl InPostgres {
-    pub async fn look(sources: &Sources) -> Result<Self, Failure> {
+    pub async fn check(sources: &Sources) -> Result<Self, Failure> {
         let pool = &sources.stores.pool;
         let began = Instant::now();
         postgres::time(pool).await?;

@@ -37,15 +37,15 @@ pub struct RedisSaleSeen {
 
 /// The producer's reads of Redis, and what it remembers between them.
 #[derive(Default)]
-pub struct RedisLooks {
+pub struct RedisChecks {
     number: u32,
     processes: Processes,
     units: HashMap<CouponId, (Units, i64)>,
 }
 
-impl RedisLooks {
+impl RedisChecks {
     /// Reads everything. `sales` are those that Postgres says are in Redis, with their units sold.
-    pub async fn look(
+    pub async fn check(
         &mut self,
         sources: &Sources,
         sales: &[(CouponId, i64)],
@@ -80,14 +80,14 @@ impl RedisLooks {
         now_ms: i64,
     ) -> Result<(), Failure> {
         let Stores { fleet, keys, .. } = &sources.stores;
-        let is_due = self.number.is_multiple_of(limits::BOARD_LOOKS_PER_CENSUS);
+        let is_due = self.number.is_multiple_of(limits::BOARD_CHECKS_PER_COUNT);
         self.units.retain(|coupon, _| sales.iter().any(|(sale, _)| sale == coupon));
         for (coupon, sold) in sales {
             if !is_due && self.units.contains_key(coupon) {
                 continue;
             }
             let redis = fleet.of(coupon.lane());
-            match Units::look(redis, keys, *coupon, *sold).await.map_err(Failure::from) {
+            match Units::check(redis, keys, *coupon, *sold).await.map_err(Failure::from) {
                 Err(failure) if failure.is_of_item() => {
                     let units = Units { conserved: Some(false), ..Units::default() };
                     self.units.insert(*coupon, (units, now_ms));
@@ -105,8 +105,8 @@ impl RedisLooks {
         let Stores { fleet, keys, .. } = &sources.stores;
         let mut logs = Vec::new();
         for (lane, state) in sources.backlog.states().await {
-            let look = async { LogNumbers::look(fleet.of(lane), keys, lane, &state?).await };
-            logs.push((lane, look.await.ok()));
+            let check = async { LogNumbers::check(fleet.of(lane), keys, lane, &state?).await };
+            logs.push((lane, check.await.ok()));
         }
         logs
     }

@@ -49,7 +49,7 @@ use crate::coupon::live::places::{Place, Places};
 use crate::store::Failure;
 use event::{BoardEvent, Seen};
 use in_postgres::InPostgres;
-use in_redis::RedisLooks;
+use in_redis::RedisChecks;
 pub use sources::Sources;
 
 /// Hands out the board. Clones share the producer.
@@ -135,42 +135,43 @@ impl Shared {
     async fn produce(&self, sender: &watch::Sender<Sent>) {
         let seen = Mutex::default();
         tokio::select! {
-            () = self.look_at_redis(&seen) => {}
-            () = self.look_at_postgres(&seen) => {}
+            () = self.check_redis(&seen) => {}
+            () = self.check_postgres(&seen) => {}
             () = self.send(&seen, sender) => {}
         }
     }
 
-    async fn look_at_redis(&self, seen: &Mutex<Seen>) {
+    async fn check_redis(&self, seen: &Mutex<Seen>) {
         // Postgres knows which sales to read.
-        begun(seen, limits::BOARD_FIRST_LOOK_MAX / 2, |seen| seen.postgres.is_begun).await;
+        begun(seen, limits::BOARD_FIRST_CHECK_MAX / 2, |seen| seen.postgres.is_begun).await;
         let mut ticks = every(limits::BOARD_PERIOD);
-        let mut looks = RedisLooks::default();
+        let mut checks = RedisChecks::default();
         loop {
             ticks.tick().await;
             let sales = with(seen, |seen| {
                 seen.postgres.facts.as_ref().map(InPostgres::sales_in_redis).unwrap_or_default()
             });
-            let looked = timeout(limits::BOARD_HEARD_MAX, looks.look(&self.sources, &sales)).await;
+            let checked =
+                timeout(limits::BOARD_HEARD_MAX, checks.check(&self.sources, &sales)).await;
             let now = self.now_ms();
-            with(seen, |seen| seen.redis.note(looked.unwrap_or(Err(Failure::NoReply)), now));
+            with(seen, |seen| seen.redis.note(checked.unwrap_or(Err(Failure::NoReply)), now));
         }
     }
 
-    async fn look_at_postgres(&self, seen: &Mutex<Seen>) {
+    async fn check_postgres(&self, seen: &Mutex<Seen>) {
         let mut ticks = every(limits::BOARD_POSTGRES_PERIOD);
         loop {
             ticks.tick().await;
-            let looked = InPostgres::look(&self.sources).await;
+            let checked = InPostgres::check(&self.sources).await;
             let now = self.now_ms();
-            with(seen, |seen| seen.postgres.note(looked, now));
+            with(seen, |seen| seen.postgres.note(checked, now));
         }
     }
 
     async fn send(&self, seen: &Mutex<Seen>, sender: &watch::Sender<Sent>) {
         // If a store's first read takes too long, the first event says that nothing is known of the store yet.
         let both = |seen: &Seen| seen.redis.is_begun && seen.postgres.is_begun;
-        begun(seen, limits::BOARD_FIRST_LOOK_MAX, both).await;
+        begun(seen, limits::BOARD_FIRST_CHECK_MAX, both).await;
         let mut ticks = every(limits::BOARD_PERIOD);
         let mut has_rates = false;
         while self.is_watched() {
@@ -212,7 +213,7 @@ fn with<T>(seen: &Mutex<Seen>, act: impl FnOnce(&mut Seen) -> T) -> T {
 async fn begun(seen: &Mutex<Seen>, max: Duration, is_begun: impl Fn(&Seen) -> bool) {
     let waiting = async {
         while !with(seen, |seen| is_begun(seen)) {
-            tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+            tokio::time::sleep(limits::BOARD_FIRST_CHECK_MAX / 20).await;
         }
     };
     let _ = timeout(max, waiting).await;

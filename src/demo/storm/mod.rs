@@ -184,7 +184,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let (crowd, naive) = (self.crowd.clone(), self.naive.clone());
         tokio::select! {
             () = crowd.shop(coupon, naive.as_deref()) => {}
-            () = self.look_on(coupon) => {}
+            () = self.keep_checking(coupon) => {}
         }
         self.enter(Stage::Settling);
         self.settle(coupon).await?;
@@ -201,9 +201,9 @@ impl<S: FnMut(&Frame)> Storm<S> {
     }
 
     /// Reads and shows the numbers until it is dropped.
-    async fn look_on(&mut self, coupon: CouponId) {
+    async fn keep_checking(&mut self, coupon: CouponId) {
         loop {
-            self.look(coupon).await;
+            self.check(coupon).await;
             sleep(limits::STORM_PERIOD).await;
         }
     }
@@ -213,7 +213,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let began = Instant::now();
         let mut heard = began;
         loop {
-            self.look(coupon).await;
+            self.check(coupon).await;
             // A Redis that was emptied has neither a backlog nor the sale.
             match self.frame.backlog.filter(|_| self.frame.left.is_some()) {
                 Some(0) => return Ok(()),
@@ -231,11 +231,11 @@ impl<S: FnMut(&Frame)> Storm<S> {
     }
 
     /// Reads the numbers from the stores, and shows them. A number that can't be read is null.
-    async fn look(&mut self, coupon: CouponId) {
+    async fn check(&mut self, coupon: CouponId) {
         let (left, rows, backlog) = tokio::join!(
-            timeout(limits::STORM_LOOK_MAX, verdict::left(&self.stores, coupon)),
-            timeout(limits::STORM_LOOK_MAX, verdict::rows(&self.stores.pool, coupon)),
-            timeout(limits::STORM_LOOK_MAX, self.backlog.look()),
+            timeout(limits::STORM_CHECK_MAX, verdict::left(&self.stores, coupon)),
+            timeout(limits::STORM_CHECK_MAX, verdict::rows(&self.stores.pool, coupon)),
+            timeout(limits::STORM_CHECK_MAX, self.backlog.check()),
         );
         self.frame.left = left.ok().and_then(Result::ok);
         self.frame.rows = rows.ok().and_then(Result::ok);

@@ -105,7 +105,8 @@ pub async fn list(
     List(asked, page): List<Asked, CouponId>,
 ) -> Result<Response, Problem> {
     let Asked { kind, state } = asked;
-    let found = app.coupons.list(CouponFilter { kind, state }, page.cursor, page.look()).await?;
+    let found =
+        app.coupons.list(CouponFilter { kind, state }, page.cursor, page.read_max()).await?;
     let (coupons, next_cursor) = page.cut(found, |coupon| coupon.id);
     Ok(tags::shared(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
 }

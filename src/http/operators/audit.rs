@@ -50,7 +50,7 @@ pub async fn list(
     List(asked, page): List<Asked, AuditId>,
 ) -> Result<Json<AuditPage>, Problem> {
     let Asked { action, subject } = asked;
-    let found = app.audit.list(&Filter { action, subject }, page.cursor, page.look()).await?;
+    let found = app.audit.list(&Filter { action, subject }, page.cursor, page.read_max()).await?;
     let (entries, next_cursor) = page.cut(found, |entry| entry.id);
     Ok(Json(AuditPage { entries, next_cursor }))
 }

@@ -1,5 +1,5 @@
 //! For the staff: everything that waits for a person, dead letters, payments that wait, postponed items, recoveries,
-//! comparisons of the stores, and the audit log.
+//! comparisons of the stores, endpoints of events, and the audit log.
 
 // Everything that waits for an operator, in one list.
 pub mod waiting;
@@ -21,6 +21,9 @@ pub mod recoveries;
 
 // Comparisons of the stores, and their records.
 pub mod reconcile;
+
+// Endpoints that events are sent to.
+pub mod webhooks;
 
 // The audit log.
 pub mod audit;

@@ -73,7 +73,7 @@ pub async fn list(
     _: Operator,
     List(All {}, page): List<All, RunId>,
 ) -> Result<Json<RunPage>, Problem> {
-    let found = app.reconciler.list(page.cursor, page.look()).await?;
+    let found = app.reconciler.list(page.cursor, page.read_max()).await?;
     let (runs, next_cursor) = page.cut(found, |run| run.run_id);
     Ok(Json(RunPage { runs, next_cursor }))
 }

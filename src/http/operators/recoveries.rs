@@ -55,7 +55,7 @@ pub async fn list(
 ) -> Result<Json<RecoveryPage>, Problem> {
     let Asked { lane, state } = asked;
     let filter = RecoveryFilter { lane, state };
-    let found = app.leaders.first().recoveries(filter, page.cursor, page.look()).await?;
+    let found = app.leaders.first().recoveries(filter, page.cursor, page.read_max()).await?;
     let (recoveries, next_cursor) = page.cut(found, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
 }

@@ -46,7 +46,7 @@ pub async fn list(
     _: Operator,
     List(asked, page): List<Asked, OpenPlace>,
 ) -> Result<Json<OpenPage>, Problem> {
-    let found = app.operations.list(asked.kind, page.cursor, page.look()).await?;
+    let found = app.operations.list(asked.kind, page.cursor, page.read_max()).await?;
     let (items, next_cursor) = page.cut(found, |item| item.place);
     Ok(Json(OpenPage { items, next_cursor }))
 }

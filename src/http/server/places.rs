@@ -51,7 +51,7 @@ impl Places {
                     "all connections have requests under way, and further clients wait; raise --connections-max if the machine has room"
                 );
             }
-            let freed = timeout(limits::CONNECTION_LOOK_PERIOD, self.free.clone().acquire_owned());
+            let freed = timeout(limits::CONNECTION_CHECK_PERIOD, self.free.clone().acquire_owned());
             if let Ok(Ok(place)) = freed.await {
                 return place;
             }
@@ -82,8 +82,8 @@ impl Places {
 
     /// Checks all connections in each period, and closes those that are overdue.
     pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
-        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        let mut checks = tokio::time::interval(limits::CONNECTION_CHECK_PERIOD);
+        while stop.run_until_cancelled(checks.tick()).await.is_some() {
             let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.now_ms.store(now_ms, Relaxed);
             for connection in self.open() {

@@ -184,8 +184,8 @@ impl PublicKeys {
                 () = sleep_until(last + if failed { pause } else { period }) => {}
                 () = missed => {}
             }
-            let Some(looked) = stop.run_until_cancelled(self.look()).await else { return };
-            failed = looked.is_err();
+            let Some(checked) = stop.run_until_cancelled(self.refresh()).await else { return };
+            failed = checked.is_err();
             metrics.key_set_failures.increment(failed.into());
         }
     }
@@ -195,7 +195,7 @@ impl PublicKeys {
     /// # Errors
     ///
     /// The reason, in words, if there is no usable set.
-    pub async fn look(&self) -> Result<(), String> {
+    pub async fn refresh(&self) -> Result<(), String> {
         let found = match self.document().await {
             Ok(document) => match KeySet::parse(&document) {
                 Ok(keys) => Ok((document, keys)),

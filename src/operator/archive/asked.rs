@@ -73,7 +73,7 @@ impl Archive {
             live_orders: None,
         };
         if !sale.is_archived() {
-            let (standing, obstacles) = match self.look(coupon).await? {
+            let (standing, obstacles) = match self.check(coupon).await? {
                 Ok(seen) => seen,
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
             };
@@ -131,7 +131,7 @@ impl Archive {
     }
 
     /// The state of the sale, as far as it can be read, and what is open, in words.
-    async fn look(
+    async fn check(
         &self,
         coupon: CouponId,
     ) -> Result<Result<(Option<Standing>, Vec<String>), ArchiveRefusal>, Failure> {

@@ -128,11 +128,11 @@ impl Archive {
     async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
         let Stores { keys, .. } = &self.stores;
         let redis = self.stores.redis(coupon.lane());
-        let built = buyers::shards(redis, keys, coupon).await?.filter(|one| one.generation() > 0);
+        let built = buyers::shards(redis, keys, coupon).await?.filter(|one| one.version() > 0);
         // Shards that a recovery has built go before the hash, which alone names them. The sale has ended, so no claim
         // misses them.
         for shards in built.into_iter().chain([Shards::for_units(total)]) {
-            if shards.generation() == 0 {
+            if shards.version() == 0 {
                 redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
             }
             buyers::unlink(redis, keys, coupon, shards).await?;

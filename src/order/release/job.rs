@@ -244,7 +244,7 @@ impl StockReturns {
         let names: Vec<String> = of_sale.into_iter().chain(of_users).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let epoch = self.lanes.epoch(coupon.lane());
-        let channel = self.keys.additions_channel();
+        let channel = self.keys.restocks_channel();
         let of_units = pairs(units.iter().copied());
         let arguments = (coupon.get(), epoch, shards.to_string(), channel, &of_units[..]);
         let link = self.fleet.of(coupon.lane()).link().await?;

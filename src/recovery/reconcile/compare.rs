@@ -25,7 +25,7 @@ use super::disagreement::{Disagreement, Kind};
 use super::log::InFlight;
 use crate::base::limits;
 use crate::coupon::buyers;
-use crate::coupon::buyers::census::{Census, census};
+use crate::coupon::buyers::count::{SaleCount, count_sale};
 use crate::coupon::model::CouponState;
 use crate::order::live::PAGE;
 use crate::order::release::stock_returns;
@@ -76,16 +76,19 @@ pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms
 /// # Errors
 ///
 /// When a store doesn't answer, or a value of the sale in Redis can't be read.
-pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, Census)>, Failure> {
+pub async fn facts(
+    stores: &Stores,
+    coupon: CouponId,
+) -> Result<Option<(Terms, SaleCount)>, Failure> {
     let Stores { pool, keys, .. } = stores;
     let redis = stores.redis(coupon.lane());
     for read in 1.. {
         let Some(terms) = terms(pool, coupon).await? else { break };
-        let census = census(redis, keys, coupon).await?;
-        let changed = census.revision.is_some_and(|revision| revision > terms.revision);
+        let count = count_sale(redis, keys, coupon).await?;
+        let changed = count.revision.is_some_and(|revision| revision > terms.revision);
         // A missing sale was archived after Postgres was read, or is lost.
-        if census.total.is_some() && !changed || read >= READS_MAX {
-            return Ok(Some((terms, census)));
+        if count.total.is_some() && !changed || read >= READS_MAX {
+            return Ok(Some((terms, count)));
         }
     }
     Ok(None)
@@ -93,22 +96,22 @@ pub async fn facts(stores: &Stores, coupon: CouponId) -> Result<Option<(Terms, C
 
 /// Whether a sale of a closed lane is as Postgres says, apart from its buyers. False if Redis has a newer revision:
 /// then Postgres has lost a change.
-pub fn is_as_noted(coupon: CouponId, terms: &Terms, census: &Census) -> bool {
-    census.state.as_deref() != Some("loading")
-        && census.revision == Some(terms.revision)
-        && judge(coupon, terms, census).is_empty()
+pub fn is_as_noted(coupon: CouponId, terms: &Terms, count: &SaleCount) -> bool {
+    count.state.as_deref() != Some("loading")
+        && count.revision == Some(terms.revision)
+        && judge(coupon, terms, count).is_empty()
 }
 
 /// Faults of the sale in Redis, and of its terms.
-pub(super) fn judge(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Disagreement> {
-    let (Some(total), Some(stock)) = (census.total, census.stock) else {
+pub(super) fn judge(coupon: CouponId, terms: &Terms, count: &SaleCount) -> Vec<Disagreement> {
+    let (Some(total), Some(stock)) = (count.total, count.stock) else {
         let words = "was loaded into Redis and is missing there. Redis has lost data; claims are refused until the sale is rebuilt";
         return vec![Disagreement::of(coupon, Kind::SaleMissing, words)];
     };
     let mut found = Vec::new();
     let mut add = |kind, words: String| found.push(Disagreement::of(coupon, kind, words));
-    let Census { buyers, shards_missing: shards, .. } = *census;
-    if census.load.as_ref() != Some(&terms.load_id) {
+    let SaleCount { buyers, shards_missing: shards, .. } = *count;
+    if count.load.as_ref() != Some(&terms.load_id) {
         let words = "is in Redis by another load than Postgres has noted, so it is missing there. Redis has lost data";
         add(Kind::SaleMissing, words.to_owned());
     }
@@ -131,7 +134,7 @@ pub(super) fn judge(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Dis
     if stock < 0 {
         add(Kind::NegativeStock, format!("stock is {stock}. Redis has sold more than there was"));
     }
-    if let (Some(redis), Some(postgres)) = (census.epoch, terms.epoch)
+    if let (Some(redis), Some(postgres)) = (count.epoch, terms.epoch)
         && redis != postgres
     {
         add(
@@ -141,13 +144,13 @@ pub(super) fn judge(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Dis
             ),
         );
     }
-    found.extend(of_terms(coupon, terms, census));
+    found.extend(of_terms(coupon, terms, count));
     found
 }
 
 /// Differences between the terms in Redis and in Postgres.
-fn of_terms(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Disagreement> {
-    if let Some(redis) = census.revision.filter(|redis| *redis != terms.revision) {
+fn of_terms(coupon: CouponId, terms: &Terms, count: &SaleCount) -> Vec<Disagreement> {
+    if let Some(redis) = count.revision.filter(|redis| *redis != terms.revision) {
         let postgres = terms.revision;
         let words = match redis > postgres {
             true => format!(
@@ -163,7 +166,7 @@ fn of_terms(coupon: CouponId, terms: &Terms, census: &Census) -> Vec<Disagreemen
         let told = told.then(|| Disagreement::of(coupon, Kind::RevisionDiffers, words));
         return told.into_iter().collect();
     }
-    let Census { total, state, opens_ms, closes_ms, .. } = census;
+    let SaleCount { total, state, opens_ms, closes_ms, .. } = count;
     let number = |number: &Option<i64>| number.map_or("missing".to_owned(), |it| it.to_string());
     let ms = |ms: Option<i64>| ms.map_or("missing".to_owned(), |ms| format!("{ms} ms since 1970"));
     let at = |time: DateTime<Utc>| ms(Some(time.timestamp_millis()));

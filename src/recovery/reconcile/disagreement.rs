@@ -67,7 +67,7 @@ impl Disagreement {
         matches!(self.kind, Kind::SaleMissing | Kind::ShardsMissing)
     }
 
-    /// Whether a recovery of the lane repairs this: Redis has other buyers than Postgres, even after a second look, or
+    /// Whether a recovery of the lane repairs this: Redis has other buyers than Postgres, even after a second check, or
     /// another revision.
     pub fn closes_its_lane(&self) -> bool {
         matches!(

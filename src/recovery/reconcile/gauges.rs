@@ -19,9 +19,9 @@ use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::coupon::buyers;
-use crate::coupon::buyers::census::census;
+use crate::coupon::buyers::count::count_sale;
 use crate::coupon::stock::{self, HeldSale};
-use crate::events;
+use crate::events::{self, webhooks};
 use crate::log::LogState;
 use crate::log::backlog::Backlog;
 use crate::log::numbers::LogNumbers;
@@ -118,13 +118,13 @@ impl Numbers {
 
     /// Reads the numbers, and shows them.
     pub async fn run_once(&self) -> Result<(), Failure> {
-        let seen = self.look().await;
+        let seen = self.check().await;
         let (gauges, failed) = seen.map_or_else(|e| (Vec::new(), Err(e)), |seen| (seen, Ok(())));
         self.metrics.gauges.replace("numbers", gauges);
         failed
     }
 
-    async fn look(&self) -> Result<Vec<Gauge>, Failure> {
+    async fn check(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, .. } = &self.stores;
         let mut gauges = self.log_gauges().await?;
         let letters = dead_letter::count_open(pool).await?;
@@ -132,6 +132,7 @@ impl Numbers {
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
         gauges.push(events::stalled(pool).await?);
+        gauges.push(webhooks::disabled(pool).await?);
         gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);
@@ -146,8 +147,8 @@ impl Numbers {
         self.backlog.learn_lanes(lanes);
         let mut log = LogNumbers::default();
         for (lane, state) in self.backlog.states().await {
-            let look = async { LogNumbers::look(fleet.of(lane), keys, lane, &state?).await };
-            match look.await {
+            let check = async { LogNumbers::check(fleet.of(lane), keys, lane, &state?).await };
+            match check.await {
                 Err(error) if is_data_error(&error) || !fleet.is_one() => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
@@ -198,7 +199,7 @@ impl Numbers {
         let mut sales = Vec::with_capacity(newest.len());
         for HeldSale { coupon, sold, .. } in newest {
             let redis = fleet.of(coupon.lane());
-            let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
+            let units = match Units::check(redis, keys, coupon, sold).await.map_err(Failure::from) {
                 Err(failure) if failure.is_of_redis() && !fleet.is_one() => continue,
                 Err(failure) if failure.is_of_item() => {
                     Units { conserved: Some(false), ..Units::default() }
@@ -251,7 +252,7 @@ const UNITS: [(&str, UnitsOf); 4] = [
 
 impl Units {
     /// Doesn't count the buyers of a large sale, because Redis runs no other command meanwhile.
-    pub async fn look(
+    pub async fn check(
         redis: &Redis,
         keys: &Keys,
         coupon: CouponId,
@@ -261,7 +262,7 @@ impl Units {
             .await?
             .is_none_or(|shards| shards.count() <= limits::METRIC_SHARDS_MAX);
         if is_small {
-            let seen = census(redis, keys, coupon).await?;
+            let seen = count_sale(redis, keys, coupon).await?;
             let there = seen.total.is_some();
             return Ok(Self {
                 total: seen.total,
@@ -289,7 +290,7 @@ pub async fn side_by_side(
     let (lane, keys) = (coupon.lane(), &stores.keys);
     let redis = stores.redis(lane);
     let state = LogState::of(redis, keys, lane).await?;
-    let log = LogNumbers::look(redis, keys, lane, &state).await?;
+    let log = LogNumbers::check(redis, keys, lane, &state).await?;
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
         postgres: in_postgres(&stores.pool, coupon).await?,
@@ -300,7 +301,7 @@ pub async fn side_by_side(
 
 /// `None` for a sale that is missing or can't be read; the disagreements name the fault.
 async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
-    let seen = match census(stores.redis(coupon.lane()), &stores.keys, coupon)
+    let seen = match count_sale(stores.redis(coupon.lane()), &stores.keys, coupon)
         .await
         .map_err(Failure::from)
     {

@@ -240,17 +240,17 @@ async fn sale_or_why_not(
 }
 
 async fn check_one(stores: &Stores, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
-    let Some((terms, census)) = compare::facts(stores, coupon).await? else {
+    let Some((terms, count)) = compare::facts(stores, coupon).await? else {
         return Ok(());
     };
-    report.disagreements.extend(compare::judge(coupon, &terms, &census));
-    let (Some(total), Some(stock)) = (census.total, census.stock) else {
+    report.disagreements.extend(compare::judge(coupon, &terms, &count));
+    let (Some(total), Some(stock)) = (count.total, count.stock) else {
         return Ok(());
     };
     let compared = compare::buyers(stores, coupon, None).await?;
     report.disagreements.extend(compare::of_buyers(coupon, &compared));
     let Compared { live_orders, in_review, is_identical: identical, .. } = compared;
-    let buyers = census.buyers;
+    let buyers = count.buyers;
     let sale = SaleCount { coupon, total, stock, buyers, live_orders, in_review, identical };
     report.sales.push(sale);
     Ok(())

@@ -118,13 +118,23 @@ id! {
 }
 
 id! {
+    /// Id of an endpoint that events are sent to: a whole number from 1 to 9223372036854775807, as a string of digits.
+    WebhookId
+}
+
+id! {
+    /// Id of a try to deliver an event: a whole number from 1 to 9223372036854775807, as a string of digits.
+    DeliveryId
+}
+
+id! {
     /// Id of an entry in the audit log: a whole number from 1 to 9223372036854775807, as a string of digits.
     AuditId
 }
 
 id! {
-    /// Id of a thing that the staff has changed (a coupon, an order, a dead letter, a payment, a postponed item or a
-    /// comparison): a whole number from 1 to 9223372036854775807, as a string of digits.
+    /// Id of a thing that the staff has changed (a coupon, an order, a dead letter, a payment, a postponed item, a
+    /// comparison or an endpoint of events): a whole number from 1 to 9223372036854775807, as a string of digits.
     SubjectId
 }
 

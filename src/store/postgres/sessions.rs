@@ -25,7 +25,7 @@ pub(super) struct Sessions {
     events: bool,
     began: Instant,
     /// When a session from the pool was last checked, in ms since `began`.
-    looked_ms: AtomicU64,
+    checked_ms: AtomicU64,
     /// When a session was last found to be useless, in ms since `began`; 0 for never.
     useless_ms: AtomicU64,
     throttle: Mutex<LogThrottle>,
@@ -42,7 +42,7 @@ impl Sessions {
             timeout,
             events,
             began: Instant::now(),
-            looked_ms: AtomicU64::default(),
+            checked_ms: AtomicU64::default(),
             useless_ms: AtomicU64::default(),
             throttle: Mutex::default(),
         }
@@ -80,12 +80,12 @@ impl Sessions {
         if useless > 0 && age > Duration::from_millis(now.saturating_sub(useless)) {
             return Ok(false);
         }
-        let looked = self.looked_ms.load(Ordering::Relaxed);
+        let checked = self.checked_ms.load(Ordering::Relaxed);
         let is_due =
-            Duration::from_millis(now.saturating_sub(looked)) >= limits::SESSION_LOOK_PERIOD;
+            Duration::from_millis(now.saturating_sub(checked)) >= limits::SESSION_CHECK_PERIOD;
         let takes_turn = || {
-            self.looked_ms
-                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+            self.checked_ms
+                .compare_exchange(checked, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
         if !is_due || !takes_turn() {

@@ -78,7 +78,7 @@ async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_fo
         // The same as a script that gives units back: the buyer, the stock, and the count, in one step.
         let script = "redis.call('HDEL', KEYS[1], ARGV[1])
             redis.call('HINCRBY', KEYS[2], 'stock', 1)
-            return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
+            return redis.call('HINCRBY', KEYS[2], 'restocks', 1)";
         let buyers = app.shard_of(coupon, back).await;
         let sale = app.keys().coupon(coupon);
         let returns: i64 =

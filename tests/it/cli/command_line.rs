@@ -353,7 +353,7 @@ async fn tokens_are_good_for_the_users_they_name() {
     }
     let new =
         serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
-    for (scope, create, list, look) in [
+    for (scope, create, list, check) in [
         (&["--admin"][..], 201, 200, 404),
         (&["--scope", "administrator"], 201, 200, 404),
         (&["--scope", "operator"], 403, 200, 404),
@@ -364,8 +364,8 @@ async fn tokens_are_good_for_the_users_they_name() {
         let token = said(&token).await.stdout;
         assert_eq!(app.post("/v1/coupons", token.trim(), &new).await.status, create, "{scope:?}");
         assert_eq!(app.get("/v1/operations", token.trim()).await.status, list, "{scope:?}");
-        let looked = app.get("/v1/redemptions/7K3M-Q9TX-2B8D-HV4N", token.trim()).await;
-        assert_eq!(looked.status, look, "{scope:?}");
+        let checked = app.get("/v1/redemptions/7K3M-Q9TX-2B8D-HV4N", token.trim()).await;
+        assert_eq!(checked.status, check, "{scope:?}");
     }
 }
 

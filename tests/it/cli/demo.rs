@@ -37,8 +37,8 @@ async fn the_lines_work_when_they_are_pasted_into_bash_and_into_zsh() {
     stop(&mut demo).await;
 }
 
-/// Words of a line that an interactive zsh takes for something else than bash does: comments and, outside of quotes, signs
-/// of patterns and of its history.
+/// Words of a line that an interactive zsh takes for something else than bash does: comments and, outside of quotes,
+/// signs of patterns and of its history.
 fn zsh_stumbles_over(line: &str) -> Option<char> {
     let mut quote = None;
     line.chars().find(|&sign| match quote {
@@ -276,9 +276,9 @@ async fn enters_once(line: &str) {
 }
 
 fn is_installed(program: &str) -> bool {
-    let mut look = Command::new("sh");
-    look.args(["-c", "command -v \"$0\"", program]).stdout(Stdio::null());
-    look.status().is_ok_and(|status| status.success())
+    let mut check = Command::new("sh");
+    check.args(["-c", "command -v \"$0\"", program]).stdout(Stdio::null());
+    check.status().is_ok_and(|status| status.success())
 }
 
 /// Pays the only order of the user with this token: the demo is its own gateway.

@@ -1,5 +1,5 @@
-//! Times in which the service is well again after a fault. `make faults` runs these tests, and prints what they saw; with
-//! other tests beside they would say more about the machine.
+//! Times in which the service is well again after a fault. `make faults` runs these tests, and prints what they saw;
+//! with other tests beside they would say more about the machine.
 
 use std::time::Duration;
 
@@ -95,16 +95,16 @@ async fn long_bad_entries_delay_good_ones_by_moments() {
 }
 
 /// The longest time in which all that was promised at a moment became rows, looked at again and again while clients
-/// claim a new sale. Before each look comes a deed.
+/// claim a new sale. Before each check comes a deed.
 async fn longest_lag(app: &TestApp, service: &Process, mut deed: impl AsyncFnMut(i64)) -> Duration {
     let coupon = app.create_flash(STOCK).await;
     let already = usize::try_from(rows(app).await).expect("a count");
     let load = Load::start(&service.url().await, coupon, CLIENTS);
     load.accepts(100).await;
-    let (began_at, mut longest, mut looks) = (Instant::now(), Duration::ZERO, 0);
+    let (began_at, mut longest, mut checks) = (Instant::now(), Duration::ZERO, 0);
     while began_at.elapsed() < SPAN {
-        looks += 1;
-        deed(looks).await;
+        checks += 1;
+        deed(checks).await;
         let (promised, at) = (already + load.accepted(), Instant::now());
         all_are_rows(app, promised).await;
         longest = longest.max(at.elapsed());

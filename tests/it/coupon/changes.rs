@@ -249,12 +249,12 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     let at = url.iter().position(|word| word == "--redis-url").expect("it is given") + 1;
     let client = redis::Client::open(url[at].as_str()).expect("a valid URL");
     let mut listening = client.get_async_pubsub().await.expect("Redis answers");
-    listening.subscribe(app.keys().additions_channel()).await.expect("Redis answers");
+    listening.subscribe(app.keys().restocks_channel()).await.expect("Redis answers");
 
     assert_eq!(app.restock(coupon, 1, "k").await.status, 200);
     let told = bounded("a message", listening.on_message().next()).await.expect("it is told");
     assert_eq!(told.get_payload::<String>().unwrap(), coupon.to_string());
-    assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
+    assert_eq!(app.in_redis(coupon, ["restocks"]).await, ["1"]);
     let mut latecomer = 100;
     eventually("the unit is sold", async || {
         latecomer += 1;
@@ -264,7 +264,7 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     assert_eq!(app.claim(1_000, coupon).await.refusal(), (410, "sold_out"));
     // A change without further units sends no message.
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
-    assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
+    assert_eq!(app.in_redis(coupon, ["restocks"]).await, ["1"]);
 }
 
 #[tokio::test]

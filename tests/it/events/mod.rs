@@ -3,6 +3,9 @@
 // The feed: what is told, in which order, to whom.
 mod feed;
 
+// What is sent to other systems.
+mod webhooks;
+
 // All orders, as CSV and as lines of JSON.
 mod export;
 

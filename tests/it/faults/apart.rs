@@ -1,5 +1,5 @@
 //! Stores that don't belong together: a Redis that another installation sells from, a Postgres that was restored while
-//! Redis went on, and a Postgres in another life.
+//! Redis went on, and a Postgres in another run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -337,7 +337,7 @@ async fn a_worker_writes_nothing_over_an_order_that_postgres_lacks() {
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 3);
 }
 
-/// Another life, and nothing missing.
+/// Another run, and nothing missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_in_another_life_is_compared_and_goes_on() {
     let (_server, app) = start(&[]).await;
@@ -346,14 +346,14 @@ async fn postgres_in_another_life_is_compared_and_goes_on() {
     sell(&app, &service.url().await, 1..=3, coupon).await;
     stop(service).await;
     let lane = app.keys().lane(coupon.lane());
-    let life: String = app.redis(&["HGET", &lane, "postgres"]).await;
+    let postgres_run: String = app.redis(&["HGET", &lane, "postgres"]).await;
     let _: i64 = app.redis(&["HSET", &lane, "postgres", "1:1:1"]).await;
     let service = Process::serve(&app, &SERVICE);
     let url = service.url().await;
-    let reason = "SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL AND reason = 'another life of Postgres answers'";
+    let reason = "SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL AND reason = 'another run of Postgres answers'";
     eventually("it was compared", async || app.number(reason).await > 0).await;
     becomes_ready(&app, &url).await;
-    assert_eq!(app.redis::<String>(&["HGET", &lane, "postgres"]).await, life);
+    assert_eq!(app.redis::<String>(&["HGET", &lane, "postgres"]).await, postgres_run);
     assert_eq!(claim(&app, &url, 3, coupon).await.0, 409);
     sell(&app, &url, 4..=5, coupon).await;
     stop(service).await;

@@ -141,7 +141,7 @@ async fn a_claim_on_a_sale_that_can_not_be_read_has_it_built_anew() {
     }
 }
 
-/// Claims keep asking for the sale, and each one brings a look at it forward.
+/// Claims keep asking for the sale, and each one brings a check of it forward.
 #[tokio::test]
 async fn a_suspected_sale_that_can_not_be_read_holds_up_no_other_lane() {
     let (_server, app) = start_with(&["--lanes", "2"]).await;
@@ -209,16 +209,16 @@ async fn a_postgres_that_went_back_does_not_catch_up_with_the_epoch_of_redis() {
 
 /// Postgres is away, so no lane can be closed. A log that is gone proves no commit.
 #[tokio::test]
-async fn receipts_outlast_a_redis_that_was_emptied_while_no_lane_could_be_closed() {
+async fn unwritten_claims_outlast_a_redis_that_was_emptied_while_no_lane_could_be_closed() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(5).await;
-    app.app.receipts_job().await;
+    app.app.unwritten_job().await;
     keep(&app).await;
     sell(&app, coupon, 1..=3).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
-    let until = Instant::now() + 4 * limits::RECEIPT_LOOK_PERIOD;
+    let until = Instant::now() + 4 * limits::UNWRITTEN_CHECK_PERIOD;
     while Instant::now() < until {
-        app.app.receipts_job().await;
+        app.app.unwritten_job().await;
         sleep(Duration::from_millis(50)).await;
     }
     app.recover().await;
@@ -358,9 +358,9 @@ async fn a_buyer_whose_order_was_cancelled_in_the_lost_time_gets_no_order_again(
     app.write_orders().await;
 }
 
-/// The receipt is handed in before a worker has written the claim, and looked at after its order was cancelled.
+/// The unwritten claim is handed in before a worker has written the claim, and looked at after its order was cancelled.
 #[tokio::test]
-async fn a_late_receipt_of_a_cancelled_order_closes_no_lane() {
+async fn a_late_unwritten_claim_of_a_cancelled_order_closes_no_lane() {
     let (mut server, app) = start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let coupon = app.create_flash(5).await;
     let late = app.another_instance().await;
@@ -373,9 +373,9 @@ async fn a_late_receipt_of_a_cancelled_order_closes_no_lane() {
     keep(&app).await;
     let recoveries = "SELECT count(*) FROM recoveries";
     assert_eq!(app.number(recoveries).await, 1);
-    eventually("the receipt is handed in", async || {
+    eventually("the claim is handed in", async || {
         let _ = late.hand_in.tick().await;
-        app.number("SELECT count(*) FROM receipts").await == 1
+        app.number("SELECT count(*) FROM unwritten_claims").await == 1
     })
     .await;
     app.write_orders().await;
@@ -383,7 +383,7 @@ async fn a_late_receipt_of_a_cancelled_order_closes_no_lane() {
     assert_eq!(app.cancel(1, order).await.status, 200);
     app.app.stock_returns.run_once().await.expect("both stores answer");
     keep(&app).await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
     assert_eq!(app.number(recoveries).await, 1, "all promises are kept");
     sell(&app, coupon, 2..=6).await;
     app.write_orders().await;
@@ -426,7 +426,7 @@ async fn a_process_that_ends_keeps_no_lanes_and_is_waited_for_by_no_recovery() {
     assert_eq!(app.number(LEADERS).await, 0);
 }
 
-/// A lane whose log no worker writes waits for it; the look at the others goes on.
+/// A lane whose log no worker writes waits for it; the check of the others goes on.
 #[tokio::test]
 async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
     let (_server, app) = start_with(&["--lanes", "2"]).await;

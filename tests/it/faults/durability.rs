@@ -70,7 +70,7 @@ async fn survivors(level: &str, fault: Fault) -> usize {
     }
     // The killed process has handed nothing in.
     app.execute("DELETE FROM processes").await;
-    app.execute("DELETE FROM receipts").await;
+    app.execute("DELETE FROM unwritten_claims").await;
     eventually("Redis is back", async || app.app.stores.fleet.first().check().await.is_ok()).await;
     app.recover().await;
     let mut known = 0;

@@ -297,7 +297,7 @@ pub async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) 
 async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
     let (mut server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_job().await;
+    app.app.unwritten_job().await;
     sell(&app, coupon, 1..=3).await;
     app.write_orders().await;
     keep(&app).await;
@@ -308,28 +308,28 @@ async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
     }
     go_back(&mut server, &app, coupon).await;
     app.recover().await;
-    assert_eq!(app.number("SELECT receipts FROM recoveries WHERE opened_at IS NOT NULL").await, 3);
+    assert_eq!(app.number("SELECT unwritten FROM recoveries WHERE opened_at IS NOT NULL").await, 3);
     for (user, order) in (4..=6).zip(promised) {
         assert_eq!(app.my_claim(user, coupon).await.order_id(), order, "user {user}");
     }
     sells_the_rest(&app, coupon, 1..=6).await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
 }
 
-/// A claim may become a row between the look that hands its receipt in and the next look of the leader.
+/// A claim may become a row between the check that hands its unwritten claim in and the next check of the leader.
 #[tokio::test]
-async fn a_receipt_whose_claim_is_a_row_holds_up_no_recovery() {
+async fn an_unwritten_claim_whose_claim_is_a_row_holds_up_no_recovery() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
     sell(&app, coupon, 1..=2).await;
     app.write_orders().await;
     keep(&app).await;
     app.execute(
-        "INSERT INTO receipts (order_id, coupon_id, user_id) SELECT id, coupon_id, user_id FROM orders",
+        "INSERT INTO unwritten_claims (order_id, coupon_id, user_id) SELECT id, coupon_id, user_id FROM orders",
     )
     .await;
     keep(&app).await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
     let _: String = app.redis(&["FLUSHALL"]).await;
     keep(&app).await;
     sells_the_rest(&app, coupon, 1..=2).await;
@@ -337,17 +337,17 @@ async fn a_receipt_whose_claim_is_a_row_holds_up_no_recovery() {
 
 /// A process that has just started hands in what it has promised since, and no worker has written it yet.
 #[tokio::test]
-async fn a_receipt_whose_claim_waits_in_the_log_closes_no_lane() {
+async fn an_unwritten_claim_whose_claim_waits_in_the_log_closes_no_lane() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
     sell(&app, coupon, 1..=3).await;
-    app.app.receipts_job().await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 3);
+    app.app.unwritten_job().await;
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 3);
     keep(&app).await;
     assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
     app.write_orders().await;
     keep(&app).await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
     sells_the_rest(&app, coupon, 1..=3).await;
 }
 
@@ -374,9 +374,9 @@ async fn what_is_handed_in_late_gets_the_units_that_are_left() {
     app.write_orders().await;
 
     late.hand_in.tick().await.expect("both stores answer");
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 4);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 4);
     app.recover().await;
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
     let lost = "SELECT count(*) FROM recoveries, jsonb_array_elements(lost) AS one WHERE one->>'reason' = ";
     assert_eq!(app.number(&format!("{lost} 'superseded'")).await, 1, "the first order of user 3");
     assert_eq!(app.number(&format!("{lost} 'accepted_without_unit'")).await, 2);
@@ -477,9 +477,9 @@ async fn a_sale_whose_row_is_kept_locked_stays_closed_alone_and_keeps_its_claims
     sells_the_rest(&app, locked, 1..=3).await;
 }
 
-/// Nothing else tells: life and connections are the same.
+/// Nothing else tells: run and connections are the same.
 #[tokio::test]
-async fn a_redis_that_was_synchronised_anew_between_two_looks_is_told_by_its_replication_id() {
+async fn a_redis_that_was_synchronised_anew_between_two_checks_is_told_by_its_replication_id() {
     let (server, port) = RedisServer::on_tcp(&[]);
     let (replica, replica_port) = RedisServer::on_tcp(&[]);
     let app = on(&server.url(), &[]).await;
@@ -558,7 +558,7 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
     for (trust, live_orders) in [("redis", 5), ("postgres", 2)] {
         let (_server, app) = start(&[]).await;
         let coupon = app.create_flash(10).await;
-        // Another process, which hands no receipts in: a restored backup is older than these.
+        // Another process, which hands no unwritten claims in: a restored backup is older than these.
         let another = app.another_instance().await;
         for id in 1..=5 {
             let told = another.claims.claim(coupon, user(id)).await.expect("Redis answers");

@@ -71,7 +71,7 @@ async fn a_worker_applies_what_was_decided_by_itself() {
     app.write_orders().await;
 }
 
-/// Like a replica that has been synchronised anew and promoted: the life is the same, and its data went back.
+/// Like a replica that has been synchronised anew and promoted: the run is the same, and its data went back.
 #[tokio::test]
 async fn a_comparison_finds_an_older_revision_and_has_the_sale_built_anew() {
     let (_server, app) = start().await;
@@ -126,7 +126,8 @@ fn print(incident: &str, mut times: Vec<Duration>) {
     println!("{incident}: {count} times, closed after {median} ms (median), {most} ms (most)");
 }
 
-/// Prints how long after the first reply of Redis the lane is closed in Postgres, after an older file was put in its place.
+/// Prints how long after the first reply of Redis the lane is closed in Postgres, after an older file was put in its
+/// place.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute, and prints what it saw"]
 async fn a_roll_back_is_noticed_within_a_second() {

@@ -127,7 +127,7 @@ async fn fill_backlog_without_postgres(orders: i64) {
         let told = join_all(some.iter().map(|id| claim(*id, coupon))).await;
         assert!(told.iter().all(|code| *code == "accepted"), "{told:?} from user {}", some[0]);
     }
-    let waiting = app.app.backlog.look().await.expect("Redis answers");
+    let waiting = app.app.backlog.check().await.expect("Redis answers");
     assert_eq!(waiting, orders.unsigned_abs(), "all of them, and the one of the other sale");
     assert_eq!(app.claim(orders, coupon).await.refusal(), (503, "overloaded"));
     let repeat = app.claim(1, coupon).await;

@@ -65,6 +65,13 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/recoveries/{id}/settle"),
     ("post", "/v1/redemptions"),
     ("get", "/v1/redemptions/{code}"),
+    ("get", "/v1/webhooks"),
+    ("post", "/v1/webhooks"),
+    ("delete", "/v1/webhooks/{id}"),
+    ("get", "/v1/webhooks/{id}"),
+    ("patch", "/v1/webhooks/{id}"),
+    ("get", "/v1/webhooks/{id}/deliveries"),
+    ("post", "/v1/webhooks/{id}/test"),
 ];
 
 /// The sample nginx leads to the whole API, but for the figures of the board; and to no operation of the process.
@@ -393,7 +400,12 @@ async fn the_document_and_the_page_of_a_sale_are_sent_in_the_coding_that_the_cli
 }
 
 /// Things that the next test doesn't make: it asks for ids that are not there.
-const NOT_MADE: [&str; 2] = ["/v1/dead-letters/{id}", "/v1/orders/{id}/trace"];
+const NOT_MADE: [&str; 4] = [
+    "/v1/dead-letters/{id}",
+    "/v1/orders/{id}/trace",
+    "/v1/webhooks/{id}",
+    "/v1/webhooks/{id}/deliveries",
+];
 
 #[tokio::test]
 async fn head_is_get_without_a_body() {
@@ -421,6 +433,7 @@ async fn head_is_get_without_a_body() {
                 "board",
                 "progress",
                 "events",
+                "webhooks",
             ]
             .iter()
             .any(|of| path.contains(of)) =>

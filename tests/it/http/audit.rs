@@ -126,11 +126,16 @@ async fn held(app: &TestApp, payment: &str) -> i64 {
 /// True if an entry has values before and after. A thing that begins has none before.
 fn values_of(action: Action) -> (bool, bool) {
     match action {
-        Action::CreateCoupon | Action::CancelUnpaidOrders | Action::RecoverLane => (false, true),
+        Action::CreateCoupon
+        | Action::CreateWebhook
+        | Action::CancelUnpaidOrders
+        | Action::RecoverLane => (false, true),
+        Action::DeleteWebhook => (true, false),
         Action::EditCoupon
         | Action::PauseCoupon
         | Action::ResumeCoupon
         | Action::EndCoupon
+        | Action::ChangeWebhook
         | Action::RestockCoupon
         | Action::ArchiveCoupon
         | Action::CancelOrder
@@ -147,7 +152,7 @@ fn values_of(action: Action) -> (bool, bool) {
 
 #[tokio::test]
 async fn each_action_is_entered_with_its_values() {
-    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET, "--events"]).await;
     let coupon = app.create_flash(9).await;
     let of = format!("/v1/coupons/{coupon}");
     assert_eq!(app.edit(coupon, &json!({"pay_cents": 7})).await.status, 200);
@@ -179,6 +184,14 @@ async fn each_action_is_entered_with_its_values() {
                                                    \"reason\": \"superseded\"}]')",
     )
     .await;
+    post(&app, "/v1/webhooks", json!({"url": "https://example.com/"})).await;
+    let path = format!("/v1/webhooks/{}", app.number("SELECT id FROM webhooks").await);
+    let url = app.url.clone() + &path;
+    let request = app.client().patch(&url).bearer_auth(app.admin_token());
+    let request = request.json(&json!({"rotate_secret": true}));
+    assert_eq!(app.send(request, "PATCH", &path).await.status, 200);
+    let request = app.client().delete(&url).bearer_auth(app.admin_token());
+    assert_eq!(app.send(request, "DELETE", &path).await.status, 204);
     let recovery = app.number("SELECT max(id) FROM recoveries").await;
     post(&app, &format!("/v1/recoveries/{recovery}/settle"), json!({"note": "told"})).await;
     post(&app, &format!("{of}/end"), Value::Null).await;
@@ -201,7 +214,7 @@ async fn each_action_is_entered_with_its_values() {
 
     let book = entries(&app, "").await;
     let names: BTreeSet<&str> = book.iter().filter_map(|entry| entry["action"].as_str()).collect();
-    assert_eq!(names.len(), 18, "{names:?}");
+    assert_eq!(names.len(), 21, "{names:?}");
     for name in names {
         let action: Action = serde_json::from_value(name.into()).expect("an action");
         let entry = book.iter().find(|entry| entry["action"] == name);

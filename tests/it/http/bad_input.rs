@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 20] = [
+const WITH_AN_ID: [(&str, &str, &str); 25] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
@@ -28,6 +28,11 @@ const WITH_AN_ID: [(&str, &str, &str); 20] = [
     ("POST", "/v1/coupons/", "/cancel-unpaid"),
     ("POST", "/v1/orders/", "/cancel-for-buyer"),
     ("POST", "/v1/orders/", "/refund-for-buyer"),
+    ("GET", "/v1/webhooks/", ""),
+    ("PATCH", "/v1/webhooks/", ""),
+    ("DELETE", "/v1/webhooks/", ""),
+    ("POST", "/v1/webhooks/", "/test"),
+    ("GET", "/v1/webhooks/", "/deliveries"),
 ];
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn callbacks_with_a_wrong_signature_count_for_their_address() {
     assert_refusals(&app, &replies, "anonymous-requests");
 }
 
-/// Garbage of an algorithm whose keys only the issuer has costs a look, whether the issuer answers or not.
+/// Garbage of an algorithm whose keys only the issuer has costs a check, whether the issuer answers or not.
 #[tokio::test]
 async fn tokens_that_can_not_be_looked_at_count_for_their_address() {
     let app = TestApp::start().await;

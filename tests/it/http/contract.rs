@@ -9,15 +9,18 @@ use tokio::time::sleep;
 use crate::support::{Reply, SECRET, TestApp, resolved};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 51] = [
+const OPERATIONS: [&str; 58] = [
     "archiveCoupon",
     "cancelOrder",
     "cancelOrderForBuyer",
     "cancelUnpaidOrders",
+    "changeWebhook",
     "claimCoupon",
     "closePayment",
     "compareStores",
     "createCoupon",
+    "createWebhook",
+    "deleteWebhook",
     "discardDeadLetter",
     "discardDeadLetters",
     "editCoupon",
@@ -37,6 +40,7 @@ const OPERATIONS: [&str; 51] = [
     "getOrderQrCode",
     "getReadiness",
     "getSaleProgress",
+    "getWebhook",
     "handPaymentBack",
     "listAudit",
     "listComparisons",
@@ -45,6 +49,8 @@ const OPERATIONS: [&str; 51] = [
     "listOrderPayments",
     "listOrders",
     "listRecoveries",
+    "listWebhookDeliveries",
+    "listWebhooks",
     "pauseCoupon",
     "payOrder",
     "readEvents",
@@ -59,6 +65,7 @@ const OPERATIONS: [&str; 51] = [
     "retryDeadLetters",
     "retryPostponed",
     "settleRecovery",
+    "testWebhook",
     "watchBoard",
     "watchSale",
 ];
@@ -246,12 +253,14 @@ async fn wrong_members_are_named() {
 }
 
 /// A body that each operation takes, by its id: the request and its members. None of the things exists.
-const BODIES: [(&str, &str, &str, &str); 17] = [
+const BODIES: [(&str, &str, &str, &str); 19] = [
     ("archiveCoupon", "POST", "/v1/coupons/1024/archive", r#"{"accept_loss":true}"#),
     ("cancelOrderForBuyer", "POST", "/v1/orders/7/cancel-for-buyer", r#"{"reason":"ill"}"#),
     ("cancelUnpaidOrders", "POST", "/v1/coupons/1024/cancel-unpaid", r#"{"reason":"ill"}"#),
+    ("changeWebhook", "PATCH", "/v1/webhooks/7", r#"{"state":"paused","rotate_secret":true}"#),
     ("closePayment", "POST", "/v1/payments/7/close", r#"{"note":"by hand"}"#),
     ("createCoupon", "POST", "/v1/coupons", COUPON),
+    ("createWebhook", "POST", "/v1/webhooks", r#"{"url":"https://example.com/"}"#),
     ("discardDeadLetters", "POST", "/v1/dead-letters/discard", r#"{"reason":"invalid"}"#),
     (
         "editCoupon",
@@ -466,7 +475,11 @@ async fn a_reply_that_the_client_has_is_not_sent_again() {
             assert_eq!((later.status, &later.body["sale"]["left"]), (200, &json!(0)));
         }
     }
-    let ids = [("coupons", coupon.to_string()), ("orders", order.to_string()), ("reconcile", run)];
+    let endpoint =
+        app.number("INSERT INTO webhooks (url, types, secret) VALUES ('', '{}', '') RETURNING id");
+    let (order, endpoint) = (order.to_string(), endpoint.await.to_string());
+    let coupon = coupon.to_string();
+    let ids = [("coupons", coupon), ("orders", order), ("reconcile", run), ("webhooks", endpoint)];
     each_read_has_a_tag(&app, &ids.into()).await;
 }
 

@@ -1,5 +1,5 @@
-//! Tokens of an issuer that serves its public keys under a URL: a real server, which rotates its keys, goes away, answers
-//! junk, answers slowly, and answers without an end.
+//! Tokens of an issuer that serves its public keys under a URL: a real server, which rotates its keys, goes away,
+//! answers junk, answers slowly, and answers without an end.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -158,10 +158,10 @@ async fn keys_are_fetched_and_change_with_the_issuer_s() {
     let server = Server::start(keys(&[first, second])).await;
     let (tokens, url) = accepting(&server.url(), PATIENT);
     let accepted = || issuers.each_ref().map(|issuer| tokens.verify(&issuer.token(None)).is_ok());
-    url.look().bounded().await.expect("the issuer answers");
+    url.refresh().bounded().await.expect("the issuer answers");
     assert_eq!(accepted(), [true, true, false]);
     server.answers(keys(&[second, third]));
-    url.look().bounded().await.expect("the issuer answers");
+    url.refresh().bounded().await.expect("the issuer answers");
     assert_eq!(accepted(), [false, true, true]);
     let heads = server.shared.asked.lock().unwrap().join("");
     assert_eq!(heads.matches("GET /keys HTTP/1.1\r\n").count(), 2, "{heads}");
@@ -173,7 +173,7 @@ async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
     let [first, second, _] = Issuer::all();
     let server = Server::start(keys(&[&first])).await;
     let (tokens, url) = accepting_within(&server.url(), PATIENT, Duration::from_millis(400));
-    let ready = async || url.look().bounded().await.is_ok();
+    let ready = async || url.refresh().bounded().await.is_ok();
     eventually("the keys are fetched", ready).await;
     let large = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 40);
     let open = "HTTP/1.1 200 OK\r\n\r\n{".to_owned();
@@ -194,13 +194,13 @@ async fn the_last_good_keys_stay_whatever_the_issuer_answers() {
         ("silence", Answer::Never, "no answer in 400ms"),
     ] {
         server.answers(answer);
-        let error = url.look().bounded().await.expect_err(what);
+        let error = url.refresh().bounded().await.expect_err(what);
         assert!(error.contains(words) || error.contains("no answer in 400ms"), "{what}: {error}");
         assert_eq!(tokens.verify(&first.token(Some("r"))), Ok(GRANTS), "{what}");
         assert_eq!(tokens.verify(&second.token(Some("e"))), Err(TokenError::Invalid), "{what}");
     }
     let address = server.goes_away().await;
-    url.look().bounded().await.expect_err("no server is there");
+    url.refresh().bounded().await.expect_err("no server is there");
     assert_eq!(tokens.verify(&first.token(None)), Ok(GRANTS));
     let _server = Server::start_at(address, keys(&[&second])).await;
     eventually("it is back", ready).await;
@@ -213,7 +213,7 @@ async fn a_server_without_tls_is_no_issuer_for_https() {
     let server = Server::start(keys(&[&first])).await;
     let url = server.url().replace("http:", "https:");
     let (_, url) = accepting_within(&url, PATIENT, Duration::from_secs(1));
-    url.look().bounded().await.expect_err("it does not speak TLS");
+    url.refresh().bounded().await.expect_err("it does not speak TLS");
     assert!(url.keys().is_none());
 }
 
@@ -227,7 +227,7 @@ async fn an_unknown_kid_is_looked_up_in_the_background_and_seldom() {
     let (by_quick, quick_url) = accepting(&quick.url(), soon);
     let (by_slow, slow_url) = accepting(&slow.url(), PATIENT);
     for url in [&quick_url, &slow_url] {
-        url.look().bounded().await.expect("the issuer answers");
+        url.refresh().bounded().await.expect("the issuer answers");
         keep(&app, url).await;
     }
     // The issuer is silent from now on, and no verification waits for it.
@@ -261,7 +261,7 @@ async fn before_the_first_keys_a_token_is_not_refused() {
     let server = Server::start(reply("503 Away", "")).await;
     let soon = Pace { pause_without_keys: Duration::from_millis(1), ..PATIENT };
     let (tokens, url) = accepting(&server.url(), soon);
-    url.look().bounded().await.expect_err("it has none yet");
+    url.refresh().bounded().await.expect_err("it has none yet");
     assert_eq!(tokens.verify(&first.token(Some("r"))), Err(TokenError::NoKeys));
     // The secret counts, and another's signature by it is refused as always.
     let own = tokens.issue(GRANTS, Clock::System.now() + TimeDelta::seconds(60));

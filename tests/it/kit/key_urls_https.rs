@@ -127,7 +127,7 @@ async fn keys_come_by_https_from_a_server_whose_authority_is_trusted() {
     let service = service(&app, &server.url(), &trusted);
     service.logged("the keys of tokens have been read").await;
     assert_eq!(status(&app, &service, &first.token(Some("r"))).await, 200);
-    // Tokens with unknown keys, within a minute of the last look.
+    // Tokens with unknown keys, within a minute of the last check.
     for _ in 0..50 {
         assert_eq!(status(&app, &service, &second.token(Some("e"))).await, 401);
     }

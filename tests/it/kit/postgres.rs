@@ -125,13 +125,13 @@ async fn a_table_is_locked_if_writers_wait_for_it() {
     }
     let row = app.holding("SELECT FROM flash_sales FOR UPDATE").await;
     let waits = app.holding("LOCK TABLE flash_sales IN EXCLUSIVE MODE");
-    let look = async {
+    let check = async {
         app.a_session_waits_for_a_row().await;
         let found = postgres::has_locked_table(&app.app.stores.pool).bounded().await;
         row.rollback().await.expect("Postgres answers");
         found.expect("Postgres answers")
     };
-    let (other, is_locked) = tokio::join!(waits, look);
+    let (other, is_locked) = tokio::join!(waits, check);
     assert!(is_locked, "writers queue behind the one that waits");
     other.rollback().await.expect("Postgres answers");
 

@@ -72,7 +72,7 @@ async fn tokens(file: &Path, keys: &Value) -> (Tokens, Arc<PublicKeys>) {
     std::fs::write(file, keys.to_string()).unwrap();
     let mut tokens = Tokens::new(&SecretString::from(SECRET));
     let keys = Arc::new(PublicKeys::in_file(file.to_owned()));
-    keys.look().bounded().await.expect("it has a key");
+    keys.refresh().bounded().await.expect("it has a key");
     tokens.accept(keys.clone());
     (tokens, keys)
 }
@@ -124,14 +124,14 @@ async fn keys_change_with_their_file_and_a_broken_file_changes_nothing() {
     assert_eq!((accepted(&first), accepted(&second)), (true, false));
     for broken in ["", "{", "{\"keys\":[]}", "[]"] {
         std::fs::write(&file, broken).unwrap();
-        keys.look().bounded().await.expect_err(broken);
+        keys.refresh().bounded().await.expect_err(broken);
         assert_eq!((accepted(&first), accepted(&second)), (true, false), "{broken}");
     }
     std::fs::remove_file(&file).unwrap();
-    keys.look().bounded().await.expect_err("it is gone");
+    keys.refresh().bounded().await.expect_err("it is gone");
     assert!(accepted(&first));
     std::fs::write(&file, json!({ "keys": [second.public()] }).to_string()).unwrap();
-    keys.look().bounded().await.expect("it has a key");
+    keys.refresh().bounded().await.expect("it has a key");
     assert_eq!((accepted(&first), accepted(&second)), (false, true));
     std::fs::remove_dir_all(folder).unwrap();
 }

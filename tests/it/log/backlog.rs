@@ -128,7 +128,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     let app = TestApp::on(&servers.at, &settings, Clock::System).await;
     let coupon = app.create_flash(10_000).await;
     let seller = Seller { app: &app, coupon };
-    let look = async || app.app.backlog.look().bounded().await;
+    let check = async || app.app.backlog.check().bounded().await;
     seller.sell(1..=50).await;
     assert_eq!(seller.write().await, 50);
     let _: String = app.redis(&["BGREWRITEAOF"]).await;
@@ -144,10 +144,10 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     // The report of Redis after its restart, and the truth.
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
-    eventually("Redis is back", async || look().await.is_ok()).await;
+    eventually("Redis is back", async || check().await.is_ok()).await;
     app.app.leaders.first().run_once().bounded().await.expect("both stores answer");
     println!("after the restart, Redis tells a lag of {:?}", seller.of_group("lag").await);
-    assert_eq!(look().await.unwrap(), 0);
+    assert_eq!(check().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;
     assert_eq!((ready.status, ready.text("backlog")), (200, "ok"));
     assert_eq!(app.reconcile().await.in_flight, 0);
@@ -158,7 +158,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
         [app.keys().log(lane()), text(seller.of_group("last-delivered-id").await)];
     let read = ["XGROUP", "SETID", &key, GROUP, &delivered, "ENTRIESREAD", "50"];
     let _: String = app.redis(&read).await;
-    assert_eq!(look().await.unwrap(), 1);
+    assert_eq!(check().await.unwrap(), 1);
     assert_eq!(seller.write().await, 1);
 }
 

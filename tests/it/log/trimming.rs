@@ -14,7 +14,7 @@ async fn log_of(app: &TestApp) -> OrderLog {
     log
 }
 
-/// Entries that no worker will ever write; the check at the end of the test leaves them out.
+/// Entries that no worker will ever write; the check of the end of the test leaves them out.
 async fn append(app: &TestApp, count: usize) {
     for _ in 0..count {
         app.append(lane(), &["coupon", "1024", "user", "1", "order", "7"]).await;

@@ -22,8 +22,16 @@ fn claim(order: i64) -> Value {
 }
 
 /// One thing of each kind, in the order of the list.
-const KINDS: [&str; 7] =
-    ["lane", "finding", "recovery", "dead_letter", "held_payment", "refund", "postponed"];
+const KINDS: [&str; 8] = [
+    "lane",
+    "finding",
+    "recovery",
+    "dead_letter",
+    "held_payment",
+    "refund",
+    "webhook",
+    "postponed",
+];
 
 async fn with_one_of_each() -> TestApp {
     let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
@@ -48,6 +56,8 @@ async fn with_one_of_each() -> TestApp {
         "UPDATE flash_sales SET sold = 2 WHERE coupon_id = {coupon};
          INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
              VALUES (0, 1, 'an older file', now(), now(), '[{}]'), (0, 2, 'all were kept', now(), now(), '[]');
+         INSERT INTO webhooks (url, types, secret, state, tries, failing_since, error)
+             VALUES ('https://example.com/', '{{}}', '', 'disabled', 9, now(), 'answered 500');
          UPDATE lanes SET state = 'recovering', reason = 'x', closed_at = now() - interval '10 min'",
         claim(order)
     ))
@@ -86,8 +96,8 @@ async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
     }
     app.write_orders().await;
     let (all, _) = list(&app, "limit=100").await;
-    assert_eq!(all.len(), 9);
-    for limit in 1..=9 {
+    assert_eq!(all.len(), 10);
+    for limit in 1..=10 {
         let mut seen = Vec::new();
         let mut cursor = String::new();
         bounded("the last page", async {
@@ -144,6 +154,13 @@ async fn a_thing_leaves_the_list_when_it_is_dealt_with() {
             "held_payment" => (format!("/v1/payments/{id}/hand-back"), json!({})),
             "refund" => (format!("/v1/payments/{id}/close"), note),
             "postponed" => (format!("/v1/postponed/{id}/retry"), json!({})),
+            "webhook" => {
+                let path = format!("/v1/webhooks/{id}");
+                let request = app.client().delete(app.url.clone() + &path);
+                let request = request.bearer_auth(app.admin_token());
+                assert_eq!(app.send(request, "DELETE", &path).await.status, 204);
+                continue;
+            }
             _ => continue,
         };
         let done = app.post(&path, &app.admin_token(), &body).await;

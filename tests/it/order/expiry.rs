@@ -136,7 +136,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     const ROUNDS: usize = 40;
     const ORDERS: usize = 30;
     // About as many as the payments that a round takes one after the other.
-    const LOOKS_MAX: usize = 50;
+    const CHECKS_MAX: usize = 50;
     let app = TestApp::start().await;
     let races = i64::try_from(ROUNDS * ORDERS).unwrap();
     let coupon = app.create_flash(races).await;
@@ -155,7 +155,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
         let pay = |&(n, order)| app.app.payments.pay(user(n), order, PayMethod::Alipay, None);
         // Each round begins to expire a little later in the course of its payments, on other connections.
         let expire = async {
-            for _ in 0..number % LOOKS_MAX {
+            for _ in 0..number % CHECKS_MAX {
                 worker.orders.get(user(1), first).await.expect("Postgres answers");
             }
             worker.expiry.run_once().bounded().await

@@ -43,7 +43,7 @@ async fn a_job_that_died_before_it_wrote_that_down_is_run_again() {
         assert_eq!((app.release().await, app.stock(coupon).await), (1, 3));
         forget_that_they_are_done(&app).await;
     }
-    let returns: i64 = app.redis(&["HGET", &app.keys().coupon(coupon), "returns"]).await;
+    let returns: i64 = app.redis(&["HGET", &app.keys().coupon(coupon), "restocks"]).await;
     assert_eq!(returns, 1, "and no process is told again");
 }
 
@@ -123,7 +123,7 @@ async fn waiting(app: &TestApp, coupon: CouponId) -> i64 {
 
 #[tokio::test]
 async fn a_broken_sale_holds_up_no_other_whatever_is_broken_about_it() {
-    for (field, value) in [("stock", "few"), ("returns", "many"), ("epoch", "9")] {
+    for (field, value) in [("stock", "few"), ("restocks", "many"), ("epoch", "9")] {
         let (app, broken) = app_with(2).await;
         let kept = app.create_flash(2).await;
         let one = app.order(1, broken).await;

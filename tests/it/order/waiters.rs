@@ -23,7 +23,7 @@ async fn requests_that_wait_hold_one_connection_all_together() {
     let claims = join_all((1..=WAITERS).map(|id| app.claim_preferring(id, coupon, "wait=10")));
     let watching = async {
         let mut waiting_max = 0;
-        eventually("all have claimed, and a look waits for the table", async || {
+        eventually("all have claimed, and a check waits for the table", async || {
             let waiting = app
                 .number(
                     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -41,8 +41,8 @@ async fn requests_that_wait_hold_one_connection_all_together() {
     let both = async { tokio::join!(claims, watching) };
     let (replies, waiting_max) = bounded("all are told", both).await;
     // A look that is given up leaves its connection in the queue for the table.
-    let looks = 1 + began.elapsed().as_secs() / limits::PREFER_LOOK_MAX.as_secs();
-    assert!(waiting_max <= looks as i64, "{waiting_max} connections wait for orders");
+    let checks = 1 + began.elapsed().as_secs() / limits::PREFER_CHECK_MAX.as_secs();
+    assert!(waiting_max <= checks as i64, "{waiting_max} connections wait for orders");
     for reply in replies {
         // On a slow machine the ten seconds of a request may be over first.
         let told = (reply.status, reply.text("status"));

@@ -160,7 +160,7 @@ async fn another_currency_pays_nothing() {
     assert_eq!((foreign.text("outcome"), foreign.text("reason")), ("handed_back", "wrong_amount"));
     assert_eq!(app.confirm(&of("g2", later, "USD")).await.text("outcome"), "held");
     app.write_orders().await;
-    app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at IS NOT NULL").await;
+    app.execute("UPDATE payments SET next_check_at = now() WHERE next_check_at IS NOT NULL").await;
     app.refund_payments().await;
     assert_eq!(app.status(2, later).await, "unpaid", "it was held in another currency");
     let foreign = "SELECT count(*) FROM payments WHERE currency IN ('USD', 'EUR')";

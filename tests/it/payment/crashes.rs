@@ -1,6 +1,6 @@
 //! Money under crashes: payers, gateway faults and jobs in an order that a seed decides, while `serve` and the gateway
-//! are killed (SIGKILL) and started again. At the end every cent that the gateway took is the accepted payment of exactly
-//! one order, or went back once.
+//! are killed (SIGKILL) and started again. At the end every cent that the gateway took is the accepted payment of
+//! exactly one order, or went back once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -227,8 +227,8 @@ impl Shop {
         self.app.let_postponed_be_due().await;
         self.app
             .execute(
-                "UPDATE opened_payments SET next_look_at = now();
-                 UPDATE payments SET next_look_at = now() WHERE next_look_at < 'infinity';
+                "UPDATE opened_payments SET next_check_at = now();
+                 UPDATE payments SET next_check_at = now() WHERE next_check_at < 'infinity';
                  UPDATE payments SET refund_asked_at = now() - interval '1 hour'
                  WHERE status = 'refunding' AND refund_asked_at IS NOT NULL",
             )

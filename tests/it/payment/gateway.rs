@@ -47,13 +47,13 @@ async fn becomes(app: &TestApp, user: i64, order: i64, status: &str) {
 
 /// Runs the job as if each opened and each refunding payment were due.
 async fn run_once(app: &TestApp) -> Result<usize, String> {
-    app.execute("UPDATE opened_payments SET next_look_at = now()").await;
+    app.execute("UPDATE opened_payments SET next_check_at = now()").await;
     app.execute("UPDATE payments SET refund_asked_at = now() - interval '1 hour' WHERE refund_asked_at IS NOT NULL").await;
     app.app.payments.refund_job().bounded().await.map_err(|failure| failure.to_string())
 }
 
-/// Ends the looks at opened payments, one of which may find that a refund has been done.
-async fn look_no_more(app: &TestApp) {
+/// Ends the checks of opened payments, one of which may find that a refund has been done.
+async fn check_no_more(app: &TestApp) {
     app.execute("UPDATE opened_payments SET closed_at = now()").await;
 }
 
@@ -114,7 +114,7 @@ async fn an_answer_that_gets_lost_is_asked_for_again() {
     assert_eq!(gateway.books().len(), 1, "one payment, however often it was asked for");
 
     gateway.set_faults(lost);
-    look_no_more(&app).await;
+    check_no_more(&app).await;
     app.act(1, order, "refund").await;
     let failed = run_once(&app).await.expect_err("there is no answer");
     assert!(failed.contains("the payment gateway"), "{failed}");
@@ -317,7 +317,7 @@ async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
     let asked = "SELECT count(*) FROM payments WHERE status = 'refunding' AND refund_asked_at > '-infinity'";
     assert_eq!(app.number(asked).await, 1, "the list of payments that wait says when");
     gateway.set_faults(Faults::default());
-    look_no_more(&app).await;
+    check_no_more(&app).await;
     assert_eq!(run_once(&app).await, Ok(1));
     assert_eq!(app.status(1, orders[0]).await, "refunded");
     gateway.stop().await;
@@ -417,7 +417,7 @@ async fn money_for_an_order_that_is_not_written_yet_pays_it_once_it_is() {
         "SELECT count(*) FROM payments WHERE status = 'held' AND refund_reason = 'unknown_order'";
     eventually("the callback has come", async || app.number(held).await == 1).await;
     app.write_orders().await;
-    app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at IS NOT NULL").await;
+    app.execute("UPDATE payments SET next_check_at = now() WHERE next_check_at IS NOT NULL").await;
     assert_eq!(run_once(&app).await, Ok(0));
     assert_eq!(app.payments().await, ["paid external accepted"]);
     gateway.stop().await;
@@ -459,8 +459,8 @@ async fn stamps_by_the_present_secret_and_by_the_one_before_are_believed_for_fiv
     assert_eq!(app.payments().await, ["paid external accepted"]);
 }
 
-/// Every cent that was taken is the accepted payment of one order, or back; and nothing is refunded twice, whatever goes
-/// wrong on the way.
+/// Every cent that was taken is the accepted payment of one order, or back; and nothing is refunded twice, whatever
+/// goes wrong on the way.
 #[tokio::test]
 async fn no_cent_is_lost_whatever_the_gateway_does() {
     const USERS: i64 = 24;

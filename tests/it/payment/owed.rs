@@ -65,7 +65,7 @@ async fn a_payment_for_an_order_that_is_not_written_yet_waits_for_it() {
     assert_eq!(owed(&app).await.len(), 2, "neither is there yet");
 
     app.write_orders().await;
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!(
         (app.status(1, order).await, app.status(2, wrong).await),
         ("paid".into(), "unpaid".into())
@@ -79,8 +79,8 @@ async fn a_payment_for_an_order_that_is_not_written_yet_waits_for_it() {
 }
 
 /// Runs the job when each held payment is due.
-async fn look_at_held(app: &TestApp) {
-    app.execute("UPDATE payments SET next_look_at = now() WHERE next_look_at < 'infinity'").await;
+async fn check_held(app: &TestApp) {
+    app.execute("UPDATE payments SET next_check_at = now() WHERE next_check_at < 'infinity'").await;
     app.refund_payments().await;
 }
 
@@ -90,10 +90,10 @@ async fn a_payment_for_an_order_that_never_comes_goes_back() {
     let coupon = app.create_flash(1).await;
     let unknown = app.order(1, coupon).await + 1;
     assert_eq!(told(&app, &payment("g1", unknown, 1)).await, words("held", "unknown_order"));
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!(owed(&app).await[0].1, "held", "it may come");
     app.execute("UPDATE payments SET created_at = now() - interval '61 min'").await;
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!(owed(&app).await[0].1, "refunding");
     assert_eq!(told(&app, &payment("g1", unknown, 1)).await, words("handed_back", "unknown_order"));
     for _ in 0..2 {
@@ -108,11 +108,11 @@ async fn an_order_in_review_is_waited_for_however_long_it_takes() {
     let (coupon, order, letter) = in_review(&app).await;
     assert_eq!(told(&app, &payment("g1", order, 1)).await, words("held", "unknown_order"));
     app.execute("UPDATE payments SET created_at = now() - interval '1 year'").await;
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!(owed(&app).await[0].1, "held");
     let discard = format!("/v1/dead-letters/{letter}/discard");
     assert_eq!(app.post(&discard, &app.admin_token(), &json!({})).await.status, 204);
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!(app.payments().await, ["cancelled external refunding too_late"], "{coupon}");
 }
 
@@ -137,7 +137,7 @@ async fn an_id_that_is_used_twice_is_two_payments() {
         assert_eq!(told(&app, &payment("g1", two, 1)).await, words("held", "id_used_twice"));
     }
     assert_eq!(app.status(2, two).await, "unpaid");
-    look_at_held(&app).await;
+    check_held(&app).await;
     let waiting = owed(&app).await;
     assert_eq!(waiting.len(), 1, "{waiting:?}");
     let (id, ..) = &waiting[0];
@@ -187,7 +187,7 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         let accepts = format!(
             "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now(), updated_at = now()
              WHERE id = {order};
-             UPDATE payments SET status = 'accepted', refund_reason = NULL, next_look_at = NULL, updated_at = now()
+             UPDATE payments SET status = 'accepted', refund_reason = NULL, next_check_at = NULL, updated_at = now()
              WHERE id = {held}"
         );
         let job = app.holding(&accepts).await;
@@ -278,7 +278,7 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
     assert_eq!(app.redeem(charged_back).await.refusal(), (409, "invalid_transition"));
     assert_eq!(told(&app, &payment("g1", charged_back, 1)).await, words("accepted", ""));
     app.refund_payments().await;
-    look_at_held(&app).await;
+    check_held(&app).await;
     assert_eq!((app.sold(coupon).await, app.release().await), (3, 0), "its unit is kept");
     assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
     assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");

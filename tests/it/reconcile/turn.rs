@@ -14,7 +14,7 @@ const HOLDER: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_datab
     WHERE locktype = 'advisory' AND granted AND datname = current_database()
       AND classid = x'636f6d70'::int::oid";
 
-/// Holds each comparison at its first look at the sales.
+/// Holds each comparison at its first check of the sales.
 async fn hold_comparisons(app: &TestApp) -> Transaction<'static, Postgres> {
     let mut held = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE flash_sales";

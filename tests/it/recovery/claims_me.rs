@@ -85,7 +85,7 @@ async fn coupons_without_a_sale_are_answered_in_a_closed_lane() {
     app.recover().await;
 }
 
-/// The lane is closed, and Redis goes back, between the look at the lane and the read of the buyer.
+/// The lane is closed, and Redis goes back, between the check of the lane and the read of the buyer.
 #[tokio::test]
 async fn a_lane_that_closes_while_its_buyer_is_read_is_not_believed() {
     let (_server, app) = start(&[]).await;

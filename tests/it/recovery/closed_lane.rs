@@ -100,7 +100,7 @@ async fn entries_that_were_deleted_unread_hold_up_no_recovery() {
 }
 
 #[tokio::test]
-async fn a_late_receipt_of_an_archived_sale_becomes_a_letter() {
+async fn a_late_unwritten_claim_of_an_archived_sale_becomes_a_letter() {
     let app = TestApp::start().await;
     app.expect_disagreements();
     let coupon = app.create_flash(5).await;
@@ -108,14 +108,14 @@ async fn a_late_receipt_of_an_archived_sale_becomes_a_letter() {
     app.write_orders().await;
     app.execute(&format!(
         "UPDATE flash_sales SET archived_at = now();
-         INSERT INTO receipts (order_id, coupon_id, user_id) SELECT id + 1, {coupon}, 9 FROM orders"
+         INSERT INTO unwritten_claims (order_id, coupon_id, user_id) SELECT id + 1, {coupon}, 9 FROM orders"
     ))
     .await;
     close_lanes(&app).await;
     keep(&app).await;
     let letters = "SELECT count(*) FROM dead_letters WHERE user_id = 9 AND reason = 'archived'";
     assert_eq!(app.number(letters).await, 1);
-    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM unwritten_claims").await, 0);
 }
 
 /// Only an operator can say which of the stores is right.
@@ -266,7 +266,7 @@ async fn of_a_retry_and_a_discard_of_a_letter_one_decides() {
 
 /// The next tick tries again, and not only after a period.
 #[tokio::test]
-async fn a_tick_that_fails_is_followed_by_a_look_at_once() {
+async fn a_tick_that_fails_is_followed_by_a_check_at_once() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     app.order(1, coupon).await;

@@ -15,8 +15,8 @@ use crate::support::{Bounded, TestApp, bounded, eventually, lane, patience, prox
 async fn with_lost_log() -> (TestApp, CouponId) {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    // The first job of a process hands all receipts in.
-    app.app.receipts_job().bounded().await;
+    // The first job of a process hands all unwritten claims in.
+    app.app.unwritten_job().bounded().await;
     sell(&app, coupon, 1..=1).await;
     app.write_orders().await;
     keep(&app).await;
@@ -139,10 +139,10 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
 
 /// The buyers' orders are in no store then but the memory of the process that has promised them.
 #[tokio::test]
-async fn receipts_outlive_a_lost_log() {
+async fn unwritten_claims_outlive_a_lost_log() {
     let (app, coupon) = with_lost_log().await;
     for _ in 0..4 {
-        app.app.receipts_job().bounded().await;
+        app.app.unwritten_job().bounded().await;
         sleep(Duration::from_millis(500)).await;
     }
     app.lose_sale(coupon).await;
@@ -168,7 +168,7 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
     for sold in [3, 0] {
         let app = TestApp::start().await;
         let coupon = app.create_flash(10).await;
-        app.app.receipts_job().bounded().await;
+        app.app.unwritten_job().bounded().await;
         keep(&app).await;
         sell(&app, coupon, 1..=sold).await;
         let log = app.log(lane());
@@ -195,12 +195,12 @@ async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
     }
 }
 
-/// All were promised after the last look.
+/// All were promised after the last check.
 #[tokio::test]
 async fn orders_of_a_lost_log_that_have_become_rows_are_no_alarm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_job().bounded().await;
+    app.app.unwritten_job().bounded().await;
     keep(&app).await;
     sell(&app, coupon, 1..=3).await;
     let deleted: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;

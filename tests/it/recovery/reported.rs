@@ -68,7 +68,7 @@ async fn a_recovery_shows_in_the_metrics() {
     assert_eq!(figure(&page(), "flash_sale_lane_closed_seconds_count"), 0.0);
     let first = app.number("SELECT min(id) FROM orders").await;
     app.execute(&format!(
-        "INSERT INTO receipts (order_id, coupon_id, user_id)
+        "INSERT INTO unwritten_claims (order_id, coupon_id, user_id)
          VALUES ({first} - 2, {coupon}, 2), ({first} - 1, {coupon}, 4)"
     ))
     .await;
@@ -79,7 +79,7 @@ async fn a_recovery_shows_in_the_metrics() {
         figure(&page(), &format!("flash_sale_recovered_claims_total{{outcome=\"{outcome}\"}}"))
     };
     assert_eq!(
-        ["receipt", "harvested", "superseded", "accepted_without_unit"].map(of),
+        ["unwritten", "harvested", "superseded", "accepted_without_unit"].map(of),
         [1.0, 1.0, 1.0, 0.0]
     );
     assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
@@ -101,14 +101,14 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
     let coupon = app.create_flash(10).await;
     sell(&app, coupon, 1..=1).await;
     app.write_orders().await;
-    let receipts = &app.app.receipts;
-    let told = (user(1), receipts.of(coupon.lane())[0].order);
-    let dropped = || figure(&app.app.metrics.page(), "flash_sale_receipts_dropped_total");
-    receipts.note(coupon, repeat_n(told, 149_999));
-    app.app.receipts_job().bounded().await;
-    assert_eq!((receipts.dropped(), dropped()), (0, 0.0));
-    receipts.note(coupon, repeat_n(told, 5));
-    app.app.receipts_job().bounded().await;
+    let unwritten = &app.app.unwritten;
+    let told = (user(1), unwritten.of(coupon.lane())[0].order);
+    let dropped = || figure(&app.app.metrics.page(), "flash_sale_unwritten_claims_dropped_total");
+    unwritten.note(coupon, repeat_n(told, 149_999));
+    app.app.unwritten_job().bounded().await;
+    assert_eq!((unwritten.dropped(), dropped()), (0, 0.0));
+    unwritten.note(coupon, repeat_n(told, 5));
+    app.app.unwritten_job().bounded().await;
     assert_eq!(dropped(), 5.0);
 }
 
@@ -117,7 +117,7 @@ async fn a_process_remembers_as_many_promises_as_may_wait() {
 async fn promises_that_nothing_knows_any_more_are_counted() {
     let (_server, app) = start(&[]).await;
     let coupon = app.create_flash(10).await;
-    app.app.receipts_job().bounded().await;
+    app.app.unwritten_job().bounded().await;
     sell(&app, coupon, 1..=2).await;
     app.write_orders().await;
     app.next_second().await;
@@ -133,7 +133,11 @@ async fn promises_that_nothing_knows_any_more_are_counted() {
     let unsettled = "/v1/recoveries?state=unsettled";
     let list = app.get(unsettled, &app.admin_token()).await;
     let recovery = &list.body["recoveries"][0];
-    assert_eq!((&recovery["unknown"], &recovery["receipts"]), (&json!(4), &json!(1)), "{recovery}");
+    assert_eq!(
+        (&recovery["unknown"], &recovery["unwritten"]),
+        (&json!(4), &json!(1)),
+        "{recovery}"
+    );
     let all_kept = app.get("/v1/recoveries?state=kept_all", &app.admin_token()).await;
     assert_eq!(all_kept.body["recoveries"], json!([]));
     let metric = "flash_sale_recovered_claims_total{outcome=\"unknown\"}";

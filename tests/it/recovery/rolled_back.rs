@@ -1,6 +1,6 @@
-//! Recoveries that are broken off: the next one compares what they have left. And the memory of Redis, which a test can put
-//! back with the life, the replication ID and the connections of the server, as that of a machine that is set back to a
-//! snapshot.
+//! Recoveries that are broken off: the next one compares what they have left. And the memory of Redis, which a test can
+//! put back with the run, the replication ID and the connections of the server, as that of a machine that is set back
+//! to a snapshot.
 
 use std::sync::LazyLock;
 
@@ -43,8 +43,8 @@ pub async fn put_memory_back(app: &TestApp) {
     }
 }
 
-/// A user whose order Redis has forgotten has claimed again, which became a dead letter; and the lane is closed. Returns
-/// the coupon and that order.
+/// A user whose order Redis has forgotten has claimed again, which became a dead letter; and the lane is closed.
+/// Returns the coupon and that order.
 async fn closed_after_a_second_claim(app: &TestApp) -> (CouponId, i64) {
     let coupon = app.create_flash(10).await;
     sell(app, coupon, 1..=6).await;

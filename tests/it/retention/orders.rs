@@ -1,5 +1,5 @@
-//! Old orders are deleted with all that belongs to them, once their sale is archived and gone from Redis; and a claim on an
-//! archived sale never becomes an order, so nothing brings a deleted one back.
+//! Old orders are deleted with all that belongs to them, once their sale is archived and gone from Redis; and a claim
+//! on an archived sale never becomes an order, so nothing brings a deleted one back.
 
 use flash_sale::app::App;
 use flash_sale::base::limits::RETENTION_BATCH;
@@ -141,7 +141,7 @@ async fn an_order_stays_as_long_as_anything_of_it_is_young_or_under_way() {
         (
             "the gateway is asked about a payment of it",
             format!(
-                "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at)
+                "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_check_at)
                      VALUES ({redeemed}, 'alipay', 1, 'CNY', now())"
             ),
             "DELETE FROM opened_payments".to_owned(),

@@ -402,7 +402,7 @@ impl TestApp {
         let writing = async {
             let mut workers = self.workers();
             loop {
-                self.app.receipts_job().await;
+                self.app.unwritten_job().await;
                 for worker in &mut workers {
                     // A worker whose lane has a new epoch begins again.
                     let _ = worker.ensure_group().await;
@@ -621,8 +621,8 @@ pub fn http_state(app: Arc<App>, config: &Config) -> HttpState {
 
 /// A client of any service, whose requests have a bound.
 pub fn client() -> reqwest::Client {
-    // A connection that has been idle for long is about to be closed by the service, and a request that meets the close has
-    // no reply.
+    // A connection that has been idle for long is about to be closed by the service, and a request that meets the close
+    // has no reply.
     let idle = limits::HEADER_READ_TIMEOUT / 2;
     let client = reqwest::Client::builder().timeout(patience()).pool_idle_timeout(idle);
     client.build().expect("a client")

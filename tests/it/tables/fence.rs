@@ -1,5 +1,5 @@
-//! Each script that reads the lane's hash, with its reply while the lane is recovering: it refuses, whatever epoch it is
-//! told, and leaves every key as it is, byte for byte.
+//! Each script that reads the lane's hash, with its reply while the lane is recovering: it refuses, whatever epoch it
+//! is told, and leaves every key as it is, byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -50,7 +50,7 @@ const ROWS: [Row; 7] = [
         script: "release_units",
         sale: Sale::Loaded,
         keys: &[SALE, LANE, SHARD],
-        arguments: &["5", EPOCH, "1", "returns", "1", "101"],
+        arguments: &["5", EPOCH, "1", "restocks", "1", "101"],
         refusal: &["RECOVERING"],
     },
     Row {
@@ -64,7 +64,7 @@ const ROWS: [Row; 7] = [
         script: "apply_coupon",
         sale: Sale::Loaded,
         keys: &[SALE, LANE],
-        arguments: &["5", "load", EPOCH, "2", "0", "9999999999999", "20", "paused", "returns"],
+        arguments: &["5", "load", EPOCH, "2", "0", "9999999999999", "20", "paused", "restocks"],
         refusal: &["RECOVERING"],
     },
     Row {
@@ -143,7 +143,7 @@ async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
     let state = if sale == Sale::Loading { "loading" } else { "active" };
     let facts: [&[&str]; 3] = [
         &["opens_ms", "0", "closes_ms", "9999999999999", "stock", "9", "total", "10"],
-        &["state", state, "opens_as", "active", "load", "load", "returns", "0"],
+        &["state", state, "opens_as", "active", "load", "load", "restocks", "0"],
         &["revision", "1", "epoch", EPOCH, "shards", "1"],
     ];
     let _: i64 = ask(server, &[&["HSET", SALE][..], &facts.concat()].concat()).await;

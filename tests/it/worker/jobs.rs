@@ -58,7 +58,7 @@ async fn a_log_that_is_new_or_empty_is_no_failure_of_the_passes_over_it() {
     }
 }
 
-/// The pauses between two looks at the lanes, and between two runs of jobs, end with the service.
+/// The pauses between two checks of the lanes, and between two runs of jobs, end with the service.
 #[tokio::test]
 async fn a_service_that_has_just_started_stops_at_once() {
     let app = TestApp::start().await;

@@ -128,7 +128,7 @@ async fn a_payment_that_cannot_go_back_holds_up_no_other() {
 
 #[tokio::test]
 async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
-    for (field, value) in [("epoch", "9"), ("returns", "many"), ("stock", "few")] {
+    for (field, value) in [("epoch", "9"), ("restocks", "many"), ("stock", "few")] {
         let app = TestApp::start().await;
         let bad = app.create_flash(3).await;
         let good = app.create_flash(3).await;

@@ -12,7 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::figures::Void;
 use crate::load::scenario::Book;
-use flash_sale::coupon::buyers::census::census;
+use flash_sale::coupon::buyers::count::count_sale;
 use flash_sale::log::LogState;
 use flash_sale::store::ids::{CouponId, Lane};
 use flash_sale::store::installation;
@@ -44,8 +44,8 @@ pub struct Judge {
     reconcile: Vec<OsString>,
 }
 
-/// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever accepted = rows = distinct buyers
-/// <= units on offer, and Redis and Postgres agree about everything they hold.
+/// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever accepted = rows =
+/// distinct buyers <= units on offer, and Redis and Postgres agree about everything they hold.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
     pub accepted: u64,
@@ -163,7 +163,7 @@ impl Judge {
             let mut sold = Sold::default();
             if let Some(coupon) = book.coupon {
                 (sold.rows, sold.buyers) = self.rows(coupon).await?;
-                let sale = census(&self.redis, &self.keys, coupon).await?;
+                let sale = count_sale(&self.redis, &self.keys, coupon).await?;
                 sold.stock = sale.total.unwrap_or(0) - sale.stock.unwrap_or(0);
             }
             verdict.findings.extend(sold.compare(book));

@@ -6,17 +6,17 @@
 //!
 //! * The claim may have been carried out after the moment up to which Redis kept its data, and before the loss: it was
 //!   answered after the former, and asked before the latter.
-//! * Each life of a process that told this order had ended before it could hand in the receipt: before the first opening
-//!   of the lane after the loss. A life that was paused or cut off at that time could hand in only afterwards; it counts
-//!   as ended in time if it ended within five seconds of the end of that silence.
+//! * Each life of a process that told this order had ended before it could hand the claim in: before the
+//!   first opening of the lane after the loss. A life that was paused or cut off at that time could hand in only
+//!   afterwards; it counts as ended in time if it ended within five seconds of the end of that silence.
 //!
-//! * The durability of the service does not keep it: at `replica`, the replica has each claim before the answer, so the data
-//!   of a replica are no excuse.
+//! * The durability of the service does not keep it: at `replica`, the replica has each claim before the answer, so the
+//!   data of a replica are no excuse.
 //!
 //! Each process that told the order counts, because an `already_claimed` is a promise, too.
 //!
-//! A memory that goes back with its replication ID goes unnoticed until the next comparison. The log looks acknowledged past
-//! the entries that were lost, so receipts are dropped: the second part of the rule doesn't hold there.
+//! A memory that goes back with its replication ID goes unnoticed until the next comparison. The log looks acknowledged
+//! past the entries that were lost, so unwritten claims are dropped: the second part of the rule doesn't hold there.
 
 use crate::facts::{Event, Evidence, Loss, Ms};
 use crate::plan::Fault;

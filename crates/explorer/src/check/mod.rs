@@ -3,12 +3,12 @@
 //! # What is excused
 //!
 //! A loss of data in Redis may cost a promise in one case only: the process that promised it has ended, too, before it
-//! could hand in its receipt (`excuse.rs`). Such promises are counted and printed, never passed over. The comparison of the
-//! service may miss as many.
+//! could hand in its unwritten claim (`excuse.rs`). Such promises are counted and printed, never passed over. The
+//! comparison of the service may miss as many.
 //!
-//! A promise may be a dead letter only if its unit can have been given to another user: after a loss of data, by a Redis
-//! that went on selling from older data, or because a process could not hand in what it had promised. Otherwise each
-//! letter with an order of ours is a broken promise.
+//! A promise may be a dead letter only if its unit can have been given to another user: after a loss of data, by a
+//! Redis that went on selling from older data, or because a process could not hand in what it had promised. Otherwise
+//! each letter with an order of ours is a broken promise.
 
 // Invariants about stock and buyers: I1 to I4, I8.
 mod units;

@@ -23,8 +23,8 @@ pub const GROUP: &str = "order-writers";
 const READ_SALE: &str = "
     local sale = redis.call('HMGET', KEYS[1], 'total', 'stock', 'shards')
     if not sale[1] then return {} end
-    local count, generation = string.match(sale[3], '^(%d+)@?(%d*)$')
-    local start = ARGV[1] .. (generation ~= '' and generation .. ':' or '')
+    local count, version = string.match(sale[3], '^(%d+)@?(%d*)$')
+    local start = ARGV[1] .. (version ~= '' and version .. ':' or '')
     local reply, missing = { sale[1], sale[2], '0' }, 0
     for shard = 0, count - 1 do
         local fields = redis.call('HGETALL', start .. shard)
@@ -69,8 +69,8 @@ pub async fn a_shard(installation: &Installation, coupon: i64) -> anyhow::Result
     let id: CouponId = coupon.to_string().parse()?;
     let socket = installation.redis.lock().await.socket();
     let shards: String = answered(&socket, &["HGET", &keys().coupon(id), "shards"]).await?;
-    let generation = shards.split_once('@').map_or("0", |(_, generation)| generation);
-    Ok(keys().buyers_of(id, generation.parse()?, 0))
+    let version = shards.split_once('@').map_or("0", |(_, version)| version);
+    Ok(keys().buyers_of(id, version.parse()?, 0))
 }
 
 /// The sales, as both stores have them.

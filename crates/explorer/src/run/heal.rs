@@ -100,7 +100,7 @@ async fn unrest(installation: &Installation) -> anyhow::Result<Result<i64, Strin
              WHERE status = 'unpaid' AND pay_by < now() + interval '1 minute'",
         ),
         ("units on their way back", "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
-        ("receipts", "SELECT count(*) FROM receipts"),
+        ("unwritten", "SELECT count(*) FROM unwritten_claims"),
         ("postponed items", "SELECT count(*) FROM postponed"),
     ];
     for (what, query) in waiting {

@@ -32,7 +32,7 @@ async fn one_process_owns_a_folder_and_others_join() {
     bound_this_test();
     let folder = DataFolder::new();
     let settings = Settings::new(Sync::Off);
-    let stopped = PrivateServers::look(folder.path()).await.expect("the programs are installed");
+    let stopped = PrivateServers::sight(folder.path()).await.expect("the programs are installed");
     assert!(matches!(stopped, Sight::Stopped { .. }), "{stopped:?}");
     assert!(PrivateServers::join(folder.path()).await.expect("a look").is_none());
 
@@ -50,7 +50,7 @@ async fn one_process_owns_a_folder_and_others_join() {
     assert!(guest.is_guest() && has_kept(&guest).await);
     guest.stop().await.expect("nothing to do for a guest");
     assert!(has_kept(&owner).await);
-    let seen = PrivateServers::look(folder.path()).await.expect("a look");
+    let seen = PrivateServers::sight(folder.path()).await.expect("a look");
     assert!(matches!(seen, Sight::Running { redis_url, .. } if redis_url == owner.redis_url()));
     owner.stop().await.expect("both stop");
 }

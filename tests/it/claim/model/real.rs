@@ -105,7 +105,7 @@ impl<'a> Real<'a> {
         let of_sale = vec![self.hash.clone(), self.lane.clone()];
         let users = units.iter().map(|(user, _)| *user);
         let keys = [of_sale, self.shards_of(shards, users)].concat();
-        let channel = self.app.keys().additions_channel();
+        let channel = self.app.keys().restocks_channel();
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
         let arguments = [coupon, epoch, shards.to_string(), channel];

@@ -74,7 +74,7 @@ async fn the_first_board_comes_at_once_with_all_that_is_known() {
     app.app.presence_job().await;
     assert_eq!(app.compare().await.body["disagreements"], 0);
     let mut events = watch(&app, &app.url).await;
-    // The first one, unless this machine is too busy for a look at both stores in half a second.
+    // The first one, unless this machine is too busy for a check of both stores in half a second.
     let board = until(&mut events, |board| there(board) == [true, true]).await;
     let sale = &board["sales"][0];
     assert_eq!((&sale["coupon_id"], &sale["state"]), (&json!(coupon), &json!("active")), "{board}");
@@ -197,7 +197,7 @@ async fn the_board_goes_on_without_a_store() {
     until(&mut events, |board| there(board) == [true, true]).await;
     servers.kill_postgres();
     let board = until(&mut events, |board| there(board) == [true, false]).await;
-    // The last facts of Postgres stay, with the time of that look.
+    // The last facts of Postgres stay, with the time of that check.
     assert_eq!(board["sales"][0]["coupon_id"], json!(coupon));
     assert!(board["stores"][1]["at"].as_i64() < board["now"].as_i64(), "{board}");
     assert_eq!(app.claim(2, coupon).await.status, 202);
@@ -246,7 +246,7 @@ async fn watchers_of_the_board_take_places_of_all_watchers() {
     .await;
 }
 
-/// A page without a place asks, and is shown the same: with rates, which need two looks.
+/// A page without a place asks, and is shown the same: with rates, which need two checks.
 #[tokio::test]
 async fn the_board_can_be_asked_for_without_a_place() {
     let app = TestApp::configured(&["--connections-max", "3"]).await;
@@ -260,7 +260,7 @@ async fn the_board_can_be_asked_for_without_a_place() {
         app.app.presence_job().await;
         tokio::time::sleep(limits::BOARD_PERIOD / 10).await;
     };
-    // A busy machine may have told nothing new between two looks; it has before a later question.
+    // A busy machine may have told nothing new between two checks; it has before a later question.
     let a_rate = bounded("a rate", async {
         loop {
             let asked = ask(&app).await;
@@ -302,16 +302,16 @@ async fn however_many_clients_ask_the_stores_are_looked_up_once_a_second() {
         }
         tokio::time::sleep(limits::BOARD_PERIOD / 2).await;
     }
-    let looks = began.elapsed().div_duration_f64(limits::BOARD_PERIOD) + 2.0;
+    let checks = began.elapsed().div_duration_f64(limits::BOARD_PERIOD) + 2.0;
     let asked = command_calls(&app, "zrange").await;
-    assert!(asked > 1 && (asked as f64) < looks, "{asked} looks in {:?}", began.elapsed());
+    assert!(asked > 1 && (asked as f64) < checks, "{asked} looks in {:?}", began.elapsed());
     // The next question is answered by the same producer, which has no watcher meanwhile.
     assert!(app.app.board.is_watched());
 }
 
-/// A page asks every 10 to 20 s; its figures are rates, so the looks go on in between, and no longer.
+/// A page asks every 10 to 20 s; its figures are rates, so the checks go on in between, and no longer.
 #[tokio::test]
-async fn the_looks_end_once_no_client_asks_any_more() {
+async fn the_checks_end_once_no_client_asks_any_more() {
     let app = TestApp::start().await;
     ask(&app).await;
     let began = Instant::now();

@@ -73,8 +73,8 @@ async fn changes_of_a_moment_are_one_event() {
         told += 1;
     }
     // The producer looks once a second, however many claims there are.
-    let looks = began.elapsed().div_duration_f64(limits::LIVE_PERIOD) + 2.0;
-    assert!((told as f64) < looks, "{told} events in {:?}", began.elapsed());
+    let checks = began.elapsed().div_duration_f64(limits::LIVE_PERIOD) + 2.0;
+    assert!((told as f64) < checks, "{told} events in {:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -137,9 +137,9 @@ async fn a_sale_without_watchers_costs_no_question() {
         until(events, "/left", &json!(4)).await;
     }
     // The claim has asked, too: for the sale, the lane and the shard, and perhaps a second time.
-    let looks = began.elapsed().div_duration_f64(limits::LIVE_PERIOD) + 10.0;
+    let checks = began.elapsed().div_duration_f64(limits::LIVE_PERIOD) + 10.0;
     let asked = command_calls(&app, "hmget").await;
-    assert!(asked > 3 && (asked as f64) < looks, "{asked} looks for 20 watchers of one sale");
+    assert!(asked > 3 && (asked as f64) < checks, "{asked} looks for 20 watchers of one sale");
     drop(watchers);
     // Nothing else asks.
     eventually("its producer ends", async || app.app.live.watched() == 0).await;
@@ -177,8 +177,8 @@ async fn a_slow_watcher_skips_to_the_newest_state() {
     assert_eq!(left(&next(&mut slow).await), json!(2), "not an older state");
 }
 
-/// Clients that hold their streams open, and read nothing any more, hold no process up: it ends first, and each stream has
-/// been ended as it should be, which the end of a connection's time would not do.
+/// Clients that hold their streams open, and read nothing any more, hold no process up: it ends first, and each stream
+/// has been ended as it should be, which the end of a connection's time would not do.
 #[tokio::test]
 async fn a_process_ends_while_clients_hold_their_streams_open() {
     let app = TestApp::start().await;

@@ -206,6 +206,18 @@ const OPERATIONS: &[([u16; 9], &str, &str, Of)] = &[
         "/v1/redemptions/{code}",
         Of::CodedOrder,
     ),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/webhooks", Of::Webhook),
+    ([401, 401, 401, 403, 403, 403, 403, 201, 403], "post", "/v1/webhooks", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200, 403], "get", "/v1/webhooks/{id}", Of::Webhook),
+    ([401, 401, 401, 403, 403, 403, 403, 200, 403], "patch", "/v1/webhooks/{id}", Of::Webhook),
+    ([401, 401, 401, 403, 403, 403, 403, 204, 403], "delete", "/v1/webhooks/{id}", Of::Webhook),
+    ([401, 401, 401, 403, 403, 403, 403, 200, 403], "post", "/v1/webhooks/{id}/test", Of::Webhook),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200, 403],
+        "get",
+        "/v1/webhooks/{id}/deliveries",
+        Of::Webhook,
+    ),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.
@@ -235,6 +247,8 @@ enum Of {
     Comparison,
     /// A recovery with a claim that could not be kept.
     Recovery,
+    /// One that can't be reached.
+    Webhook,
 }
 
 #[tokio::test]
@@ -409,6 +423,8 @@ impl Cell<'_> {
     fn body(&self, thing: &Thing) -> Value {
         match (self.method, self.path.rsplit('/').next().unwrap_or_default()) {
             ("post", "coupons") => flash(),
+            ("post", "webhooks") => json!({"url": "https://example.com/"}),
+            ("patch", _) if self.path.contains("webhooks") => json!({"state": "paused"}),
             ("patch", _) => json!({"title": "another title"}),
             ("post", "archive") => json!({"accept_loss": self.role != "operator"}),
             ("post", "retry") if self.path == "/v1/dead-letters/retry" => json!({}),
@@ -505,6 +521,11 @@ async fn make(app: &TestApp, of: Of) -> Thing {
             let insert = "INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
                           VALUES (0, 1, 'an older file', now(), '[{\"coupon_id\": \"1\", \"user_id\": \"1\",
                           \"order_id\": \"1\", \"reason\": \"superseded\"}]') RETURNING id";
+            Thing { id: app.number(insert).await, coupon: None, order: None }
+        }
+        Of::Webhook => {
+            let insert = "INSERT INTO webhooks (url, types, secret)
+                          VALUES ('https://localhost:1/', '{}', 'whsec_') RETURNING id";
             Thing { id: app.number(insert).await, coupon: None, order: None }
         }
         of => of_a_sale(app, of, app.create_flash(5).await).await,
