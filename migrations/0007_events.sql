@@ -123,7 +123,8 @@ CREATE TABLE webhooks (
 
 -- Each try to deliver an event.
 CREATE TABLE webhook_deliveries (
-    webhook bigint      NOT NULL REFERENCES webhooks ON DELETE CASCADE,
+    -- May be gone: what is left of it is deleted in pages.
+    webhook bigint      NOT NULL,
     id      bigint      GENERATED ALWAYS AS IDENTITY,
     at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     event   text        NOT NULL,

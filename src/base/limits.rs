@@ -478,10 +478,12 @@ pub const EVENTS_CHECK_PERIOD: Duration = Duration::from_millis(500);
 pub const WEBHOOKS_MAX: i64 = 100;
 /// Period in which a worker checks which endpoints are to be sent something.
 pub const WEBHOOKS_PERIOD: Duration = Duration::from_secs(1);
-/// Events that are read for an endpoint at a time.
-pub const WEBHOOK_PAGE: u32 = 50;
+/// Events that are read for an endpoint at a time. One may have all orders of a batch.
+pub const WEBHOOK_PAGE: u32 = 10;
 /// Time for an endpoint to reply.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same, when the staff waits for it.
+pub const WEBHOOK_TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a reply that are read.
 pub const WEBHOOK_REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Time after which another process may send to an endpoint, from the last delivery on.
@@ -530,6 +532,8 @@ const _: () = {
     assert!(BODY_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(REQUEST_TIMEOUT.as_millis() < KEEP_ALIVE.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(WEBHOOK_TEST_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(3 * WEBHOOK_TIMEOUT.as_millis() < WEBHOOK_LEASE.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());

@@ -20,7 +20,7 @@ use crate::base::shutdown::Shutdown;
 use crate::store::postgres;
 
 /// Id of an event: transaction, number and microsecond, as `4711-12-1796054400000000`. Readers keep it as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct EventId {
     xid: i64,

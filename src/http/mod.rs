@@ -61,12 +61,10 @@ pub mod contract;
 pub mod problem;
 
 use axum::Router;
-use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::post;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
-use tower_http::timeout::TimeoutLayer;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -99,6 +97,7 @@ struct ApiDoc;
 /// The API, including the operations unless these have a listener of their own.
 pub fn api(http: &HttpState, with_operations: bool) -> Router {
     let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .routes(routes!(claims::claim))
         .routes(routes!(claims::my_claim))
         .routes(routes!(orders::list))
         .routes(routes!(orders::show))
@@ -153,8 +152,6 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
-    // A claim is bounded by its own times, and a timer is a part of what a refusal costs.
-    let routes = routes.layer(timeout()).routes(routes!(claims::claim));
     let (router, document) = routes.split_for_parts();
     let router = router.route(OPENAPI, pages::document(contract::document(&document)));
     // Not in the document: this route is no part of the API.
@@ -162,7 +159,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Router {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    let router = router.merge(pages::routes(http).layer(timeout())).fallback(pages::nothing_here);
+    let router = router.merge(pages::routes(http)).fallback(pages::nothing_here);
     framed(router, http)
 }
 
@@ -172,7 +169,7 @@ const OPENAPI: &str = "/openapi.json";
 pub fn operations(http: &HttpState) -> Router {
     let (router, _) = operation_routes().split_for_parts();
     // Refusals on this listener link to the page of problems, too.
-    framed(router.merge(pages::problems()).layer(timeout()), http)
+    framed(router.merge(pages::problems()), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -180,10 +177,6 @@ fn operation_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))
-}
-
-fn timeout() -> TimeoutLayer {
-    TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, limits::REQUEST_TIMEOUT)
 }
 
 /// The routes with the layers of every request around them.

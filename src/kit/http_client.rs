@@ -58,14 +58,11 @@ impl HttpClient {
     ///
     /// The reason, in words, if there is no reply in time.
     pub async fn status(&self, request: Request<Body>) -> Result<StatusCode, String> {
-        let status = async {
-            let reply = self.client.request(request).await.map_err(in_words)?;
-            let (head, body) = reply.into_parts();
-            _ = timeout(self.timeout / 10, body::to_bytes(Body::new(body), self.reply_bytes_max))
-                .await;
-            Ok(head.status)
-        };
-        self.bounded(status).await
+        let reply = async { self.client.request(request).await.map_err(in_words) };
+        let (head, body) = self.bounded(reply).await?.into_parts();
+        let body = body::to_bytes(Body::new(body), self.reply_bytes_max);
+        _ = timeout(self.timeout / 10, body).await;
+        Ok(head.status)
     }
 
     async fn bounded<T>(

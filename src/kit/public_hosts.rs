@@ -22,11 +22,13 @@ pub struct PublicHosts {
 }
 
 /// Ranges that no public host has (IANA's registries of special-purpose addresses; RFC 6890).
-const SPECIAL: [&str; 18] = [
+const SPECIAL: [&str; 19] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
+    // Of Azure, for its machines.
+    "168.63.129.16/32",
     "169.254.0.0/16",
     "172.16.0.0/12",
     "192.0.0.0/24",
@@ -48,7 +50,8 @@ const GLOBAL_V6: &str = "2000::/3";
 
 impl PublicHosts {
     pub fn new(exceptions: &[String]) -> Self {
-        Self { exceptions: Arc::new(exceptions.to_vec()) }
+        let bare = |host: &String| host.trim().trim_matches(['[', ']']).to_owned();
+        Self { exceptions: Arc::new(exceptions.iter().map(bare).collect()) }
     }
 
     /// Refuses a URL that isn't HTTPS, has a user in it, or names a private address.
@@ -167,12 +170,14 @@ mod tests {
 
     #[test]
     fn a_url_is_https_to_a_public_host_or_an_exception() {
-        let hosts = PublicHosts::new(&["hooks.internal".to_owned(), "127.0.0.1".to_owned()]);
+        let hosts =
+            PublicHosts::new(&["hooks.internal", " 127.0.0.1", "[fd00::1]"].map(str::to_owned));
         let check = |url: &str| hosts.check(&url.parse().expect("a URL")).is_ok();
         for url in [
             "https://example.com/a?b=c",
             "https://[2606:4700::1111]:8443/",
             "http://HOOKS.internal/",
+            "http://[fd00::1]/",
         ] {
             assert!(check(url), "{url}");
         }

@@ -37,12 +37,12 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use secrecy::ExposeSecret;
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use crate::base::clock::Clock;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::events::feed::Feed;
+use crate::events::feed::{EventId, Feed};
 use crate::kit::http_client::HttpClient;
 use crate::kit::public_hosts::PublicHosts;
 use crate::store::audit::{self, Action, Actor, Event};
@@ -63,7 +63,6 @@ pub struct Webhooks {
 }
 
 /// Result of a change by the staff.
-#[derive(Debug)]
 pub enum Changed {
     Done(Box<Webhook>),
     NotFound,
@@ -135,22 +134,20 @@ impl Webhooks {
     pub async fn change(
         &self,
         id: WebhookId,
-        mut change: WebhookChange,
+        change: WebhookChange,
         by: &Actor,
     ) -> sqlx::Result<Changed> {
         if let Some(Err(reason)) = change.url.as_deref().map(|url| self.check(url)) {
             return Ok(Changed::Refused(reason));
         }
-        // Postgres knows no time before the Stone Age.
-        let within = |from: DateTime<Utc>| from.clamp(DateTime::UNIX_EPOCH, self.clock.now());
-        change.resend_from = change.resend_from.map(within);
         let secret = change.rotate_secret.then(sign::new_secret);
         let secret = secret.map(|secret| secret.expose_secret().to_owned());
         let mut tx = postgres::begin(&self.pool).await?;
         let Some(before) = rows::read(&mut tx, Some(id)).await?.pop() else {
             return Ok(Changed::NotFound);
         };
-        if !rows::change(&mut tx, id, &change, secret.as_deref()).await? {
+        let place = self.resent(&mut tx, &before, change.resend_from).await?;
+        if !rows::change(&mut tx, id, &change, secret.as_deref(), place).await? {
             return Ok(Changed::NotFound);
         }
         let after = rows::read(&mut tx, Some(id)).await?.pop().ok_or(sqlx::Error::RowNotFound)?;
@@ -166,16 +163,33 @@ impl Webhooks {
         Ok(Changed::Done(Box::new(Webhook { secret, ..after })))
     }
 
-    /// Deletes an endpoint, and the notes of its deliveries. False if there is none.
+    /// The place from which all is sent again that was delivered since `from`; never behind the present one.
+    async fn resent(
+        &self,
+        tx: &mut PgConnection,
+        webhook: &Webhook,
+        from: Option<DateTime<Utc>>,
+    ) -> sqlx::Result<Option<Option<EventId>>> {
+        let Some(from) = from else { return Ok(None) };
+        // Postgres knows no time before the Stone Age.
+        let from = from.clamp(DateTime::UNIX_EPOCH, self.clock.now());
+        let before = rows::delivered_before(tx, webhook.id, from).await?;
+        let now = webhook.last_event.clone().and_then(|last| EventId::try_from(last).ok());
+        Ok(Some(before.min(now)))
+    }
+
+    /// Deletes an endpoint. False if there is none.
     pub async fn delete(&self, id: WebhookId, by: &Actor) -> sqlx::Result<bool> {
         let mut tx = postgres::begin(&self.pool).await?;
         let Some(before) = rows::read(&mut tx, Some(id)).await?.pop() else { return Ok(false) };
+        if !rows::delete(&mut tx, id).await? {
+            return Ok(false);
+        }
         let event = Event::of(Action::DeleteWebhook, id.get());
         audit::note(&mut tx, by, event.before(json!({"url": before.url, "types": before.types})))
             .await?;
-        let deleted = rows::delete(&mut tx, id).await?;
         tx.commit().await?;
-        Ok(deleted)
+        Ok(true)
     }
 
     fn check(&self, url: &str) -> Result<(), String> {

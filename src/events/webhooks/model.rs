@@ -22,7 +22,7 @@ pub enum WebhookState {
 }
 
 /// An endpoint that events are sent to.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Serialize, ToSchema)]
 pub struct Webhook {
     /// Id of the endpoint.
     pub id: WebhookId,
@@ -63,7 +63,7 @@ pub struct NewWebhook {
     pub types: Vec<String>,
 }
 
-/// What to change about an endpoint. It is tried at once afterwards.
+/// What to change about an endpoint. If it is active then, it is tried at once.
 #[derive(Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookChange {
@@ -83,7 +83,7 @@ pub struct WebhookChange {
     #[serde(default)]
     #[garde(skip)]
     pub rotate_secret: bool,
-    /// Send again what was sent since this time.
+    /// Send again what was delivered since this time; all that is kept if nothing was delivered before.
     #[schema(nullable = false)]
     #[garde(skip)]
     pub resend_from: Option<DateTime<Utc>>,

@@ -8,6 +8,7 @@ use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::events::feed::EventId;
 use crate::store::ids::{DeliveryId, WebhookId};
+use crate::store::postgres;
 
 /// An endpoint that this process sends to, while nobody else does.
 pub struct Leased {
@@ -65,12 +66,14 @@ pub async fn read(tx: &mut PgConnection, id: Option<WebhookId>) -> sqlx::Result<
     .await
 }
 
-/// Changes an endpoint, and tries it at once. A process that sends to it notices at the end of its request.
+/// Changes an endpoint, with its place in the feed if there is another one, and tries it at once if it is active. A
+/// process that sends to it notices at the end of its request.
 pub async fn change(
     tx: &mut PgConnection,
     id: WebhookId,
     change: &WebhookChange,
     new_secret: Option<&str>,
+    place: Option<Option<EventId>>,
 ) -> sqlx::Result<bool> {
     let changed = sqlx::query!(
         "UPDATE webhooks
@@ -78,11 +81,11 @@ pub async fn change(
              secret = coalesce($5, secret),
              old_secret = CASE WHEN $5 IS NULL THEN old_secret ELSE secret END,
              old_secret_until = CASE WHEN $5 IS NULL THEN old_secret_until ELSE now() + make_interval(secs => $6) END,
-             -- The last event that had been delivered by then.
-             last_event = CASE WHEN $7::timestamptz IS NULL THEN last_event ELSE (
-                 SELECT event FROM webhook_deliveries WHERE webhook = $1 AND at < $7 AND error IS NULL
-                 ORDER BY at DESC LIMIT 1) END,
-             tries = 0, failing_since = NULL, error = NULL, next_try_at = now(), leased_until = 'epoch'
+             last_event = CASE WHEN $7 THEN $8 ELSE last_event END,
+             next_try_at = now(), leased_until = 'epoch',
+             tries = CASE WHEN coalesce($4, state) = 'active' THEN 0 ELSE tries END,
+             failing_since = CASE WHEN coalesce($4, state) = 'active' THEN NULL ELSE failing_since END,
+             error = CASE WHEN coalesce($4, state) = 'active' THEN NULL ELSE error END
          WHERE id = $1",
         id.get(),
         change.url,
@@ -90,11 +93,27 @@ pub async fn change(
         change.state as Option<WebhookState>,
         new_secret,
         limits::WEBHOOK_SECRET_AFTERLIFE.as_secs_f64(),
-        change.resend_from,
+        place.is_some(),
+        place.flatten().map(String::from),
     )
     .execute(tx)
     .await?;
     Ok(changed.rows_affected() > 0)
+}
+
+/// The last event that had been delivered to an endpoint by then.
+pub async fn delivered_before(
+    tx: &mut PgConnection,
+    id: WebhookId,
+    time: DateTime<Utc>,
+) -> sqlx::Result<Option<EventId>> {
+    let event = sqlx::query_scalar!(
+        "SELECT event FROM webhook_deliveries WHERE webhook = $1 AND at < $2 AND error IS NULL
+         ORDER BY at DESC LIMIT 1",
+        id.get(),
+        time,
+    );
+    Ok(event.fetch_optional(tx).await?.and_then(|event| EventId::try_from(event).ok()))
 }
 
 pub async fn delete(tx: &mut PgConnection, id: WebhookId) -> sqlx::Result<bool> {
@@ -140,14 +159,9 @@ pub async fn lease(pool: &PgPool, id: WebhookId) -> sqlx::Result<Option<Leased>>
     .await
 }
 
-/// Notes that the endpoint has this event, or isn't to have it, and renews the lease; `None` begins with the oldest event.
-/// False if the lease has ended: then nothing is noted.
-pub async fn advance(
-    pool: &PgPool,
-    leased: &mut Leased,
-    event: Option<EventId>,
-) -> sqlx::Result<bool> {
-    let event = event.map(String::from);
+/// Notes that the endpoint has this event, or isn't to have it, and renews the lease. False if the lease has ended: then nothing is noted.
+pub async fn advance(pool: &PgPool, leased: &mut Leased, event: EventId) -> sqlx::Result<bool> {
+    let event = String::from(event);
     let until = sqlx::query_scalar!(
         r#"UPDATE webhooks SET last_event = $3, tries = 0, failing_since = NULL, error = NULL,
                   leased_until = now() + make_interval(secs => $4)
@@ -158,8 +172,19 @@ pub async fn advance(
         limits::WEBHOOK_LEASE.as_secs_f64(),
     );
     let Some(until) = until.fetch_optional(pool).await? else { return Ok(false) };
-    (leased.leased_until, leased.last_event) = (until, event);
+    (leased.leased_until, leased.last_event) = (until, Some(event));
     Ok(true)
+}
+
+/// Begins with the oldest event. False if the lease has ended.
+pub async fn begin_anew(pool: &PgPool, leased: &mut Leased) -> sqlx::Result<bool> {
+    let begun = sqlx::query!(
+        "UPDATE webhooks SET last_event = NULL WHERE id = $1 AND leased_until = $2",
+        leased.id.get(),
+        leased.leased_until,
+    );
+    leased.last_event = None;
+    Ok(begun.execute(pool).await?.rows_affected() > 0)
 }
 
 /// Notes a failure, and ends the lease. Returns the state now; `None` if the lease had ended before.
@@ -241,16 +266,20 @@ pub async fn deliveries(
     .await
 }
 
-/// Deletes tries from before this time, `limit` at most. Returns their number.
+/// Deletes tries from before this time, and those of endpoints that are gone, `limit` at most. Returns their number.
 pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
+    let mut tx = postgres::begin_planning(pool).await?;
     let gone = sqlx::query!(
         "DELETE FROM webhook_deliveries WHERE (webhook, id) IN (
-             SELECT webhook, webhook_deliveries.id FROM webhooks JOIN webhook_deliveries ON webhook = webhooks.id
-             WHERE at < $1 LIMIT $2)",
+             SELECT webhook, id FROM webhook_deliveries
+             WHERE at < $1 OR NOT EXISTS (SELECT FROM webhooks WHERE webhooks.id = webhook)
+             LIMIT $2 FOR UPDATE SKIP LOCKED)",
         before,
         i64::from(limit),
     );
-    Ok(gone.execute(pool).await?.rows_affected())
+    let deleted = gone.execute(&mut *tx).await?.rows_affected();
+    tx.commit().await?;
+    Ok(deleted)
 }
 
 /// Number of endpoints that are disabled, for the operator's numbers.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
+use tokio::time::timeout;
 
 use super::model::WebhookState;
 use super::rows::{self, Leased, Tried};
@@ -11,8 +12,8 @@ use super::{Webhooks, sign};
 use crate::base::limits;
 use crate::events::feed::{CloudEvent, EventId, Told};
 use crate::kit::http_client::in_words;
-use crate::store::Failure;
 use crate::store::ids::WebhookId;
+use crate::store::{Failure, in_plain_text};
 
 impl Webhooks {
     /// Starts a task for each endpoint that is to be sent something and that no process sends to.
@@ -44,14 +45,19 @@ impl Webhooks {
     pub async fn test(&self, id: WebhookId) -> sqlx::Result<Option<Tried>> {
         let Some(webhook) = rows::secrets(&self.pool, id).await? else { return Ok(None) };
         let event = CloudEvent::test(self.feed.source().await?, self.clock.now());
-        Ok(Some(self.send(&webhook, &event).await))
+        let tried = timeout(limits::WEBHOOK_TEST_TIMEOUT, self.send(&webhook, &event)).await;
+        let no_reply = |_| Tried {
+            status: None,
+            error: Some(format!("no answer in {:?}", limits::WEBHOOK_TEST_TIMEOUT)),
+        };
+        Ok(Some(tried.unwrap_or_else(no_reply)))
     }
 
     async fn serve(self: Arc<Self>, mut leased: Leased) {
         let id = leased.id;
         // The lease ends by itself.
         if let Err(error) = self.send_all(&mut leased).await {
-            tracing::debug!(webhook = %id, %error, "a store doesn't answer; the events are sent later");
+            tracing::warn!(webhook = %id, %error, "the next events of a webhook are sent later");
         }
     }
 
@@ -59,7 +65,8 @@ impl Webhooks {
     async fn send_all(&self, leased: &mut Leased) -> sqlx::Result<()> {
         loop {
             let events = self.next(leased).await?;
-            let Some(last) = events.last().map(|event| event.id) else {
+            let last = events.last().map(|event| event.id);
+            let Some(last) = last.filter(|_| !self.shutdown.stop_token().is_cancelled()) else {
                 return rows::release(&self.pool, leased).await;
             };
             let of_type =
@@ -70,7 +77,8 @@ impl Webhooks {
                     return Ok(());
                 }
             }
-            if !rows::advance(&self.pool, leased, Some(last)).await? {
+            let is_noted = leased.last_event == Some(String::from(last));
+            if !is_noted && !rows::advance(&self.pool, leased, last).await? {
                 return Ok(());
             }
         }
@@ -83,7 +91,7 @@ impl Webhooks {
             return Ok(events);
         }
         tracing::warn!(webhook = %leased.id, last_event = leased.last_event, "the last event that a webhook was sent is no longer kept: it goes on with the oldest one, and some may be missing");
-        if !rows::advance(&self.pool, leased, None).await? {
+        if !rows::begin_anew(&self.pool, leased).await? {
             return Ok(Vec::new());
         }
         match self.feed.page(None, limits::WEBHOOK_PAGE).await? {
@@ -101,7 +109,7 @@ impl Webhooks {
         };
         rows::note(&self.pool, leased.id, event.id, &event.kind, &tried).await?;
         let Some(error) = &tried.error else {
-            return rows::advance(&self.pool, leased, Some(event.id)).await;
+            return rows::advance(&self.pool, leased, event.id).await;
         };
         let is_gone = tried.status == Some(StatusCode::GONE.as_u16());
         match rows::fail(&self.pool, leased, error, is_gone).await? {
@@ -125,7 +133,11 @@ impl Webhooks {
                     error: Some(format!("answered {status}{followed}")),
                 }
             }
-            Err(error) => Tried { status: None, error: Some(error) },
+            Err(error) => {
+                let error = in_plain_text(&error);
+                let error = error.chars().take(limits::POSTPONED_ERROR_CHARS_MAX).collect();
+                Tried { status: None, error: Some(error) }
+            }
         }
     }
 

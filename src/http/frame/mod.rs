@@ -24,7 +24,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use metrics::Histogram;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 use uuid::Uuid;
 
@@ -55,7 +55,9 @@ pub async fn frame(State(http): State<HttpState>, mut request: Request, next: Ne
     let mut response = match front.bounds.pass(&caller, &method, request.uri().path()) {
         Ok(()) => {
             request.extensions_mut().insert(caller.clone());
-            next.run(request).await
+            // A reply that is there at once, as most refusals are, sets no timer. A layer of tower-http would.
+            let reply = timeout(limits::REQUEST_TIMEOUT, next.run(request)).await;
+            reply.unwrap_or_else(|_| Problem::unavailable().into_response())
         }
         Err(too_often) => Problem::from(too_often).into_response(),
     };
@@ -197,6 +199,6 @@ pub fn cors(origins: &[String]) -> Option<CorsLayer> {
         origins => AllowOrigin::list(origins.iter().map(value)),
     };
     let layer = CorsLayer::new().allow_origin(allowed).max_age(limits::PREFLIGHT_KEPT);
-    let layer = layer.allow_methods([Method::GET, Method::POST, Method::PATCH]);
+    let layer = layer.allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE]);
     Some(layer.allow_headers(AllowHeaders::mirror_request()).expose_headers(ExposeHeaders::any()))
 }

@@ -99,8 +99,8 @@ pub async fn show(
 
 /// Change an endpoint.
 ///
-/// It is tried at once afterwards. `resend_from` sends again what was sent since then, or all events that are kept if
-/// nothing was sent before.
+/// If it is active then, it is tried at once. `resend_from` sends again what was delivered since then, or all events
+/// that are kept if nothing was delivered before.
 #[utoipa::path(
     patch, path = "/v1/webhooks/{id}", operation_id = "changeWebhook", tag = "operations", security(("admin" = [])),
     params(("id" = WebhookId, Path, description = "Id of the endpoint")),
@@ -121,7 +121,7 @@ pub async fn change(
 
 /// Delete an endpoint.
 ///
-/// The notes of its deliveries go with it.
+/// The list of its deliveries goes with it.
 #[utoipa::path(
     delete, path = "/v1/webhooks/{id}", operation_id = "deleteWebhook", tag = "operations", security(("admin" = [])),
     params(("id" = WebhookId, Path, description = "Id of the endpoint")),
@@ -143,7 +143,7 @@ pub async fn delete(
 
 /// Try an endpoint.
 ///
-/// It is sent an event of the type `webhook.test`. The reply says what became of it, within 15 s.
+/// It is sent an event of the type `webhook.test`. The reply says what became of it, within 10 s.
 #[utoipa::path(
     post, path = "/v1/webhooks/{id}/test", operation_id = "testWebhook", tag = "operations", security(("admin" = [])),
     params(("id" = WebhookId, Path, description = "Id of the endpoint")),

@@ -115,8 +115,6 @@ impl Problem {
                 "the header Allow says which methods this path has",
             )),
             StatusCode::PAYLOAD_TOO_LARGE => Some(Self::body_too_large()),
-            // The request has taken too long.
-            StatusCode::GATEWAY_TIMEOUT => Some(Self::unavailable()),
             _ => None,
         }
     }

@@ -162,12 +162,12 @@ impl TestApp {
         .await;
     }
 
-    /// Waits until a failure is noted, and makes the endpoint due.
-    async fn failed(&self, endpoint: &Value) -> Value {
+    /// Waits until this failure is noted, and makes the endpoint due.
+    async fn failed(&self, endpoint: &Value, error: &str) -> Value {
         let mut seen = Value::Null;
         eventually("a failure is noted", async || {
             seen = self.shown(endpoint).await;
-            seen["error"].is_string()
+            seen["error"] == error
         })
         .await;
         self.execute("UPDATE webhooks SET next_try_at = now()").await;
@@ -231,8 +231,8 @@ async fn a_failure_is_tried_again_under_its_id_and_what_comes_behind_waits() {
     ] {
         let tries = receiver.got().len() + 1;
         app.send_until("it has been tried", || receiver.got().len() == tries).await;
-        let seen = app.failed(&endpoint).await;
-        assert_eq!((&seen["error"], &seen["state"]), (&json!(error), &json!("active")));
+        let seen = app.failed(&endpoint, error).await;
+        assert_eq!(seen["state"], "active");
         assert!(seen["next_try_at"].as_str() > seen["failing_since"].as_str(), "{seen}");
     }
     app.send_until("both have come", || receiver.got().len() == 4).await;
@@ -256,7 +256,7 @@ async fn the_pause_doubles_and_after_three_days_a_person_has_to_look() {
         ))
         .await;
         receiver.answer(&[Answer::Status(503)]);
-        let pause = "SELECT coalesce(extract(epoch FROM next_try_at - now()), 0)::bigint FROM webhooks WHERE leased_until < now()";
+        let pause = "SELECT extract(epoch FROM next_try_at - (SELECT max(at) FROM webhook_deliveries))::bigint FROM webhooks";
         eventually("it has failed", async || {
             app.app.webhooks.run_once().bounded().await.expect("Postgres answers");
             app.number(&format!(
@@ -268,7 +268,7 @@ async fn the_pause_doubles_and_after_three_days_a_person_has_to_look() {
         })
         .await;
         let seen = app.number(pause).await;
-        assert!(seen <= pause_s && seen > pause_s / 2, "{tries}: {seen}");
+        assert!((pause_s..2 * pause_s).contains(&seen), "{tries}: {seen}");
     }
     app.execute("UPDATE webhooks SET failing_since = now() - interval '73 h', next_try_at = now()")
         .await;
@@ -323,10 +323,10 @@ async fn of_fifty_endpoints_the_dead_and_the_slow_delay_no_other() {
     let (slow, good) = (&receivers[10..15], &receivers[15..]);
     app.send_until("all that answer have three", || good.iter().all(|it| it.got().len() == 3))
         .await;
-    app.send_until("the slow ones have been asked", || slow.iter().all(|it| it.got().len() == 1))
+    app.send_until("the slow ones have been asked", || slow.iter().all(|it| !it.got().is_empty()))
         .await;
     slow.iter().for_each(Receiver::free);
-    app.send_until("the slow ones have three", || slow.iter().all(|it| it.got().len() == 3)).await;
+    app.send_until("the slow ones have three", || slow.iter().all(|it| it.got().len() >= 3)).await;
     eventually("the dead ones have failed", async || {
         app.number("SELECT count(*) FROM webhooks WHERE tries > 0").await == 10
     })
@@ -405,6 +405,7 @@ async fn types_pauses_new_secrets_and_a_second_sending_are_a_matter_of_a_change(
         app.get(&path(&endpoint), &app.admin_token()).await.refusal(),
         (404, "webhook_not_found")
     );
+    app.app.retention.run_once().bounded().await.expect("Postgres answers");
     assert_eq!(app.number("SELECT count(*) FROM webhook_deliveries").await, 0);
 }
 
