@@ -40,7 +40,7 @@ async fn a_browser_that_asks_first_is_told() {
     let reply = of_page(&app, Method::OPTIONS, &claims, SHOP).await;
     assert_eq!(reply.status(), 200);
     assert_eq!(header(&reply, "access-control-allow-origin"), Some(SHOP));
-    assert_eq!(header(&reply, "access-control-allow-methods"), Some("GET,POST,PATCH"));
+    assert_eq!(header(&reply, "access-control-allow-methods"), Some("GET,POST,PATCH,DELETE"));
     assert!(header(&reply, "access-control-allow-headers").unwrap().contains("authorization"));
     let reply = of_page(&app, Method::OPTIONS, &claims, "https://evil.example").await;
     assert_eq!(header(&reply, "access-control-allow-origin"), None);
