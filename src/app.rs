@@ -405,13 +405,7 @@ impl Base<'_> {
                 postponed.clone(),
             ),
             audit: Audit::new(pool.clone()),
-            webhooks: Webhooks::new(
-                pool.clone(),
-                feed.clone(),
-                PublicHosts::new(&config.webhooks_allow),
-                self.clock.clone(),
-                shutdown.clone(),
-            ),
+            webhooks: self.webhooks(&feed),
             feed,
             operations: Operations::new(pool.clone()),
             retention: Retention::new(pool.clone(), self.metrics.clone(), config),
@@ -440,6 +434,12 @@ impl Base<'_> {
             shutdown: self.shutdown,
             stores: self.stores,
         }
+    }
+
+    fn webhooks(&self, feed: &Feed) -> Arc<Webhooks> {
+        let hosts = PublicHosts::new(&self.config.webhooks_allow);
+        let (pool, clock) = (self.stores.pool.clone(), self.clock.clone());
+        Webhooks::new(pool, feed.clone(), hosts, clock, self.shutdown.clone())
     }
 
     fn leader(&self, server: usize) -> Leader {

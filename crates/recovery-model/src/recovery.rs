@@ -176,15 +176,15 @@ pub fn is_kept(rules: &Settings, s: &State, sale: usize, unwritten: Set) -> bool
     let Sale { load, stock, buyers: Some(buyers), .. } = s.redis.sales[sale] else {
         return false;
     };
-    let unwritten = s.redis.log.unwrap_or(0) & !s.pg.known();
+    let logged = s.redis.log.unwrap_or(0) & !s.pg.known();
     let unknown = unwritten & !s.pg.known() & !s.superseded_among(unwritten);
     let promised = if rules.has(Guard::UnwrittenCompared) { unknown } else { 0 };
     let over = s.pg.closed | s.pg.discarded;
     let returning = if rules.has(Guard::ReturnOpenAsked) { over & s.pg.returns } else { over };
     (load == s.pg.loads[sale] || !rules.has(Guard::LoadIdCompared))
         && stock + count(buyers) == rules.units
-        && (s.pg.live | unwritten | promised) & s.of_sale(sale) & !buyers == 0
-        && buyers & !(s.pg.live | unwritten | s.pg.letters | returning) == 0
+        && (s.pg.live | logged | promised) & s.of_sale(sale) & !buyers == 0
+        && buyers & !(s.pg.live | logged | s.pg.letters | returning) == 0
 }
 
 /// The recovery writes the log and acknowledges it: nobody else does while the lane is closed.

@@ -107,7 +107,7 @@ pub struct Delivery {
     pub error: Option<String>,
 }
 
-fn a_type(text: &String, _: &()) -> garde::Result {
+fn a_type(text: &str, _: &()) -> garde::Result {
     if is_type(text) { Ok(()) } else { Err(garde::Error::new("there is no such type of events")) }
 }
 

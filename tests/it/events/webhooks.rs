@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flash_sale::base::shutdown::Shutdown;
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -57,7 +58,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/hook", listener.local_addr().expect("it is bound"));
         let router = Router::new().route("/hook", post(receive)).with_state(inner.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        Shutdown::default().spawn(async move { axum::serve(listener, router).await });
         Self { url, inner }
     }
 

@@ -123,6 +123,18 @@ async fn held(app: &TestApp, payment: &str) -> i64 {
     app.number("SELECT max(id) FROM payments").await
 }
 
+/// Creates an endpoint of events, changes it and deletes it.
+async fn endpoint(app: &TestApp) {
+    post(app, "/v1/webhooks", json!({"url": "https://example.com/"})).await;
+    let path = format!("/v1/webhooks/{}", app.number("SELECT id FROM webhooks").await);
+    let url = app.url.clone() + &path;
+    let request = app.client().patch(&url).bearer_auth(app.admin_token());
+    let request = request.json(&json!({"rotate_secret": true}));
+    assert_eq!(app.send(request, "PATCH", &path).await.status, 200);
+    let request = app.client().delete(&url).bearer_auth(app.admin_token());
+    assert_eq!(app.send(request, "DELETE", &path).await.status, 204);
+}
+
 /// True if an entry has values before and after. A thing that begins has none before.
 fn values_of(action: Action) -> (bool, bool) {
     match action {
@@ -184,14 +196,7 @@ async fn each_action_is_entered_with_its_values() {
                                                    \"reason\": \"superseded\"}]')",
     )
     .await;
-    post(&app, "/v1/webhooks", json!({"url": "https://example.com/"})).await;
-    let path = format!("/v1/webhooks/{}", app.number("SELECT id FROM webhooks").await);
-    let url = app.url.clone() + &path;
-    let request = app.client().patch(&url).bearer_auth(app.admin_token());
-    let request = request.json(&json!({"rotate_secret": true}));
-    assert_eq!(app.send(request, "PATCH", &path).await.status, 200);
-    let request = app.client().delete(&url).bearer_auth(app.admin_token());
-    assert_eq!(app.send(request, "DELETE", &path).await.status, 204);
+    endpoint(&app).await;
     let recovery = app.number("SELECT max(id) FROM recoveries").await;
     post(&app, &format!("/v1/recoveries/{recovery}/settle"), json!({"note": "told"})).await;
     post(&app, &format!("{of}/end"), Value::Null).await;
