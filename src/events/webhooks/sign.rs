@@ -1,4 +1,4 @@
-//! Signatures of Standard Webhooks 1.0 (https://www.standardwebhooks.com): HMAC-SHA256 over id, time and body.
+//! Signatures of Standard Webhooks 1.0 (<https://www.standardwebhooks.com>): HMAC-SHA256 over id, time and body.
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use aws_lc_rs::rand;

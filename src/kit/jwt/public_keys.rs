@@ -139,13 +139,13 @@ impl Default for Pace {
 
 impl PublicKeys {
     /// The keys in this file, which is read again every few seconds. There are none before the first
-    /// [`look`](Self::look).
+    /// [`refresh`](Self::refresh).
     pub fn in_file(path: PathBuf) -> Self {
         let period = limits::HOUSEKEEPING_PERIOD;
         Self::new(Source::File(path), Pace { period, pause: period, pause_without_keys: period })
     }
 
-    /// The keys at this URL. There are none before the first [`look`](Self::look).
+    /// The keys at this URL. There are none before the first [`refresh`](Self::refresh).
     pub fn under(url: Uri, pace: Pace, timeout: Duration) -> Self {
         Self::new(
             Source::Url(url, Box::new(HttpClient::new(timeout, limits::KEY_SET_BYTES_MAX))),
