@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::process::{Process, program};
-use crate::support::{TestApp, bounded, eventually, tries};
+use crate::support::{TestApp, bounded, bounded_by, eventually, patience, tries};
 
 /// Connections that the service has room for.
 const MAX: usize = 20;
@@ -79,10 +79,15 @@ async fn long_a_client_that_reads_nothing_is_closed() {
     let app = TestApp::start().await;
     let requests = ALIVE.replace("/livez", "/openapi.json").repeat(300);
     let _client = send(&app, requests.as_bytes()).await;
-    let closed = async || {
-        metric(&app.app.metrics.page(), "connections_closed_total{reason=\"unread\"}") == 1
+    let closed =
+        || metric(&app.app.metrics.page(), "connections_closed_total{reason=\"unread\"}") == 1;
+    // After one to two turns of half a minute.
+    let end = async {
+        while !closed() {
+            sleep(limits::CONNECTION_CHECK_PERIOD).await;
+        }
     };
-    eventually("the connection is closed", closed).await;
+    bounded_by(2 * patience(), "the end of the connection", end).await;
 }
 
 /// Probes have a listener of their own, whose places these are not.
