@@ -159,6 +159,20 @@ pub async fn lease(pool: &PgPool, id: WebhookId) -> sqlx::Result<Option<Leased>>
     .await
 }
 
+/// Renews the lease. False if it has ended, as it does when the endpoint is changed.
+pub async fn renew(pool: &PgPool, leased: &mut Leased) -> sqlx::Result<bool> {
+    let until = sqlx::query_scalar!(
+        "UPDATE webhooks SET leased_until = now() + make_interval(secs => $3)
+         WHERE id = $1 AND leased_until = $2 RETURNING leased_until",
+        leased.id.get(),
+        leased.leased_until,
+        limits::WEBHOOK_LEASE.as_secs_f64(),
+    );
+    let Some(until) = until.fetch_optional(pool).await? else { return Ok(false) };
+    leased.leased_until = until;
+    Ok(true)
+}
+
 /// Notes that the endpoint has this event, or isn't to have it, and renews the lease. False if the lease has ended: then nothing is noted.
 pub async fn advance(pool: &PgPool, leased: &mut Leased, event: EventId) -> sqlx::Result<bool> {
     let event = String::from(event);

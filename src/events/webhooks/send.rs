@@ -69,6 +69,10 @@ impl Webhooks {
             let Some(last) = last.filter(|_| !self.shutdown.stop_token().is_cancelled()) else {
                 return rows::release(&self.pool, leased).await;
             };
+            // What happened after a change of the endpoint is not sent as was right before it.
+            if !rows::renew(&self.pool, leased).await? {
+                return Ok(());
+            }
             let of_type =
                 |event: &&CloudEvent| leased.types.is_empty() || leased.types.contains(&event.kind);
             let wanted: Vec<&CloudEvent> = events.iter().filter(of_type).collect();
