@@ -22,10 +22,10 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract alerts observe bench locks ladder ids cache course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract events relay-engines alerts observe bench locks ladder ids cache course check sqlx
 
 help: ## List these targets.
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 16
 	@echo 'Arguments go in ARGS, as in: make run ARGS=--help'
 
 run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
@@ -57,6 +57,12 @@ load: ## Install what is missing, build, and run the load scenarios (loadtest/RE
 
 contract: ## Hold a running service against /openapi.json: validators, a generated client, schemathesis (minutes; --short: one).
 	@scripts/setup && exec scripts/contract $(ARGS)
+
+events: ## Install what is missing, and show feed, webhooks and the relay to NATS, killed in the middle (three minutes).
+	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale --test it -- events:: && exec cargo test --locked --package flash-sale-relay --test relay -- --include-ignored --skip kafka --skip figures
+
+relay-engines: ## Kill relay and Kafka in the middle of a sale, and measure both engines (minutes; needs Java 17, Maven).
+	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale-relay --test relay -- --ignored kills::kafka && exec cargo test --release --locked --package flash-sale-relay --test relay -- --ignored figures --nocapture --test-threads 1
 
 alerts: ## Check the alerts of deploy/prometheus, and that each fires when it should (seconds).
 	@exec scripts/alerts

@@ -49,6 +49,18 @@ impl Essay {
         Ok(())
     }
 
+    /// Leaves out the lines there that begin so: what they tell was not tried.
+    ///
+    /// # Errors
+    ///
+    /// When the document lacks the place.
+    pub fn leave_out(&mut self, place: &str, start: &str) -> anyhow::Result<()> {
+        let (begin, end) = self.place(place)?;
+        let kept: Vec<&str> =
+            self.text[begin..end].lines().filter(|line| !line.starts_with(start)).collect();
+        self.put(place, &kept.join("\n"))
+    }
+
     /// Puts this content there.
     ///
     /// # Errors

@@ -12,6 +12,9 @@ pub mod service;
 /// A Redis and a Postgres that are thrown away.
 pub mod servers;
 
+/// A message engine that is thrown away.
+pub mod engine;
+
 /// CPU time of processes.
 pub mod cpu;
 

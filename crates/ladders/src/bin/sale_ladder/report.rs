@@ -20,6 +20,11 @@ pub fn sentence(facts: &Facts) -> String {
     format!("sold {sold}, oversold {oversold}{twice}{lost}, {gone} units gone")
 }
 
+/// What a rung's row in the tables begins with.
+pub fn start_of_row(rung: &Rung) -> String {
+    format!("| {} |", rung.number)
+}
+
 pub fn facts_table(all: &[(Rung, Facts)]) -> String {
     let head = [
         "rung",

@@ -1,5 +1,10 @@
 //! The rungs, in the order of the climb.
 
+use crate::by_engine::ByEngine;
+use crate::by_engine::message_first::MessageFirst;
+use crate::by_engine::message_last::MessageLast;
+use crate::by_engine::relay::Relay;
+use crate::by_engine::transaction::Transaction;
 use crate::child::play;
 use crate::counters::decrement_then_check::DecrementThenCheck;
 use crate::counters::lock_for_all::LockForAll;
@@ -42,6 +47,8 @@ pub enum Kill {
     BeforeTheWrites,
     /// While each of the first requests waits for the table, and none has an answer.
     BeforeTheAnswers,
+    /// While the first requests have taken a unit, and the design has not told anybody yet.
+    InTheGap,
     Never,
 }
 
@@ -58,6 +65,8 @@ pub struct Rung {
     pub unique: bool,
     /// Requests in a round of the crowd in step.
     pub in_step: usize,
+    /// Whether orders go through a message engine.
+    pub by_engine: bool,
     /// Whether the table of orders is locked until the crowd has its answers.
     pub slow_writes: bool,
 }
@@ -69,8 +78,20 @@ const fn rung(
     till: Till,
     kill: Kill,
 ) -> Rung {
-    let unique = matches!((till, kill), (Till::Redis, Kill::BeforeTheWrites | Kill::Never));
-    Rung { number, key, title, till, kill, processes: 1, unique, in_step: 80, slow_writes: false }
+    let unique =
+        matches!((till, kill), (Till::Redis, Kill::BeforeTheWrites | Kill::InTheGap | Kill::Never));
+    Rung {
+        number,
+        key,
+        title,
+        till,
+        kill,
+        processes: 1,
+        unique,
+        in_step: 80,
+        by_engine: false,
+        slow_writes: false,
+    }
 }
 
 const fn database(number: &'static str, key: &'static str, title: &'static str) -> Rung {
@@ -81,11 +102,15 @@ const fn queue(number: &'static str, key: &'static str, title: &'static str) -> 
     rung(number, key, title, Till::Redis, Kill::BeforeTheWrites)
 }
 
+const fn engine(number: &'static str, key: &'static str, title: &'static str, kill: Kill) -> Rung {
+    Rung { by_engine: true, ..rung(number, key, title, Till::Redis, kill) }
+}
+
 const fn service(number: &'static str, key: &'static str, title: &'static str) -> Rung {
     rung(number, key, title, Till::Service, Kill::BeforeTheWrites)
 }
 
-pub const RUNGS: [Rung; 27] = [
+pub const RUNGS: [Rung; 31] = [
     database("1", "read-check-write", "read, check, write"),
     database("2a", "lock-in-process", "a lock in the process"),
     Rung {
@@ -119,13 +144,17 @@ pub const RUNGS: [Rung; 27] = [
     Rung { slow_writes: true, ..queue("16", "maxlen", "a stream with MAXLEN") },
     queue("17", "spin-lock", "a stream, one consumer, a spin lock"),
     queue("18", "concurrent-consumers", "a stream, eight consumers"),
-    service("19a", "library", "this service, through its library"),
-    service("19b", "http", "this service, through HTTP"),
-    service("20a", "level-memory", "this service, memory"),
-    service("20b", "level-fsync", "this service, fsync"),
+    engine("19", "message-last", "a script, then a message to an engine", Kill::InTheGap),
+    engine("20", "message-first", "the message first, then the script", Kill::BeforeTheWrites),
+    engine("21", "transaction", "a transaction message", Kill::InTheGap),
+    engine("22", "relay", "a stream in the script, and a relay", Kill::BeforeTheWrites),
+    service("23a", "library", "this service, through its library"),
+    service("23b", "http", "this service, through HTTP"),
+    service("24a", "level-memory", "this service, memory"),
+    service("24b", "level-fsync", "this service, fsync"),
     // This one answers once the order is a row, so its table can't be locked meanwhile.
-    rung("20c", "level-postgres", "this service, postgres", Till::Service, Kill::AfterTheAnswers),
-    service("20d", "level-replica", "this service, replica"),
+    rung("24c", "level-postgres", "this service, postgres", Till::Service, Kill::AfterTheAnswers),
+    service("24d", "level-replica", "this service, replica"),
 ];
 
 impl Rung {
@@ -157,6 +186,10 @@ pub async fn play_design(task: Task) -> anyhow::Result<()> {
         "maxlen" => play::<Queued<Maxlen>>(task).await,
         "spin-lock" => play::<Queued<SpinLock>>(task).await,
         "concurrent-consumers" => play::<Queued<ConcurrentConsumers>>(task).await,
+        "message-last" => play::<ByEngine<MessageLast>>(task).await,
+        "message-first" => play::<ByEngine<MessageFirst>>(task).await,
+        "transaction" => play::<ByEngine<Transaction>>(task).await,
+        "relay" => play::<ByEngine<Relay>>(task).await,
         "http" => play::<Http>(task).await,
         _ => play::<Library>(task).await,
     }

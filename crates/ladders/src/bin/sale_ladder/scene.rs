@@ -1,5 +1,6 @@
 //! The stage of a design: its stores, and the moments at which requests wait for each other.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Task {
     pub rung: String,
     pub redis_url: String,
     pub database_url: String,
+    /// The message engine, for a rung that has one.
+    pub engine_url: Option<String>,
     pub units: i64,
     /// First user of the crowd.
     pub first_user: i64,
@@ -33,6 +36,8 @@ pub struct Task {
     pub in_step: bool,
     /// Processes that play the design.
     pub processes: u32,
+    /// The process is killed while requests are in the gap of the design.
+    pub dies_in_gap: bool,
     /// An earlier process with this task was killed.
     pub again: bool,
     /// Time after which no further request is sent, in milliseconds.
@@ -63,6 +68,13 @@ impl Scene {
     pub async fn together(&self) {
         if self.task.in_step {
             self.moment.wait().await;
+        }
+    }
+
+    /// Between two steps that should be one. In a process that is to die here, nothing goes on.
+    pub async fn gap(&self) {
+        if self.task.dies_in_gap {
+            pending().await
         }
     }
 

@@ -6,12 +6,13 @@ use anyhow::{Context, ensure};
 use chrono::{DateTime, Utc};
 use flash_sale::base::clock::Clock;
 use ladders::cpu;
+use ladders::engine::Engine;
 use ladders::servers::{Servers, connect};
 use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, PgConnection, PgPool};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::actor::Actor;
@@ -82,6 +83,8 @@ pub struct Stage {
     _own: Option<RedisServer>,
     /// Follows this Redis while a rung asks for a replica; started for the first that does.
     replica: OnceCell<RedisServer>,
+    /// The message engine of the rung, if it has one.
+    engine: Mutex<Option<Engine>>,
 }
 
 impl Stage {
@@ -117,8 +120,9 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let pool = PgPool::connect(&own_url(&database_url)).await?;
         let redis = connect(&redis::Client::open(redis_url.as_str())?).await?;
-        let replica = OnceCell::new();
-        let stage = Self { redis_url, database_url, pool, redis, usual_sync, _own: own, replica };
+        let (replica, engine) = (OnceCell::new(), Mutex::default());
+        let stage =
+            Self { redis_url, database_url, pool, redis, usual_sync, _own: own, replica, engine };
         // A replica is sent the data at once, and not after 5 s in which others might come.
         stage.ask::<()>(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).await?;
         Ok(stage)
@@ -160,12 +164,13 @@ impl Stage {
         let crowd = Crowd { users: crowd.units * 5 / 4, ..crowd };
         self.make_ready(rung, crowd.units, 0).await?;
         let holds = rung.kill != Kill::AfterTheAnswers;
-        let mut task = self.task(rung, crowd);
+        let mut task = self.task(rung, crowd).await;
+        task.dies_in_gap = rung.kill == Kill::InTheGap;
         let mut actor = Actor::start(&task).await?;
         let held = if holds { Some(self.hold_orders(rung).await?) } else { None };
         actor.begin().await?;
         let mut promised = match rung.kill {
-            Kill::BeforeTheAnswers => self.until_taken(crowd).await.map(|()| 0)?,
+            Kill::BeforeTheAnswers | Kill::InTheGap => self.until_taken(crowd).await.map(|()| 0)?,
             _ => actor.answers().await?.won,
         };
         if rung.kill == Kill::BeforeTheWrites {
@@ -176,9 +181,9 @@ impl Stage {
             self.end_sessions_of_the_dead().await?;
             held.close().await?;
         }
-        task.again = true;
+        (task.again, task.dies_in_gap) = (true, false);
         let mut actor = Actor::start(&task).await?;
-        if rung.kill == Kill::BeforeTheAnswers {
+        if matches!(rung.kill, Kill::BeforeTheAnswers | Kill::InTheGap) {
             actor.begin().await?;
             promised += actor.answers().await?.won;
         }
@@ -247,6 +252,8 @@ impl Stage {
         };
         self.ask::<()>(&["CONFIG", "SET", "appendfsync", sync]).await?;
         self.follow(rung.level() == Some("replica")).await?;
+        let mut engine = self.engine.lock().await;
+        *engine = if rung.by_engine { Some(Engine::start().await?) } else { None };
         if rung.till == Till::Service {
             return Ok(());
         }
@@ -290,17 +297,19 @@ impl Stage {
         timeout(HANGS, follows).await.context("the replica doesn't follow")?
     }
 
-    pub fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
+    pub async fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
         Task {
             rung: rung.key.to_owned(),
             redis_url: self.redis_url.clone(),
             database_url: self.database_url.clone(),
+            engine_url: self.engine.lock().await.as_ref().map(|engine| engine.url().to_owned()),
             units: crowd.units,
             first_user: 1,
             users: crowd.users,
             at_once: crowd.at_once,
             in_step: false,
             processes: rung.processes,
+            dies_in_gap: false,
             again: false,
             until_ms: u64::try_from(crowd.until.as_millis()).unwrap_or(u64::MAX),
         }
@@ -313,7 +322,7 @@ impl Stage {
         for process in 0..processes {
             let users = crowd.users / processes;
             let first_user = 1 + process * users;
-            let task = Task { first_user, users, in_step, ..self.task(rung, crowd) };
+            let task = Task { first_user, users, in_step, ..self.task(rung, crowd).await };
             actors.push(Actor::start(&task).await?);
         }
         Ok(actors)

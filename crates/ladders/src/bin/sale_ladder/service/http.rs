@@ -1,4 +1,4 @@
-//! Rung 19b: this service through HTTP, with a token for each request. Clients and service share the process.
+//! Rung 23b: this service through HTTP, with a token for each request. Clients and service share the process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rungs 19a and 20: this service through its library, at its own level of durability and at each that exists.
+//! Rungs 23a and 20: this service through its library, at its own level of durability and at each that exists.
 
 use std::sync::Arc;
 
