@@ -22,7 +22,7 @@ bench_writes := --goals docs/performance.md
 figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test size deny browser pictures faults explore model planted load contract events relay-engines alerts observe bench locks ladder ids cache course check sqlx
+.PHONY: help run release test size deny browser pictures faults explore model planted load contract events relay-engines cluster alerts observe bench locks ladder ids cache course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -63,6 +63,9 @@ events: ## Install what is missing, and show feed, webhooks and the relay to NAT
 
 relay-engines: ## Kill relay and Kafka in the middle of a sale, and measure both engines (minutes; needs Java 17, Maven).
 	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale-relay --test relay -- --ignored kills::kafka && exec cargo test --release --locked --package flash-sale-relay --test relay -- --ignored figures --nocapture --test-threads 1
+
+cluster: ## Break a Redis Cluster under a crowd, ROUNDS=N times, and print for how long its lanes are silent (minutes).
+	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- fleet::storm --ignored --test-threads 1 --nocapture $(ARGS)
 
 alerts: ## Check the alerts of deploy/prometheus, and that each fires when it should (seconds).
 	@exec scripts/alerts

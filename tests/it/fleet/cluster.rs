@@ -23,7 +23,7 @@ struct Scene {
 
 impl Scene {
     async fn start() -> Self {
-        let nodes = Nodes::start().await;
+        let nodes = Nodes::start(1, &[]).await;
         let servers = Addresses { redis_url: nodes.url(), ..shared().clone() };
         let arguments = [&["--lanes", "3"], &IMPATIENT_WITH_REDIS[..]].concat();
         let app = TestApp::on(&servers, &arguments, Clock::System).await;
@@ -126,9 +126,10 @@ async fn a_planned_fail_over_and_a_moved_slot_are_losses_like_any_other() {
 
     let key = scene.app.keys().coupon(coupon);
     let slot: u16 = scene.nodes.0[0].told(&["CLUSTER", "KEYSLOT", &key]).await.expect("it answers");
+    let slot = slot.to_string();
     let to = scene.nodes.0[..3].iter().map(|node| node.port).find(|port| *port != before);
     let to = to.expect("three masters");
-    scene.nodes.move_slot(slot, after, to).await;
+    scene.nodes.move_slot(&slot, after, to).await;
     scene.all_sell().await;
     assert_eq!(scene.master_of(coupon).await, to);
 

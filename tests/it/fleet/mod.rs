@@ -6,5 +6,8 @@ mod plain;
 // A Redis Cluster: a dead master, a planned fail-over, a slot that moves.
 mod cluster;
 
+// A cluster that breaks again and again, and what that costs: `make cluster`.
+mod storm;
+
 // The nodes of these tests.
 mod nodes;

@@ -39,8 +39,8 @@ struct Shared {
     stop: AtomicBool,
     accepted: AtomicUsize,
     unknown: AtomicUsize,
-    /// Times of the answers that told something.
-    times: Mutex<Vec<Duration>>,
+    /// The answers that told something: when they came, and after what time.
+    told: Mutex<Vec<(Instant, Duration)>>,
 }
 
 /// What all clients together were told.
@@ -67,7 +67,7 @@ impl Load {
             stop: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
-            times: Mutex::default(),
+            told: Mutex::default(),
         });
         let step = usize::try_from(clients).expect("a few");
         let mut tasks = JoinSet::new();
@@ -104,6 +104,16 @@ impl Load {
         self.shared.unknown.load(Ordering::SeqCst)
     }
 
+    /// The longest time without an answer that told something, from the last one before `from` on until now.
+    pub fn silence_since(&self, from: Instant) -> Duration {
+        let told = self.shared.told.lock().expect("no holder of this lock panics");
+        let mut times: Vec<Instant> = told.iter().map(|(at, _)| *at).collect();
+        times.push(Instant::now());
+        times.sort_unstable();
+        let gaps = times.windows(2).filter(|gap| gap[1] > from).map(|gap| gap[1] - gap[0]);
+        gaps.max().unwrap_or_default()
+    }
+
     /// Waits until so many more have been accepted.
     pub async fn accepts(&self, more: usize) {
         let before = self.accepted();
@@ -115,7 +125,8 @@ impl Load {
         self.shared.stop.store(true, Ordering::SeqCst);
         let promised = self.clients.join_all().await.into_iter().flatten().collect();
         let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
-        let mut times = self.shared.times.lock().expect("no holder of this lock panics");
+        let told = self.shared.told.lock().expect("no holder of this lock panics");
+        let mut times: Vec<Duration> = told.iter().map(|(_, time)| *time).collect();
         times.sort_unstable();
         let at = |part: usize| times.get(times.len() * part / 100).or(times.last());
         History {
@@ -136,7 +147,8 @@ impl Shared {
             let asked = Instant::now();
             let reply = self.claim(user).await;
             if let Some((202 | 409, _)) = reply {
-                self.times.lock().expect("no holder of this lock panics").push(asked.elapsed());
+                let told = (Instant::now(), asked.elapsed());
+                self.told.lock().expect("no holder of this lock panics").push(told);
             }
             match reply {
                 Some((202, body)) => {

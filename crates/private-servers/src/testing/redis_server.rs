@@ -131,6 +131,12 @@ impl RedisServer {
         format!("redis+unix://{}", self.socket().display())
     }
 
+    /// Id of the server's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
     /// Pauses the server (SIGSTOP): it takes connections and answers nothing.
     ///
     /// # Panics
