@@ -83,7 +83,7 @@ locks: ## Measure the locks beside rslock and, where Java is, Redisson (a minute
 	@scripts/setup && exec cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml
 
 ladder: ## Sell by every design of the tutorials, break each and measure it (docs/ladder.md; a minute, and a build of minutes).
-	@scripts/setup && exec $(figures) sale_ladder -- $(ARGS)
+	@scripts/setup nats && exec $(figures) sale_ladder -- $(ARGS)
 
 ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute, and that build).
 	@scripts/setup && exec $(figures) id_ladder -- $(ARGS)

@@ -138,7 +138,7 @@ pub struct Config {
         value_parser = clap::value_parser!(i32).range(1..=i64::from(limits::LANES_MAX)))]
     pub lanes: Option<i32>,
 
-    /// Durability of a confirmed claim: memory, fsync, replica, replica:N or postgres [default: fsync where Redis has appendfsync always, else memory]
+    /// Durability of a confirmed claim: memory, fsync, fsync:declared, replica, replica:N or postgres [default: fsync where Redis has appendfsync always, else memory]
     #[arg(long, env = "FLASH_SALE_DURABILITY")]
     pub durability: Option<Level>,
 

@@ -9,6 +9,9 @@ pub enum Level {
     Memory,
     /// A write is confirmed once Redis has it on disk (`appendfsync always`).
     Fsync,
+    /// As `Fsync` on a server that doesn't tell its settings: its operator declares that what it has answered survives a
+    /// restart.
+    Declared,
     /// A write is confirmed once this many replicas have it, too.
     Replica(u32),
     /// A write is confirmed once Postgres has committed it.
@@ -23,17 +26,18 @@ impl Level {
     pub fn replicas(self) -> u32 {
         match self {
             Self::Replica(replicas) => replicas,
-            Self::Memory | Self::Fsync | Self::Postgres => 0,
+            Self::Memory | Self::Fsync | Self::Declared | Self::Postgres => 0,
         }
     }
 }
 
-/// As in the setting: `memory`, `fsync`, `replica`, `replica:2`, `postgres`.
+/// As in the setting: `memory`, `fsync`, `fsync:declared`, `replica`, `replica:2`, `postgres`.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Fsync => f.write_str("fsync"),
+            Self::Declared => f.write_str("fsync:declared"),
             Self::Replica(1) => f.write_str("replica"),
             Self::Replica(replicas) => write!(f, "replica:{replicas}"),
             Self::Postgres => f.write_str("postgres"),
@@ -47,12 +51,13 @@ impl FromStr for Level {
     fn from_str(text: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "give memory, fsync, replica, replica:N with N up to {REPLICAS_MAX}, or postgres"
+                "give memory, fsync, fsync:declared, replica, replica:N with N up to {REPLICAS_MAX}, or postgres"
             )
         };
         match text {
             "memory" => Ok(Self::Memory),
             "fsync" => Ok(Self::Fsync),
+            "fsync:declared" => Ok(Self::Declared),
             "replica" => Ok(Self::Replica(1)),
             "postgres" => Ok(Self::Postgres),
             _ => {
@@ -70,7 +75,9 @@ mod tests {
 
     #[test]
     fn levels_are_written_as_they_are_read() {
-        for text in ["memory", "fsync", "replica", "replica:2", "replica:9", "postgres"] {
+        for text in
+            ["memory", "fsync", "fsync:declared", "replica", "replica:2", "replica:9", "postgres"]
+        {
             assert_eq!(text.parse::<Level>().unwrap().to_string(), text);
         }
         assert_eq!("replica:1".parse(), Ok(Level::Replica(1)));

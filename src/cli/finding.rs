@@ -37,12 +37,17 @@ impl fmt::Display for Finding {
 
 /// What a 202 is worth, given how Redis persists its data: good if accepted claims survive a kill of Redis and a power
 /// cut, a failure if a restart of Redis alone can lose all claims that are not in Postgres yet.
-pub fn persistence(facts: &ServerFacts) -> Finding {
+pub fn persistence(facts: &ServerFacts, level: Option<Level>) -> Finding {
+    let is_declared = level == Some(Level::Declared);
     let settings = facts.settings.as_ref();
     let sync = settings.map(|settings| settings.appendfsync.as_str());
     let never_saves = settings.is_some_and(|settings| settings.save.is_empty());
     let (finding, words): (fn(String) -> Finding, _) = match (facts.appendonly, facts.replay, sync)
     {
+        (_, _, None) | (true, Replay::Unknown, Some("always")) if is_declared => (
+            Good,
+            "a 202 survives the death of any process and a power cut, as --durability fsync:declared says; that is declared, not proven, because CONFIG or ACL GETUSER is forbidden here",
+        ),
         (false, ..) if never_saves => (
             Failure,
             "a 202 is in Redis's memory only (appendonly no, and no snapshots): a restart of Redis loses every claim that hasn't been written to Postgres; set appendonly yes and appendfsync always to lose none",

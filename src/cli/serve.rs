@@ -131,15 +131,17 @@ fn let_the_worker_be_killed(app: &Arc<App>, config: &Config, tasks: Vec<JoinHand
 /// accepting claims.
 fn judge(config: &Config, stores: &OpenStores) -> anyhow::Result<()> {
     for facts in &stores.redis_facts {
-        let persistence = persistence(facts);
+        let persistence = persistence(facts, config.durability);
         persistence.log();
         if let Some(warning) = without_spare(config.durability, facts) {
             warning.log();
         }
-        if let (Some(Level::Fsync), Finding::Warning(why) | Finding::Failure(why)) =
-            (config.durability, &persistence)
+        if let (
+            Some(level @ (Level::Fsync | Level::Declared)),
+            Finding::Warning(why) | Finding::Failure(why),
+        ) = (config.durability, &persistence)
         {
-            bail!("--durability fsync can't be kept: {why}; or give --durability memory");
+            bail!("--durability {level} can't be kept: {why}; or give --durability memory");
         }
         if stores.stores.fleet.first().has_sentinels() && !facts.needs_replicas() {
             bail!(KEEPS_ACCEPTING);

@@ -13,6 +13,7 @@
 //!   kept while the file is written for the first time, because only a complete file counts. All of this can change at
 //!   run time, so it is checked every [`crate::base::limits::DURABILITY_CHECK_PERIOD`], and again in each run of the
 //!   server.
+//! * `fsync:declared` is the same, without what the server doesn't let us read.
 //! * `replica` is kept call by call: WAIT follows the script on a connection of that call (`store/script.rs`).
 //! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
 //!
@@ -146,7 +147,7 @@ impl Durability {
 
     fn is_kept(&self, server: &ServerId) -> Result<(), Failure> {
         let why = match self.seen().filter(|seen| seen.server == *server) {
-            Some(seen) => seen.unfit.or(seen.not_on_disk.filter(|_| self.level == Level::Fsync)),
+            Some(seen) => seen.unfit.or(seen.not_synced(self.level)),
             None => Some("Redis has been started anew"),
         };
         why.map_or(Ok(()), |why| Err(Failure::NotKept(why)))
@@ -239,10 +240,19 @@ impl Seen {
         }
     }
 
+    /// Why claims aren't on disk as this level wants it; `None` if they are, or needn't be.
+    fn not_synced(&self, level: Level) -> Option<&'static str> {
+        self.not_on_disk.filter(|why| match level {
+            Level::Fsync => true,
+            Level::Declared => ![NO_CONFIG, NO_ACL].contains(why),
+            Level::Memory | Level::Replica(_) | Level::Postgres => false,
+        })
+    }
+
     /// Why claims can't be confirmed at this level; `None` if they can.
     fn lacks(&self, level: Level) -> Option<String> {
-        match self.not_on_disk {
-            Some(why) if level == Level::Fsync => Some(why.to_owned()),
+        match self.not_synced(level) {
+            Some(why) => Some(why.to_owned()),
             _ if level.replicas() > self.replicas => {
                 Some(format!("Redis has {} of {} replicas", self.replicas, level.replicas()))
             }
@@ -269,7 +279,7 @@ impl Drop for OwnConnection<'_> {
 /// server.
 fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str> {
     let Some(settings) = &facts.settings else {
-        return Some("Redis forbids CONFIG, so its appendfsync can't be known");
+        return Some(NO_CONFIG);
     };
     if !facts.appendonly || settings.appendfsync != "always" {
         return Some("Redis has no appendonly yes with appendfsync always");
@@ -280,11 +290,7 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
     match facts.replay {
         Replay::Whole => {}
         Replay::WithoutScripts => return Some(NOT_REPLAYED),
-        Replay::Unknown => {
-            return Some(
-                "Redis forbids ACL GETUSER, so its next start can't be foreseen; allow +acl|getuser",
-            );
-        }
+        Replay::Unknown => return Some(NO_ACL),
     }
     // A file that was complete before keeps growing while it is rewritten; a new one counts only once it is complete.
     let was_complete = |last: &Seen| {
@@ -297,6 +303,11 @@ fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str>
 /// Warning about a server that drops the writes of scripts at its next start.
 pub const NOT_REPLAYED: &str = "Redis replays its append-only file with the rights of its user `default`, and drops all claims at its next start; give that user all of them: `user default off ~* &* +@all` (off is no harm)";
 
+const NO_CONFIG: &str = "Redis forbids CONFIG, so its appendfsync can't be known";
+
+const NO_ACL: &str =
+    "Redis forbids ACL GETUSER, so its next start can't be foreseen; allow +acl|getuser";
+
 const FIRST_FILE: &str = "Redis is still writing its append-only file for the first time";
 
 #[cfg(test)]
@@ -304,7 +315,6 @@ mod tests {
     use super::*;
     use crate::store::redis::facts::ServerSettings;
 
-    const UNKNOWN: &str = "Redis forbids CONFIG, so its appendfsync can't be known";
     const NO_SYNC: &str = "Redis has no appendonly yes with appendfsync always";
     const REWRITES: &str = "Redis has no-appendfsync-on-rewrite yes";
 
@@ -360,7 +370,7 @@ mod tests {
     fn claims_are_on_disk_with_each_of_three_settings() {
         for (facts, why) in [
             (facts(), None),
-            (ServerFacts { settings: None, ..facts() }, Some(UNKNOWN)),
+            (ServerFacts { settings: None, ..facts() }, Some(NO_CONFIG)),
             (ServerFacts { appendonly: false, ..facts() }, Some(NO_SYNC)),
             (ServerFacts { replay: Replay::WithoutScripts, ..facts() }, Some(NOT_REPLAYED)),
             (with_settings(|with| with.appendfsync = "everysec".to_owned()), Some(NO_SYNC)),
@@ -405,6 +415,10 @@ mod tests {
             (Level::Postgres, Some(NO_SYNC), None),
             (Level::Fsync, Some(NO_SYNC), Some(NO_SYNC)),
             (Level::Fsync, None, None),
+            (Level::Fsync, Some(NO_CONFIG), Some(NO_CONFIG)),
+            (Level::Declared, Some(NO_CONFIG), None),
+            (Level::Declared, Some(NO_ACL), None),
+            (Level::Declared, Some(NO_SYNC), Some(NO_SYNC)),
             (Level::Replica(1), Some(NO_SYNC), None),
             (Level::Replica(2), None, None),
             (Level::Replica(3), None, Some("Redis has 2 of 3 replicas")),

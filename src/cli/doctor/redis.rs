@@ -28,7 +28,7 @@ pub async fn examine(
         }
     };
     let mut found = vec![Good(format!("Redis at {place}: {}", facts.program))];
-    found.extend(judge(&facts, replicas_min));
+    found.extend(judge(&facts, replicas_min, level));
     found.extend(without_spare(level, &facts));
     found.extend(redis.has_sentinels().then(|| match facts.needs_replicas() {
         true => Good(
@@ -72,12 +72,12 @@ fn of_cluster(facts: &ServerFacts) -> Vec<Finding> {
     found
 }
 
-fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
+fn judge(facts: &ServerFacts, replicas_min: u32, level: Option<Level>) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(facts.unfit().map(|why| Failure(format!("{why}. `serve` refuses it"))));
     found
         .extend(facts.refuses_writes().map(|why| Failure(format!("{why}. No claim can be taken"))));
-    let persistence = persistence(facts);
+    let persistence = persistence(facts, level);
     let is_durable = matches!(persistence, Good(_));
     found.push(memory(facts, is_durable));
     found.push(persistence);

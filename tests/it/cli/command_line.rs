@@ -94,7 +94,7 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--user-requests-per-second", "many"], &["--user-requests-per-second"]),
         (&["--anonymous-requests-per-second", "many"], &["--anonymous-requests-per-second"]),
         (&["--trusted-proxies", "proxy.example"], &["--trusted-proxies", "10.0.0.0/8"]),
-        (&["--durability", "disk"], &["--durability", "give memory, fsync, replica"]),
+        (&["--durability", "disk"], &["--durability", "give memory, fsync, fsync:declared"]),
         (&["--durability", "replica:0"], &["--durability", "replica:N with N up to 9"]),
         (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
         (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
 use uuid::Uuid;
 
-use crate::support::process::{Finished, Process, flash_sale, run};
+use crate::support::process::{Finished, Process, flash_sale, run, try_claim};
 use crate::support::{OwnServers, SECRET, TestApp, eventually};
 
 /// Port 1, where no server listens.
@@ -199,7 +199,8 @@ async fn where_config_is_forbidden_nothing_is_made_up() {
     let rights = ["ACL", "SETUSER", "guest", "on", ">hunter2", "~*", "&*", "+@all", "-config"];
     let _: String = app.redis(&rights).await;
     let url = format!("{}?user=guest&pass=hunter2", servers.at.redis_url);
-    let found = doctor(&replaced(&app.store_arguments(), "--redis-url", &url), &[]).await;
+    let stores = replaced(&app.store_arguments(), "--redis-url", &url);
+    let found = doctor(&stores, &[]).await;
     assert_eq!(found.code, Some(0), "{found:?}");
     assert_found(
         &found,
@@ -210,6 +211,19 @@ async fn where_config_is_forbidden_nothing_is_made_up() {
         ],
     );
     assert_secretive(&found);
+
+    // Whoever runs the server may know what can't be read.
+    let declared = ["--durability", "fsync:declared"];
+    let found = doctor(&stores, &declared).await;
+    assert_found(&found, &[("warn", "Redis CONFIG is forbidden")]);
+    assert!(found.stdout.contains("declared, not proven"), "{found:?}");
+    let coupon = app.create_flash(1).await;
+    let mut serve = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
+    serve.args(declared).args(&stores);
+    let mut service = Process::spawn(serve);
+    let claim = try_claim(&app, &service.url().await, 1, coupon).await;
+    assert_eq!(claim.expect("it answers").0, 202);
+    service.kill();
 }
 
 #[tokio::test]

@@ -204,6 +204,13 @@ async fn serve(
     (service, app, sales)
 }
 
+/// As many as the variable ROUNDS says, or each fault twice.
+#[expect(clippy::disallowed_methods, reason = "no setting of the service")]
+fn rounds() -> usize {
+    let given = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    given.unwrap_or(2 * FAULTS.len())
+}
+
 fn verdict(found: Duration, goal: Option<Duration>) -> String {
     let found_ms = found.as_millis();
     match goal {
@@ -216,7 +223,7 @@ fn verdict(found: Duration, goal: Option<Duration>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: make cluster"]
 async fn long_a_cluster_that_breaks_loses_nothing() {
-    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(14);
+    let rounds = rounds();
     let mut storm = Storm::start(UNITS).await;
     let url = storm.service.url().await;
     let crowds: Vec<Load> = storm.sales.iter().map(|sale| Load::start(&url, *sale, 1)).collect();

@@ -1,10 +1,13 @@
 //! Designs with a message engine between the decision and Postgres. The engine is NATS JetStream.
 
+// The rungs.
 pub mod message_first;
 pub mod message_last;
-pub mod orders;
 pub mod relay;
 pub mod transaction;
+
+// What each of them sends to the engine.
+pub mod orders;
 
 use std::sync::Arc;
 
