@@ -128,19 +128,20 @@ fn the_sample_composition_is_closed() {
     let text = include_str!("../../../docker-compose.yml");
     for (count, line) in [
         (1, "internal: true"),
-        (1, "exec redis-server --requirepass"),
+        (2, "exec redis-server --requirepass"),
+        (6, "networks: {stores: {ipv4_address: "),
         (1, "postgres://flash_sale_app@postgres/flash_sale"),
         (1, "./deploy/postgres/roles.sql:/docker-entrypoint-initdb.d/"),
         (2, "FLASH_SALE_ADMIN_LISTEN: "),
         (1, "FLASH_SALE_TRUSTED_PROXIES: &nginx 172.30.250.2"),
-        (4, "mem_limit: "),
-        (4, "pids_limit: "),
+        (5, "mem_limit: "),
+        (5, "pids_limit: "),
     ] {
         assert_eq!(text.matches(line).count(), count, "{line}");
     }
     let ports = text.lines().filter(|line| line.trim().starts_with("ports: "));
     assert!(ports.clone().all(|line| line.contains("[\"127.0.0.1:")), "on this machine alone");
-    assert_eq!(ports.count(), 5);
+    assert_eq!(ports.count(), 6);
     let stores = ["  redis:\n    image", "  postgres:\n    image"].map(|name| {
         let store = text.split(name).nth(1).expect("it is there");
         store.split("\n\n").next().expect("it ends")
