@@ -64,8 +64,8 @@ events: ## Install what is missing, and show feed, webhooks and the relay to NAT
 relay-engines: ## Kill relay and Kafka in the middle of a sale, and measure both engines (minutes; needs Java 17, Maven).
 	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale-relay --test relay -- --ignored kills::kafka && exec cargo test --release --locked --package flash-sale-relay --test relay -- --ignored figures --nocapture --test-threads 1
 
-cluster: ## Break a Redis Cluster under a crowd, ROUNDS=N times, and print for how long its lanes are silent (minutes).
-	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- fleet::storm --ignored --test-threads 1 --nocapture $(ARGS)
+cluster: ## Break a Redis Cluster under a crowd, ROUNDS=N times, and print for how long its lanes are silent (minutes, and a build).
+	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --profile figures --package flash-sale --test it -- fleet::storm --ignored --test-threads 1 --nocapture $(ARGS)
 
 alerts: ## Check the alerts of deploy/prometheus, and that each fires when it should (seconds).
 	@exec scripts/alerts

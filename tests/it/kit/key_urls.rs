@@ -55,7 +55,9 @@ fn keys(issuers: &[&Issuer]) -> Answer {
 
 fn reply(status: &str, body: &str) -> Answer {
     let length = body.len();
-    Answer::Whole(format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}"))
+    // The server closes each connection. If it didn't say so, the client could ask its next question on this one.
+    let heads = format!("connection: close\r\ncontent-length: {length}");
+    Answer::Whole(format!("HTTP/1.1 {status}\r\n{heads}\r\n\r\n{body}"))
 }
 
 impl Server {

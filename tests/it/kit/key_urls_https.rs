@@ -65,7 +65,8 @@ impl Server {
     async fn start(tls: TlsAcceptor, keys: &[&Issuer]) -> Self {
         let keys: Vec<_> = keys.iter().map(|issuer| issuer.public()).collect();
         let body = json!({ "keys": keys }).to_string();
-        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let heads = format!("connection: close\r\ncontent-length: {}", body.len());
+        let reply = format!("HTTP/1.1 200 OK\r\n{heads}\r\n\r\n{body}");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let asked = Arc::<AtomicUsize>::default();
