@@ -59,10 +59,10 @@ contract: ## Hold a running service against /openapi.json: validators, a generat
 	@scripts/setup && exec scripts/contract $(ARGS)
 
 events: ## Install what is missing, and show feed, webhooks and the relay to NATS, killed in the middle (three minutes).
-	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale --test it -- events:: && exec cargo test --locked --package flash-sale-relay --test relay -- --include-ignored --skip kafka --skip figures
+	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale --test it -- events:: && exec cargo test --locked --package flash-sale-relay --test relay -- --include-ignored --skip kafka --skip rocketmq --skip figures
 
-relay-engines: ## Kill relay and Kafka in the middle of a sale, and measure both engines (minutes; needs Java 17, Maven).
-	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo test --locked --package flash-sale-relay --test relay -- --ignored kills::kafka && exec cargo test --release --locked --package flash-sale-relay --test relay -- --ignored figures --nocapture --test-threads 1
+relay-engines: ## Kill relay, Kafka and RocketMQ in the middle of a sale, and measure all engines (minutes; needs Java 17, Maven).
+	@scripts/setup nats && cargo build --locked --bin flash-sale && cargo build --release --locked --manifest-path crates/relay-rocketmq/Cargo.toml --target-dir crates/relay-rocketmq/target && cargo test --locked --package flash-sale-relay --test relay -- --ignored kills::kafka kills::rocketmq && exec cargo test --release --locked --package flash-sale-relay --test relay -- --ignored figures --nocapture --test-threads 1
 
 cluster: ## Break a Redis Cluster under a crowd, ROUNDS=N times, and print for how long its lanes are silent (minutes, and a build).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --profile figures --package flash-sale --test it -- fleet::storm --ignored --test-threads 1 --nocapture $(ARGS)

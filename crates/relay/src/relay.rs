@@ -2,7 +2,7 @@
 //!
 //! The cursor moves only behind what the engine has acknowledged. So each event is published at least once, and again
 //! after a death in between. For each order, the first copies stand in the feed's order: an event is sent only when all
-//! before it are acknowledged, or together with them in a way that keeps their order (`engine`).
+//! before it are acknowledged, or together with them in a way that keeps their order (`publish`).
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -14,10 +14,10 @@ use chrono::{DateTime, Utc};
 use tokio::time::{Instant, interval_at, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Engine;
 use crate::event::{Batch, CloudEvent};
 use crate::feed::Feed;
 use crate::lease::{Cursor, Lease};
+use crate::publish::{Engine, Publisher};
 use crate::settings::Settings;
 
 const REPORT_PERIOD: Duration = Duration::from_secs(60);
@@ -37,8 +37,9 @@ enum End {
     Refused(String),
 }
 
-struct Relay<'a> {
+struct Relay<'a, E> {
     settings: &'a Settings,
+    engine: &'a E,
     stop: &'a CancellationToken,
     feed: Feed,
     lease: Lease,
@@ -52,10 +53,14 @@ struct Relay<'a> {
 /// # Errors
 ///
 /// When a setting is wrong, or the service refuses to go on.
-pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
+pub async fn run(
+    settings: &Settings,
+    engine: &impl Engine,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let (feed, lease) = (Feed::new(settings)?, Lease::new(settings)?);
     let published = Cell::default();
-    let relay = Relay { settings, stop, feed, lease, published, oldest: Cell::default() };
+    let relay = Relay { settings, engine, stop, feed, lease, published, oldest: Cell::default() };
     let end = tokio::select! {
         end = relay.run() => end,
         never = relay.report() => match never {},
@@ -66,7 +71,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     }
 }
 
-impl Relay<'_> {
+impl<E: Engine> Relay<'_, E> {
     async fn run(&self) -> End {
         let mut forget = self.settings.from_oldest;
         loop {
@@ -110,7 +115,7 @@ impl Relay<'_> {
 
     /// Publishes what is behind the cursor, for as long as the lease is ours.
     async fn follow(&self, mut cursor: Cursor) -> Result<Infallible, End> {
-        let mut engine = Engine::new(self.settings);
+        let mut engine = Publisher::new(self.engine);
         loop {
             let page = self.read(&cursor).await?;
             for Batch { messages, last, time } in Batch::of_page(page) {
@@ -137,10 +142,10 @@ impl Relay<'_> {
     }
 
     /// Tries until it succeeds. A try isn't cut short by a stop, only the pause between two.
-    async fn retry<T, E: Display>(
+    async fn retry<T, F: Display>(
         &self,
         what_fails: &str,
-        mut attempt: impl AsyncFnMut() -> Result<T, E>,
+        mut attempt: impl AsyncFnMut() -> Result<T, F>,
     ) -> Result<T, End> {
         let mut pause = FIRST_PAUSE;
         loop {

@@ -1,14 +1,15 @@
-//! The command line.
+//! The part of the command line that all relays have.
 
 use anyhow::Context;
-use clap::{ArgGroup, Parser};
+use clap::Args;
 use reqwest::Url;
 
-/// Follows the feed of events of flash-sale, and publishes each event to NATS JetStream or Kafka
-#[derive(Parser)]
-#[command(version, group = ArgGroup::new("engine").required(true).args(["nats", "kafka"]))]
-#[command(after_help = "A secret may stand in a file: give @/path in place of it.\n\n\
-    Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 failed; 2 the command line is wrong.")]
+/// What the help of each relay says below its options.
+pub const AFTER_HELP: &str = "A secret may stand in a file: give @/path in place of it.\n\n\
+    Exit codes: 0 stopped by SIGTERM or Ctrl-C; 1 failed; 2 the command line is wrong.";
+
+/// The options of each relay, whatever its engine.
+#[derive(Args)]
 pub struct Settings {
     /// URL of the service, which runs with --events
     #[arg(long, env = "FLASH_SALE_RELAY_URL", value_parser = http_url)]
@@ -22,18 +23,6 @@ pub struct Settings {
     /// Name of this relay: of several with one name, one publishes and the others wait
     #[arg(long, env = "FLASH_SALE_RELAY_NAME", default_value = "relay")]
     pub name: String,
-    /// NATS server to publish to: nats://host:4222 or tls://user:password@host
-    #[arg(long, env = "FLASH_SALE_RELAY_NATS", hide_env_values = true, requires = "stream")]
-    pub nats: Option<Secret>,
-    /// JetStream stream for `flash-sale.>`; made if it is missing
-    #[arg(long, env = "FLASH_SALE_RELAY_STREAM", requires = "nats")]
-    pub stream: Option<String>,
-    /// Kafka brokers to publish to: host:9092,host:9092
-    #[arg(long, env = "FLASH_SALE_RELAY_KAFKA", requires = "topic")]
-    pub kafka: Option<String>,
-    /// Kafka topic; made with the broker's defaults if it is missing
-    #[arg(long, env = "FLASH_SALE_RELAY_TOPIC", requires = "kafka")]
-    pub topic: Option<String>,
     /// Seconds without a sign of life after which another relay of this name takes over
     #[arg(long, env = "FLASH_SALE_RELAY_LEASE_S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(3..))]
     pub lease_s: u16,

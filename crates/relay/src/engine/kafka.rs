@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
+use flash_sale_relay::CloudEvent;
 use futures_util::future::try_join_all;
 use murmur2::{KAFKA_SEED, murmur2};
 use rskafka::BackoffConfig;
 use rskafka::client::partition::{Compression, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::Record;
-
-use crate::event::CloudEvent;
 
 /// Records of one request, some 500 bytes each: a broker takes 1 MB by default.
 const REQUEST_RECORDS_MAX: usize = 1_000;

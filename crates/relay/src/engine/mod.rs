@@ -1,51 +1,58 @@
-//! The message engines.
+//! The message engines of this program, and the part of its command line that names one.
 
 mod kafka;
 mod nats;
 
-use crate::event::CloudEvent;
-use crate::settings::Settings;
+use clap::Args;
+use flash_sale_relay::{CloudEvent, Engine, Secret};
+
 use kafka::Kafka;
 use nats::Nats;
 
-/// A connection to an engine, made anew after each failure: what a broken one still holds back is never waited for.
-pub struct Engine<'a> {
-    settings: &'a Settings,
-    connection: Option<Connection>,
+#[derive(Args)]
+pub struct Address {
+    /// NATS server to publish to: nats://host:4222 or tls://user:password@host
+    #[arg(long, env = "FLASH_SALE_RELAY_NATS", hide_env_values = true, requires = "stream")]
+    nats: Option<Secret>,
+    /// JetStream stream for `flash-sale.>`; made if it is missing
+    #[arg(long, env = "FLASH_SALE_RELAY_STREAM", requires = "nats")]
+    stream: Option<String>,
+    /// Kafka brokers to publish to: host:9092,host:9092
+    #[arg(long, env = "FLASH_SALE_RELAY_KAFKA", requires = "topic")]
+    kafka: Option<String>,
+    /// Kafka topic; made with the broker's defaults if it is missing
+    #[arg(long, env = "FLASH_SALE_RELAY_TOPIC", requires = "kafka")]
+    topic: Option<String>,
 }
 
-enum Connection {
+pub enum Connection {
     Nats(Nats),
     Kafka(Kafka),
 }
 
-impl<'a> Engine<'a> {
-    pub fn new(settings: &'a Settings) -> Self {
-        Self { settings, connection: None }
+impl Engine for Address {
+    type Connection = Connection;
+
+    async fn connect(&self) -> anyhow::Result<Connection> {
+        Ok(match (&self.nats, &self.stream, &self.kafka, &self.topic) {
+            (Some(nats), Some(stream), ..) => {
+                Connection::Nats(Nats::connect(&nats.text()?, stream).await?)
+            }
+            (.., Some(kafka), Some(topic)) => {
+                Connection::Kafka(Kafka::connect(kafka, topic).await?)
+            }
+            _ => unreachable!("the command line asks for one of them"),
+        })
     }
 
-    /// Publishes all of them, each behind the earlier ones of its key, and waits until the engine has acknowledged
-    /// them. After a failure, any of them may have been published.
-    pub async fn publish(&mut self, messages: &[CloudEvent]) -> anyhow::Result<()> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => connect(self.settings).await?,
-        };
-        match &connection {
-            Connection::Nats(nats) => nats.publish(messages).await?,
-            Connection::Kafka(kafka) => kafka.publish(messages).await?,
+    async fn publish(
+        &self,
+        connection: &Connection,
+        messages: &[CloudEvent],
+    ) -> anyhow::Result<()> {
+        match connection {
+            Connection::Nats(nats) => nats.publish(messages).await,
+            Connection::Kafka(kafka) => kafka.publish(messages).await,
         }
-        self.connection = Some(connection);
-        Ok(())
     }
-}
-
-async fn connect(settings: &Settings) -> anyhow::Result<Connection> {
-    Ok(match (&settings.nats, &settings.stream, &settings.kafka, &settings.topic) {
-        (Some(nats), Some(stream), ..) => {
-            Connection::Nats(Nats::connect(&nats.text()?, stream).await?)
-        }
-        (.., Some(kafka), Some(topic)) => Connection::Kafka(Kafka::connect(kafka, topic).await?),
-        _ => unreachable!("the command line asks for one of them"),
-    })
 }

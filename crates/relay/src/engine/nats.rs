@@ -7,9 +7,8 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Config;
+use flash_sale_relay::CloudEvent;
 use futures_util::future::try_join_all;
-
-use crate::event::CloudEvent;
 
 /// Time in which a new stream recognises repeats. NATS keeps the ids of that time in memory.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);

@@ -1,4 +1,4 @@
-//! A NATS server or a Kafka broker that a test kills and starts again.
+//! A NATS server or a broker of Kafka or RocketMQ that a test kills and starts again.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,23 +15,39 @@ use rskafka::record::Record;
 use serde_json::{Value, json};
 
 use crate::deliveries::Delivery;
+use crate::rocketmq::{self, RocketMq};
 
 /// Stream or topic.
 pub const NAME: &str = "sales";
 /// Time for Go and Maven to download and build.
-const INSTALL_TIME: Duration = Duration::from_secs(1_200);
+pub const INSTALL_TIME: Duration = Duration::from_secs(1_200);
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     Nats,
     Kafka,
+    RocketMq,
+}
+
+impl Kind {
+    /// Its name for `engines`.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Nats => "nats",
+            Kind::Kafka => "kafka",
+            Kind::RocketMq => "rocketmq",
+        }
+    }
 }
 
 pub struct Engine {
     kind: Kind,
-    folder: DataFolder,
     address: String,
     process: Process,
+    /// What stands around the broker of RocketMQ, and isn't killed with it.
+    rocketmq: Option<RocketMq>,
+    /// The last, so that it is removed when nothing writes there.
+    folder: DataFolder,
 }
 
 /// What `engines` installs under this name; none, with the reason printed, if it can't be had.
@@ -50,14 +66,19 @@ pub async fn installed(what: &str) -> Option<PathBuf> {
 impl Engine {
     /// A new one without data; none if it can't be had.
     pub async fn start(kind: Kind) -> Option<Self> {
-        let installed = installed(if kind == Kind::Nats { "nats" } else { "kafka" }).await?;
+        let installed = installed(kind.name()).await?;
         let folder = DataFolder::made(0o700);
         let address = format!("127.0.0.1:{}", free_port());
         if kind == Kind::Kafka {
             format_kafka(&installed, folder.path(), &address).await;
         }
+        let rocketmq =
+            (kind == Kind::RocketMq).then(|| RocketMq::start(&installed, folder.path(), &address));
         let process = Process::spawn(command(kind, &installed, folder.path(), &address));
-        Some(Self { kind, folder, address, process })
+        if let Some(rocketmq) = &rocketmq {
+            rocketmq.create_topic().await;
+        }
+        Some(Self { kind, address, process, rocketmq, folder })
     }
 
     pub fn kill(&mut self) {
@@ -66,8 +87,7 @@ impl Engine {
 
     /// Starts it with what it had written.
     pub async fn start_again(&mut self) {
-        let what = if self.kind == Kind::Nats { "nats" } else { "kafka" };
-        let installed = installed(what).await.expect("it was installed");
+        let installed = installed(self.kind.name()).await.expect("it was installed");
         let command = command(self.kind, &installed, self.folder.path(), &self.address);
         self.process = Process::spawn(command);
     }
@@ -81,8 +101,21 @@ impl Engine {
         let words = match self.kind {
             Kind::Nats => ["--nats", &self.url(), "--stream", NAME],
             Kind::Kafka => ["--kafka", &self.address, "--topic", NAME],
+            Kind::RocketMq => ["--name-servers", &self.rocketmq().name_servers, "--topic", NAME],
         };
         words.map(str::to_owned).to_vec()
+    }
+
+    /// The program that relays to it.
+    pub fn relay(&self) -> PathBuf {
+        match self.kind {
+            Kind::Nats | Kind::Kafka => env!("CARGO_BIN_EXE_flash-sale-relay").into(),
+            Kind::RocketMq => rocketmq::relay(),
+        }
+    }
+
+    fn rocketmq(&self) -> &RocketMq {
+        self.rocketmq.as_ref().expect("it is RocketMQ")
     }
 
     /// Number of messages; none while it doesn't answer.
@@ -102,6 +135,7 @@ impl Engine {
                 }
                 u64::try_from(count).ok()
             }
+            Kind::RocketMq => self.rocketmq().count(),
         }
     }
 
@@ -110,6 +144,7 @@ impl Engine {
         match self.kind {
             Kind::Nats => self.nats_deliveries().await,
             Kind::Kafka => self.kafka_deliveries().await,
+            Kind::RocketMq => self.rocketmq().deliveries().await,
         }
     }
 
@@ -194,7 +229,7 @@ fn of_record(record: &Record, partition: i32) -> Delivery {
     Delivery { id, event, partition }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("it is bound").port()
 }
@@ -208,21 +243,27 @@ fn command(kind: Kind, installed: &Path, folder: &Path, address: &str) -> Comman
             command
         }
         Kind::Kafka => {
-            let mut command = java(installed, "kafka.Kafka");
+            let mut command = java(installed, kind.name(), "kafka.Kafka");
             command.arg(folder.join("settings"));
             command
         }
+        Kind::RocketMq => rocketmq::broker(installed, folder),
     };
     command.stdin(Stdio::null());
     command
 }
 
-fn java(installed: &Path, class: &str) -> Command {
-    let mut classes = OsString::from(installed.join("kafka"));
-    classes.push("/*");
+/// A program of an engine that came by Maven.
+fn java(installed: &Path, engine: &str, class: &str) -> Command {
     let mut command = Command::new("java");
-    command.arg("-Xmx512m").arg("-cp").arg(classes).arg(class);
+    command.arg("-Xmx512m").arg("-cp").arg(classes(installed, engine)).arg(class);
     command
+}
+
+pub fn classes(installed: &Path, engine: &str) -> OsString {
+    let mut classes = OsString::from(installed.join(engine));
+    classes.push("/*");
+    classes
 }
 
 /// The settings of a broker that is its own controller, and its empty log.
@@ -243,7 +284,7 @@ broker.session.timeout.ms=2000
         log.display()
     );
     fs::write(folder.join("settings"), settings).expect("the folder is new");
-    let mut format = java(installed, "kafka.tools.StorageTool");
+    let mut format = java(installed, "kafka", "kafka.tools.StorageTool");
     format.args(["format", "-t", "MDEyMzQ1Njc4OWFiY2RlZg", "-c"]).arg(folder.join("settings"));
     let finished = run_within(format, INSTALL_TIME).await;
     assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use private_servers::testing::Process;
 use sqlx::Executor;
 
 use crate::engine::{Engine, Kind};
@@ -30,13 +31,19 @@ async fn kafka() {
     measure(Kind::Kafka).await;
 }
 
+#[tokio::test]
+#[ignore = "measures"]
+async fn rocketmq() {
+    measure(Kind::RocketMq).await;
+}
+
 async fn measure(kind: Kind) {
     let Some(engine) = Engine::start(kind).await else { return };
     let service = Service::start().await;
     service.sql().await.execute(EVENTS).await.expect("the events are valid");
     let feed = service.feed().await;
     let began = Instant::now();
-    let _relay = service.relay(&engine.arguments());
+    let _relay = Process::spawn(service.command(engine.relay(), &engine.arguments()));
     service.is_relayed(&feed).await;
     let seconds = began.elapsed().as_secs_f64();
     let messages = engine.count().await.expect("the engine answers");

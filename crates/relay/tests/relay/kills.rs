@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use private_servers::testing::run_within;
+use private_servers::testing::{Process, run_within};
 use serde_json::Value;
 
 use crate::deliveries::{Delivery, assert_complete, news};
@@ -40,6 +40,14 @@ async fn kafka_gets_each_event_whatever_dies() {
 }
 
 #[tokio::test]
+#[ignore = "installs RocketMQ: make relay-engines"]
+async fn rocketmq_gets_each_event_whatever_dies() {
+    let Some(mut engine) = Engine::start(Kind::RocketMq).await else { return };
+    // A broker needs many seconds for each start.
+    sell_and_kill(&mut engine, &[Relay, TheEngine, Both]).await;
+}
+
+#[tokio::test]
 #[ignore = "installs a client of NATS for Python: make events"]
 async fn the_sample_consumer_keeps_what_it_has_to() {
     let Some(mut engine) = Engine::start(Kind::Nats).await else { return };
@@ -50,11 +58,13 @@ async fn the_sample_consumer_keeps_what_it_has_to() {
 /// A sale with kills in it, all of which is in the engine at the end.
 async fn sell_and_kill(engine: &mut Engine, victims: &[Victim]) -> Vec<Delivery> {
     let service = Service::start().await;
+    let (program, arguments) = (engine.relay(), engine.arguments());
+    let start_relay = || Process::spawn(service.command(&program, &arguments));
     for &victim in victims {
         service.sell(BACKLOG).await;
         // None before the first message.
         let seen = engine.count().await.unwrap_or_default();
-        let mut relay = service.relay(&engine.arguments());
+        let mut relay = start_relay();
         let kill = async {
             until("a message arrives", async || {
                 engine.count().await.is_some_and(|count| count > seen)
@@ -68,13 +78,13 @@ async fn sell_and_kill(engine: &mut Engine, victims: &[Victim]) -> Vec<Delivery>
                 engine.start_again().await;
             }
             if let Relay | Both = victim {
-                relay = service.relay(&engine.arguments());
+                relay = start_relay();
             }
         };
         tokio::join!(service.sell(MEANWHILE), kill);
         until("the engine answers", async || engine.count().await.is_some()).await;
     }
-    let _relay = service.relay(&engine.arguments());
+    let _relay = start_relay();
     let feed = service.feed_with_claims((BACKLOG + MEANWHILE) * victims.len()).await;
     service.is_relayed(&feed).await;
     let deliveries = engine.deliveries().await;

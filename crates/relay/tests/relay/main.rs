@@ -8,4 +8,5 @@ mod ends;
 mod engine;
 mod figures;
 mod kills;
+mod rocketmq;
 mod service;

@@ -113,7 +113,12 @@ impl Service {
     }
 
     pub fn relay_command(&self, arguments: &[String]) -> Command {
-        let mut command = program(env!("CARGO_BIN_EXE_flash-sale-relay"));
+        self.command(env!("CARGO_BIN_EXE_flash-sale-relay"), arguments)
+    }
+
+    /// The same by this program.
+    pub fn command(&self, relay: impl Into<PathBuf>, arguments: &[String]) -> Command {
+        let mut command = program(relay);
         command.env("FLASH_SALE_RELAY_TOKEN", &self.integrator);
         command.env("FLASH_SALE_RELAY_LEASE_S", "3");
         command.env("FLASH_SALE_RELAY_DATABASE_URL", &self.database_url);
