@@ -260,10 +260,11 @@ impl<S: FnMut(&Frame)> Storm<S> {
         let a_second =
             |answers: u64, time| (answers as f64 / SECOND.max(time).as_secs_f64()) as u64;
         frame.rate = a_second(answered - before, now - since);
-        frame.peak = frame.peak.max(frame.rate);
         if answered > frame.answered {
             frame.mean = a_second(answered, now - self.began_at);
         }
+        // The last second is counted from a look a little before it, so its rate can be below the average.
+        frame.peak = frame.peak.max(frame.rate).max(frame.mean);
         frame.elapsed_ms = (now - self.began_at).as_millis().try_into().unwrap_or(u64::MAX);
         frame.naive_sold = self.naive.as_deref().map(Naive::sold);
         frame.answered = answered;
