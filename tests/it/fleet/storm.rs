@@ -28,6 +28,8 @@ const SALES: usize = 6;
 /// The same where the work is measured: the slots of 16 lanes are spread over three masters 6, 6, 4.
 const MEASURED_SALES: usize = 16;
 const UNITS: i64 = 50_000;
+/// Three times what a sale was seen to sell from a fault to the next.
+const UNITS_OF_A_FAULT: i64 = 1_000;
 /// As docs/operate.md has it: a master that is paused and replaced takes nothing when it wakes.
 const NEEDS_A_REPLICA: [&str; 4] = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"];
 /// Claims of each sale before a fault, and after it.
@@ -224,7 +226,8 @@ fn verdict(found: Duration, goal: Option<Duration>) -> String {
 #[ignore = "minutes: make cluster"]
 async fn long_a_cluster_that_breaks_loses_nothing() {
     let rounds = rounds();
-    let mut storm = Storm::start(UNITS).await;
+    let units = UNITS.max(UNITS_OF_A_FAULT * i64::try_from(rounds).expect("a few"));
+    let mut storm = Storm::start(units).await;
     let url = storm.service.url().await;
     let crowds: Vec<Load> = storm.sales.iter().map(|sale| Load::start(&url, *sale, 1)).collect();
     let mut silences = [Silence::default(); FAULTS.len()];
