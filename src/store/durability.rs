@@ -13,7 +13,7 @@
 //!   kept while the file is written for the first time, because only a complete file counts. All of this can change at
 //!   run time, so it is checked every [`crate::base::limits::DURABILITY_CHECK_PERIOD`], and again in each run of the
 //!   server.
-//! * `fsync:declared` is the same, without what the server doesn't let us read.
+//! * `fsync:declared` is the same, but what the server doesn't let us read counts as kept.
 //! * `replica` is kept call by call: WAIT follows the script on a connection of that call (`store/script.rs`).
 //! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
 //!

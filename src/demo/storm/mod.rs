@@ -263,7 +263,7 @@ impl<S: FnMut(&Frame)> Storm<S> {
         if answered > frame.answered {
             frame.mean = a_second(answered, now - self.began_at);
         }
-        // The last second is counted from a look a little before it, so its rate can be below the average.
+        // `rate` covers a little more than a second, so in a short storm it can be below the average.
         frame.peak = frame.peak.max(frame.rate).max(frame.mean);
         frame.elapsed_ms = (now - self.began_at).as_millis().try_into().unwrap_or(u64::MAX);
         frame.naive_sold = self.naive.as_deref().map(Naive::sold);

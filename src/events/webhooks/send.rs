@@ -69,7 +69,7 @@ impl Webhooks {
             let Some(last) = last.filter(|_| !self.shutdown.stop_token().is_cancelled()) else {
                 return rows::release(&self.pool, leased).await;
             };
-            // What happened after a change of the endpoint is not sent as was right before it.
+            // It may have been changed while the page was read. Then the next lease sends by its new settings.
             if !rows::renew(&self.pool, leased).await? {
                 return Ok(());
             }
